@@ -1,0 +1,61 @@
+# The verbs of this repository; CI uses the same ones. `make` alone lists them.
+# Paths are relative and recipes name .venv/bin/python, so a checkout may live in "My Projects".
+
+PYTHON3 ?= python3
+PYTHON  := .venv/bin/python
+READY   := .venv/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help server test check fix cover sim chaos bench docs
+
+help: ## List what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+server: ## Run Corvo on its embedded default (not built yet)
+	@echo "There is no server yet: what stands today is the Raft library, corvo/raft, with its simulator and tests; see README.md." >&2
+	@exit 1
+
+test: $(READY) ## Run every test
+	$(PYTHON) -m pytest --numprocesses auto --maxprocesses 8
+
+check: $(READY) ## Check format, lint, types, imports, house rules and docs
+	$(PYTHON) -m ruff format --check
+	$(PYTHON) -m ruff check
+	$(PYTHON) -m mypy
+	.venv/bin/lint-imports
+	$(PYTHON) -m pytest --quiet tests/test_tidy.py tests/test_docs.py
+
+fix: $(READY) ## Format, and mend what the linter can mend
+	$(PYTHON) -m ruff format
+	$(PYTHON) -m ruff check --fix
+
+cover: $(READY) ## Hold the quiet core of the Raft library to every line and branch
+	$(PYTHON) -m coverage run -m pytest --quiet tests/raft
+	$(PYTHON) -m coverage report
+
+sim: $(READY) ## Simulate clusters for MINUTES=1, or replay one run by its SEED
+	$(PYTHON) -m tests.sim $(if $(SEED),$(SEED),--minutes $(or $(MINUTES),1))
+
+chaos: ## Break a real cluster on purpose (not built yet)
+	@echo "There is no chaos run yet: it needs the server, which is not built; 'make sim' breaks simulated clusters today." >&2
+	@exit 1
+
+bench: $(READY) ## Measure
+	$(PYTHON) -m bench
+
+docs: $(READY) ## Write the parts of the docs that are generated
+	$(PYTHON) -m tests.test_docs --rewrite
+
+# Debian keeps a part of `venv` in a package of its own. Root may install it; others are told how.
+$(READY): pyproject.toml requirements/constraints.txt
+	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Corvo needs Python 3.11 or newer; name one with: make PYTHON3=/path/to/python3 ..." >&2; exit 1; }
+	@$(PYTHON3) -c 'import ensurepip; ensurepip.version()' 2>/dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy python3-venv; \
+	    else \
+	        echo "Python's venv is not whole here; on Debian: sudo apt-get install python3-venv" >&2; exit 1; \
+	    fi; }
+	$(PYTHON3) -m venv .venv
+	PIP_CONSTRAINT=requirements/constraints.txt $(PYTHON) -m pip install --quiet --editable '.[dev]'
+	@touch $@

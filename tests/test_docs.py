@@ -1,0 +1,190 @@
+"""The documentation as a test: what a page lists must be what there is.
+
+`make docs` writes the part of docs/ARCHITECTURE.md that is generated: the tree, with the first line
+of each module's docstring as its purpose.
+"""
+
+import ast
+import re
+import runpy
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+ARCHITECTURE: Final = ROOT / "docs" / "ARCHITECTURE.md"
+TREE: Final = re.compile(
+    r"(?<=<!-- tree: `make docs` writes this -->\n).*?(?=<!-- /tree -->)", re.DOTALL
+)
+KINDS: Final = ("feature", "fix", "break", "op", "internal")
+
+PAGES: Final = sorted(
+    page
+    for pattern in ("*.md", "changes/*.md", "docs/**/*.md", "tests/**/*.md", "bench/**/*.md")
+    for page in ROOT.glob(pattern)
+)
+
+
+class Project(msgspec.Struct, rename="kebab"):
+    """The part of pyproject's `[project]` that names packages."""
+
+    dependencies: list[str]
+    optional_dependencies: dict[str, list[str]]
+
+
+class BuildSystem(msgspec.Struct):
+    requires: list[str]
+
+
+class PyProject(msgspec.Struct, rename="kebab"):
+    project: Project
+    build_system: BuildSystem
+
+    @property
+    def packages(self) -> set[str]:
+        """Every package named in pyproject.toml, without its range."""
+        groups = self.project.optional_dependencies.values()
+        wanted = [*self.project.dependencies, *self.build_system.requires, *chain(*groups)]
+        return {re.split(r"[^\w.-]", requirement)[0] for requirement in wanted}
+
+
+def test_the_tree_in_the_architecture_page_is_the_tree_on_disk() -> None:
+    drawn = TREE.search(ARCHITECTURE.read_text())
+
+    assert drawn is not None, "docs/ARCHITECTURE.md has lost its tree markers"
+    assert drawn[0] == tree(), f"run `make docs`, or paste this:\n\n{tree()}"
+
+
+def test_every_make_target_is_explained() -> None:
+    guides = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+
+    targets = re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE)
+    phony = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+
+    assert targets
+    assert sorted(targets) == sorted(" ".join(phony).split()), "a target lacks ## help or .PHONY"
+    missing = [target for target in targets if f"`make {target}" not in guides]
+    assert not missing, f"say in README.md or CONTRIBUTING.md what these are for: {missing}"
+
+
+def test_every_decision_is_listed() -> None:
+    index = (ROOT / "docs" / "adr" / "README.md").read_text()
+
+    listed = re.findall(r"^\| \[(\d{4})\]\((\d{4}-[\w-]+\.md)\)", index, re.MULTILINE)
+    written = [path.name for path in sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))]
+
+    assert [name for _, name in listed] == written
+    assert [number for number, _ in listed] == [name[:4] for name in written]
+
+
+@pytest.mark.parametrize("section", ["Context", "Decision", "Consequences", "What would change"])
+def test_every_decision_has_its_sections(section: str) -> None:
+    for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"):
+        assert f"\n## {section}" in path.read_text(), f"{path.name} has no section {section!r}"
+
+
+def test_every_change_note_has_a_kind() -> None:
+    notes = [path.name for path in (ROOT / "changes").glob("*.md") if path.name != "README.md"]
+
+    wrong = [name for name in notes if not re.fullmatch(rf"[\w-]+\.({'|'.join(KINDS)})\.md", name)]
+
+    assert not wrong, f"name them <slug>.<kind>.md with a kind of {KINDS}: {wrong}"
+
+
+def test_a_release_moves_the_notes_into_the_changelog(tmp_path: Path) -> None:
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "README.md").write_text("how to write a note\n")
+    (tmp_path / "changes" / "pause.feature.md").write_text("Queues can be paused.\n")
+    (tmp_path / "changes" / "ack.fix.md").write_text("A late ack is refused\nwith its reason.\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changes\n\n<!-- releases -->\n\n## 0.1.0\n\nOld.\n")
+
+    script = runpy.run_path(str(ROOT / "changes" / "release.py"))
+    script["release"](tmp_path, "0.2.0", "2030-01-31")
+
+    assert (tmp_path / "CHANGELOG.md").read_text() == (
+        "# Changes\n\n<!-- releases -->\n\n"
+        "## 0.2.0 (2030-01-31)\n\n"
+        "### Features\n\n- Queues can be paused.\n\n"
+        "### Fixes\n\n- A late ack is refused\n  with its reason.\n\n"
+        "## 0.1.0\n\nOld.\n"
+    )
+    assert [path.name for path in (tmp_path / "changes").iterdir()] == ["README.md"]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+
+    explained = re.findall(r"^\| `([\w.-]+)` \|", page, re.MULTILINE)
+
+    assert sorted(explained) == sorted(pyproject().packages)
+
+
+def test_every_dependency_is_pinned() -> None:
+    pins = (ROOT / "requirements" / "constraints.txt").read_text()
+
+    pinned = set(re.findall(r"^([\w.-]+)==", pins, re.MULTILINE))
+
+    assert pyproject().packages <= pinned
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_somewhere(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", prose) if "://" not in link]
+
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), f"{link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """What the headings of a page can be linked as."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def pyproject() -> PyProject:
+    return msgspec.convert(tomllib.loads((ROOT / "pyproject.toml").read_text()), PyProject)
+
+
+# ---- The tree.
+
+
+def tree() -> str:
+    """Every package and module under corvo/, each with its purpose, as a fenced block."""
+    rows = list(rows_of(ROOT / "corvo", depth=0))
+    width = max(len(name) for name, _ in rows) + 2
+    return "```\n" + "".join(f"{name:{width}}{purpose}\n" for name, purpose in rows) + "```\n"
+
+
+def rows_of(package: Path, *, depth: int) -> list[tuple[str, str]]:
+    """A package, its modules, and then the packages inside it."""
+    indent = "  " * (depth + 1)
+    rows = [("  " * depth + package.name + "/", purpose(package / "__init__.py"))]
+    modules = [path for path in sorted(package.glob("*.py")) if path.name != "__init__.py"]
+    rows += [(indent + module.name, purpose(module)) for module in modules]
+    for inner in sorted(package.iterdir()):
+        if any(inner.glob("*.py")):
+            rows += rows_of(inner, depth=depth + 1)
+    return rows
+
+
+def purpose(module: Path) -> str:
+    """The first line of a module's docstring."""
+    docstring = ast.get_docstring(ast.parse(module.read_text()))
+    assert docstring, f"{module.relative_to(ROOT)} has no docstring to take its purpose from"
+    return docstring.splitlines()[0]
+
+
+if __name__ == "__main__":
+    assert sys.argv[1:] == ["--rewrite"], "usage: python -m tests.test_docs --rewrite"
+    ARCHITECTURE.write_text(TREE.sub(lambda _: tree(), ARCHITECTURE.read_text()))
