@@ -1,0 +1,262 @@
+"""The follower: appends, heartbeats, and pulling a snapshot (Raft 5.3, 7)."""
+
+import zlib
+
+from corvo.raft.messages import (
+    NOBODY,
+    AppendRequest,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    ReadContext,
+    ReadResponse,
+    SnapshotChunk,
+    SnapshotOffer,
+    SnapshotPull,
+)
+from corvo.raft.ready import Read
+from corvo.raft.roles import become_follower
+from corvo.raft.state import Forwarded, Incoming, Raft, Repair, Role
+
+
+def follow(raft: Raft, leader: int) -> bool:
+    """A message of our term came from its leader. False if that cannot be."""
+    if raft.role is Role.LEADER or raft.leader not in (NOBODY, leader):
+        raft.refused["second_leader"] += 1
+        return False
+    if raft.role is not Role.FOLLOWER or raft.leader == NOBODY:
+        become_follower(raft, raft.term, leader)
+    raft.elapsed = 0
+    return True
+
+
+def on_append(raft: Raft, message: AppendRequest) -> None:
+    """Take over entries that follow one we have; say where we still agree otherwise."""
+    if not follow(raft, message.source):
+        return
+    if raft.repair is not None and not _repair_goal_stands(raft, raft.repair):
+        _ask_for_repair(raft)
+        return
+    if message.previous_index < raft.log.commit:
+        # What is committed agrees already; the leader may move on from there.
+        _accept(raft, raft.log.commit)
+        return
+    if raft.log.matches(message.previous_index, message.previous_term):
+        last = raft.log.merge(message.previous_index, message.entries)
+        raft.log.commit_to(min(message.commit, last))
+        _accept(raft, last)
+        return
+    hint_index, hint_term = raft.log.agreement(message.previous_index, message.previous_term)
+    raft.send(
+        AppendResponse(
+            *raft.to(message.source),
+            index=message.previous_index,
+            rejected=True,
+            hint_index=hint_index,
+            hint_term=hint_term,
+            commit=raft.log.commit,
+        )
+    )
+
+
+def _accept(raft: Raft, index: int) -> None:
+    raft.send(AppendResponse(*raft.to(raft.leader), index=index, commit=raft.log.commit))
+
+
+def on_heartbeat(raft: Raft, message: Heartbeat) -> None:
+    """The leader lives; what it says is committed is within what we acknowledged."""
+    if not follow(raft, message.source):
+        return
+    if raft.repair is None or _repair_goal_stands(raft, raft.repair):
+        raft.log.commit_to(message.commit)
+    elif raft.repair.goal_term != raft.term:
+        # An idle leader sends no append that would let us ask.
+        _ask_for_repair(raft)
+    raft.send(
+        HeartbeatResponse(*raft.to(message.source), round=message.round, commit=raft.log.commit)
+    )
+
+
+def on_read_response(raft: Raft, message: ReadResponse) -> None:
+    """The leader answers a read that we sent on, if it still waits."""
+    context = ReadContext(message.context)
+    waiting = [read for read in raft.forwarded if read.context != context]
+    if len(waiting) == len(raft.forwarded):
+        raft.refused["unknown_read"] += 1
+        return
+    raft.forwarded = waiting
+    if raft.repair is None and raft.log.matches(message.index, message.index_term):
+        # Should the notice of the commit have been lost, the read need not wait for the next.
+        raft.log.commit_to(message.index)
+    raft.reads.append(Read(context, message.index))
+
+
+# Pulling a snapshot.
+
+
+def on_offer(raft: Raft, message: SnapshotOffer) -> None:
+    """What we need is cut off at the leader: pull its snapshot, unless we need none after all."""
+    if not follow(raft, message.source):
+        return
+    snapshot, log = message.snapshot, raft.log
+    if log.is_installing:
+        return
+    if raft.repair is not None and not _repair_goal_stands(raft, raft.repair):
+        if snapshot.index < log.commit:
+            _ask_for_repair(raft)
+            return
+        raft.repair = Repair(goal_term=raft.term, goal_commit=message.commit)
+    elif snapshot.index <= log.commit:
+        _accept(raft, log.commit)
+        return
+    elif log.matches(snapshot.index, snapshot.term):
+        log.commit_to(snapshot.index)
+        _accept(raft, snapshot.index)
+        return
+    _pull(raft, message)
+
+
+def _pull(raft: Raft, message: SnapshotOffer) -> None:
+    current, snapshot = raft.incoming, message.snapshot
+    if current is not None and current.snapshot != snapshot:
+        if current.leader_term == raft.term and snapshot.index < current.snapshot.index:
+            raft.refused["old_offer"] += 1
+            return
+        current = None
+    if current is None:
+        # A chunk that no write has taken yet belongs to the stream just given up.
+        raft.chunk = None
+        current = Incoming(snapshot, received=0, expected=0, leader_term=raft.term)
+    current.leader_term = raft.term
+    raft.incoming = current
+    if current.received == snapshot.size and current.received > 0:
+        # Only the installing was missing when this replica was last stopped.
+        _install(raft, current)
+        return
+    _ask_for_chunk(raft, current)
+
+
+def on_chunk(raft: Raft, message: SnapshotChunk) -> None:
+    """The next bytes of what we pull. Anything else, or anything damaged, is dropped."""
+    if not follow(raft, message.source):
+        return
+    current = raft.incoming
+    if current is None or message.snapshot != current.snapshot or current.leader_term != raft.term:
+        raft.refused["chunk_of_another_stream"] += 1
+        return
+    if message.offset != current.expected or raft.chunk is not None or raft.log.is_installing:
+        raft.refused["chunk_out_of_order"] += 1
+        return
+    end = message.offset + len(message.data)
+    if zlib.crc32(message.data) != message.checksum or end > current.snapshot.size:
+        raft.refused["chunk_damaged"] += 1
+        return
+    if not message.data and current.snapshot.size > 0:
+        raft.refused["chunk_damaged"] += 1
+        return
+    raft.chunk = message
+    current.expected = end
+    current.quiet_ticks = 0
+
+
+def chunk_stored(raft: Raft, chunk: SnapshotChunk, *, intact: bool) -> None:
+    """A chunk is durable: pull the next, or install when it was the last."""
+    current = raft.incoming
+    if current is None or current.snapshot != chunk.snapshot:
+        return
+    if not intact:
+        raft.refused["snapshot_damaged"] += 1
+        raft.incoming = None
+        return
+    current.received = chunk.offset + len(chunk.data)
+    if current.received == current.snapshot.size:
+        _install(raft, current)
+    elif raft.leader != NOBODY and current.leader_term == raft.term:
+        _ask_for_chunk(raft, current)
+
+
+def _ask_for_chunk(raft: Raft, current: Incoming) -> None:
+    current.expected = current.received
+    current.quiet_ticks = 0
+    raft.send(
+        SnapshotPull(*raft.to(raft.leader), snapshot=current.snapshot, offset=current.received)
+    )
+
+
+def _install(raft: Raft, current: Incoming) -> None:
+    """Replace the log by the snapshot, unless appends have overtaken it meanwhile."""
+    snapshot = current.snapshot
+    raft.incoming = None
+    if snapshot.index <= raft.log.commit and raft.repair is None:
+        return
+    if raft.role is not Role.FOLLOWER:
+        # A complete stream in a candidate's hands may be old; whoever wins will offer again.
+        raft.incoming = current
+        return
+    raft.install = snapshot
+    raft.log.restore(snapshot)
+    raft.membership = snapshot.membership
+    raft.configs.clear()
+    if raft.repair is not None:
+        raft.repair.installed = True
+    if raft.leader != NOBODY:
+        _accept(raft, snapshot.index)
+
+
+def tick_incoming(raft: Raft) -> None:
+    """Ask again for a chunk that does not come: the question or the answer was lost."""
+    current = raft.incoming
+    if current is None or raft.leader == NOBODY or current.leader_term != raft.term:
+        return
+    if current.expected != current.received:
+        # A chunk is on its way to the disk; storing it asks for the next.
+        return
+    current.quiet_ticks += 1
+    if current.quiet_ticks >= raft.settings.election_ticks:
+        _ask_for_chunk(raft, current)
+
+
+# Repair.
+
+
+def _ask_for_repair(raft: Raft) -> None:
+    raft.send(
+        AppendResponse(
+            *raft.to(raft.leader),
+            index=raft.log.commit,
+            rejected=True,
+            commit=raft.log.commit,
+            repair=True,
+        )
+    )
+
+
+def _repair_goal_stands(raft: Raft, repair: Repair) -> bool:
+    return repair.installed and repair.goal_term == raft.term
+
+
+def end_repair(raft: Raft) -> None:
+    """Become a full member again once everything the offering leader had committed is here."""
+    repair = raft.repair
+    if repair is None or not _repair_goal_stands(raft, repair):
+        return
+    if min(raft.log.stable, raft.log.commit) >= repair.goal_commit:
+        raft.repair = None
+
+
+# Reads.
+
+
+def forward_read(raft: Raft, context: ReadContext) -> None:
+    """Remember a read that was sent to the leader."""
+    raft.forwarded.append(Forwarded(context))
+
+
+def tick_forwarded(raft: Raft) -> None:
+    """Give up reads that the leader has not answered within an election timeout."""
+    for read in raft.forwarded:
+        read.quiet_ticks += 1
+    if raft.forwarded and raft.forwarded[0].quiet_ticks >= raft.settings.election_ticks:
+        late = [read for read in raft.forwarded if read.quiet_ticks >= raft.settings.election_ticks]
+        raft.reads_lost.extend(read.context for read in late)
+        raft.forwarded = raft.forwarded[len(late) :]

@@ -1,0 +1,74 @@
+"""Whether a message can be one of ours at all: shapes that no correct replica sends.
+
+Types are the codec's business; here it is numbers. The answer is a stable code for `refused`.
+"""
+
+from itertools import pairwise
+
+from corvo.raft.messages import (
+    AnyMessage,
+    AppendRequest,
+    AppendResponse,
+    Heartbeat,
+    SnapshotChunk,
+    SnapshotOffer,
+    SnapshotPull,
+    VoteRequest,
+    VoteResponse,
+)
+
+
+def problem(message: AnyMessage, replica: int) -> str | None:
+    """Why `message` is refused by `replica`, or None."""
+    if message.target != replica:
+        return "not_for_us"
+    if message.source < 1 or message.source == replica:
+        return "source"
+    if message.term < 0 or message.instance < 0:
+        return "negative"
+    match message:
+        case AppendRequest():
+            return _append_problem(message)
+        case VoteRequest():
+            numbers = (message.last_index, message.last_term, message.commit, message.commit_term)
+            return _negative(*numbers) or _above(message.term, message.last_term)
+        case VoteResponse():
+            return _negative(message.commit, message.commit_term)
+        case AppendResponse():
+            return _negative(message.index, message.hint_index, message.hint_term, message.commit)
+        case Heartbeat():
+            return _negative(message.commit, message.round)
+        case SnapshotOffer():
+            # A leader's snapshot is of committed entries, and it commits before it offers.
+            snapshot = message.snapshot
+            return (
+                _negative(snapshot.index - 1, snapshot.term, snapshot.size)
+                or _above(message.term, snapshot.term)
+                or _above(message.commit, snapshot.index)
+            )
+        case SnapshotPull() | SnapshotChunk():
+            return _negative(message.offset)
+        case _:
+            return None
+
+
+def _append_problem(message: AppendRequest) -> str | None:
+    negative = _negative(message.previous_index, message.previous_term, message.commit)
+    if negative:
+        return negative
+    if not message.entries:
+        return _above(message.term, message.previous_term)
+    if message.entries[0].index != message.previous_index + 1:
+        return "gap"
+    if any(after.index != before.index + 1 for before, after in pairwise(message.entries)):
+        return "gap"
+    terms = [message.previous_term, *(entry.term for entry in message.entries), message.term]
+    return "terms" if any(after < before for before, after in pairwise(terms)) else None
+
+
+def _negative(*numbers: int) -> str | None:
+    return "negative" if min(numbers) < 0 else None
+
+
+def _above(limit: int, number: int) -> str | None:
+    return "terms" if number > limit else None
