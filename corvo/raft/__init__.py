@@ -17,6 +17,7 @@ from corvo.raft.errors import (
     Overloaded,
     RaftError,
     Refused,
+    TooLarge,
     Transferring,
     Unavailable,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "Statistics",
     "Step",
     "Storage",
+    "TooLarge",
     "Transferring",
     "Unavailable",
     "Write",

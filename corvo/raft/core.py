@@ -54,9 +54,10 @@ def step(raft: Raft, message: AnyMessage) -> None:
 
 def _stranger(raft: Raft, message: AnyMessage) -> str | None:
     """Whether another data directory speaks for a replica that we know: it may have forgotten."""
-    if not message.instance:
+    group = raft.membership
+    if not message.instance or message.source not in members.members_of(group):
         return None
-    pinned = dict(raft.membership.pins).get(message.source)
+    pinned = dict(group.pins).get(message.source)
     known = pinned or raft.instances.setdefault(message.source, message.instance)
     return None if message.instance == known else "instance"
 

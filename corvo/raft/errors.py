@@ -6,7 +6,8 @@ RaftError
 ├── Refused             the node is well and says no; nothing was changed
 │   ├── NotLeader       ask `leader` instead (None while nobody is known)
 │   ├── Transferring    leadership is on its way to another replica
-│   ├── Overloaded      too many bytes wait for commit; try again later
+│   ├── Overloaded      too much waits already; try again later
+│   ├── TooLarge        one entry can have `entry_bytes_max`, and this has more
 │   └── ChangeRefused   this membership change is not possible now, or ever
 ├── Unavailable         the log does not hold that index (see Compacted)
 │   └── Compacted       ... because it was cut off: a snapshot has it
@@ -47,7 +48,11 @@ class Transferring(Refused):
 
 
 class Overloaded(Refused):
-    """More bytes wait for commit than `uncommitted_bytes_max` allows."""
+    """More waits for the group than a setting, named in the message, allows."""
+
+
+class TooLarge(Refused):
+    """An entry above `entry_bytes_max`: no peer would take the frame it travels in."""
 
 
 class ChangeRefused(Refused):

@@ -107,12 +107,15 @@ class RaftLog:
         if not first <= last <= self.last_index:
             raise Unavailable(f"entries {first} to {last} are not in a log up to {self.last_index}")
         if first >= self._offset:
-            return page(self._tail[first - self._offset : last + 1 - self._offset], bytes_max)
+            return page(self._tail, first - self._offset, last + 1 - self._offset, bytes_max)
         durable = self._storage.entries(first, min(last, self._offset - 1), bytes_max)
         reached = durable[-1].index
         if reached < self._offset - 1 or reached == last:
             return durable
-        return page(durable + self._tail[: last + 1 - self._offset], bytes_max)
+        room = bytes_max - sum(entry.size for entry in durable)
+        behind = page(self._tail, 0, last + 1 - self._offset, room)
+        # A page is never empty, so the first entry behind may be one too many.
+        return durable + behind if behind[0].size <= room else durable
 
     def is_up_to_date(self, *, last_index: int, last_term: int) -> bool:
         """Whether a log ending there has at least what this one has (Raft 5.4.1)."""

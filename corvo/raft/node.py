@@ -26,7 +26,15 @@ import msgspec
 
 from corvo.raft import core, election, replication
 from corvo.raft import membership as members
-from corvo.raft.errors import ChangeRefused, Misuse, NotLeader, Overloaded, Refused, Transferring
+from corvo.raft.errors import (
+    ChangeRefused,
+    Misuse,
+    NotLeader,
+    Overloaded,
+    Refused,
+    TooLarge,
+    Transferring,
+)
 from corvo.raft.following import forward_read
 from corvo.raft.membership import Action, Change
 from corvo.raft.messages import (
@@ -132,13 +140,20 @@ class Node:
     def propose(self, data: bytes) -> int:
         """Append `data` to the log; returns its index, which means nothing until it is committed.
 
-        Raises `NotLeader`, `Transferring`, or `Overloaded` when too much waits for commit; nothing
-        was changed then. A lost leadership may replace the entry: compare terms when it is applied.
+        Raises `NotLeader`, `Transferring`, `TooLarge`, or `Overloaded` when too much waits for
+        commit; nothing was changed then. A lost leadership may replace the entry: compare terms
+        when it is applied.
         """
         leadership = self._leading()
+        largest = self._raft.settings.entry_bytes_max
+        if len(data) > largest:
+            raise TooLarge(f"the entry has {len(data)} bytes; entry_bytes_max is {largest}")
         waiting = leadership.uncommitted_bytes
         if waiting and waiting + len(data) > self._raft.settings.uncommitted_bytes_max:
-            raise Overloaded(f"{waiting} bytes wait for commit; try again when some are")
+            raise Overloaded(
+                f"{waiting} bytes wait for commit; uncommitted_bytes_max is"
+                f" {self._raft.settings.uncommitted_bytes_max}"
+            )
         return replication.append(self._raft, leadership, Kind.NORMAL, data)
 
     def propose_change(self, change: Change, *, force: bool = False) -> int:
@@ -172,7 +187,7 @@ class Node:
             raise NotLeader(None)
         waiting = len(leadership.reads) if leadership else len(raft.forwarded)
         if waiting >= raft.settings.reads_waiting_max:
-            raise Overloaded(f"{waiting} reads wait for proof of leadership")
+            raise Overloaded(f"{waiting} reads wait already: that is reads_waiting_max")
         context = ReadContext(raft.next_context)
         raft.next_context += 1
         if leadership is not None:

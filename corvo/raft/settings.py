@@ -15,6 +15,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     election_ticks: int = 10
     """Silence after which a follower campaigns: each time between this and twice this."""
     heartbeat_ticks: int = 1
+    entry_bytes_max: int = 8 << 20
+    """One entry: half of what a frame may have."""
     append_bytes_max: int = 1 << 20
     """Entries in one append: what one peer is busy with before it can answer."""
     window_messages_max: int = 64
@@ -52,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _POSITIVE = (
+    "entry_bytes_max",
     "append_bytes_max",
     "window_messages_max",
     "window_bytes_max",

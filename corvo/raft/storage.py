@@ -5,6 +5,7 @@ and reports them with `Node.stored`.
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Protocol
 
 from corvo.raft.errors import Compacted, Unavailable
@@ -50,14 +51,17 @@ class Storage(Protocol):
         """Bytes of that snapshot from `offset`; None when it is no longer there."""
 
 
-def page(entries: list[Entry], bytes_max: int) -> list[Entry]:
-    """The longest prefix within `bytes_max`, and at least one entry if there is any."""
+def page(entries: Sequence[Entry], start: int, stop: int, bytes_max: int) -> list[Entry]:
+    """`entries[start:stop]`, cut after `bytes_max`, but with one entry at least if there is any.
+
+    Looks at no more than it returns: the rest may be all that a slow follower has to catch up with.
+    """
     total = 0
-    for count, entry in enumerate(entries):
-        total += entry.size
-        if total > bytes_max and count > 0:
-            return entries[:count]
-    return entries
+    for position in range(start, stop):
+        total += entries[position].size
+        if total > bytes_max and position > start:
+            return list(entries[start:position])
+    return list(entries[start:stop])
 
 
 class MemoryStorage:
@@ -89,7 +93,7 @@ class MemoryStorage:
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
         """Entries `first` to `last`, cut after `bytes_max`."""
         start, stop = self._position(first), self._position(last) + 1
-        return page(self._entries[start:stop], bytes_max)
+        return page(self._entries, start, stop, bytes_max)
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot made last, or received."""
