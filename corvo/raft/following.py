@@ -34,8 +34,8 @@ def on_append(raft: Raft, message: AppendRequest) -> None:
     """Take over entries that follow one we have; say where we still agree otherwise."""
     if not follow(raft, message.source):
         return
-    if raft.repair is not None and not _repair_goal_stands(raft, raft.repair):
-        _ask_for_repair(raft)
+    if raft.is_blank or (raft.repair is not None and not _repair_goal_stands(raft, raft.repair)):
+        _ask_for_snapshot(raft)
         return
     if message.previous_index < raft.log.commit:
         # What is committed agrees already; the leader may move on from there.
@@ -71,7 +71,7 @@ def on_heartbeat(raft: Raft, message: Heartbeat) -> None:
         raft.log.commit_to(message.commit)
     elif raft.repair.goal_term != raft.term:
         # An idle leader sends no append that would let us ask.
-        _ask_for_repair(raft)
+        _ask_for_snapshot(raft)
     raft.send(
         HeartbeatResponse(*raft.to(message.source), round=message.round, commit=raft.log.commit)
     )
@@ -103,7 +103,7 @@ def on_offer(raft: Raft, message: SnapshotOffer) -> None:
         return
     if raft.repair is not None and not _repair_goal_stands(raft, raft.repair):
         if snapshot.index < log.commit:
-            _ask_for_repair(raft)
+            _ask_for_snapshot(raft)
             return
         raft.repair = Repair(goal_term=raft.term, goal_commit=message.commit)
     elif snapshot.index <= log.commit:
@@ -219,14 +219,15 @@ def tick_incoming(raft: Raft) -> None:
 # Repair.
 
 
-def _ask_for_repair(raft: Raft) -> None:
+def _ask_for_snapshot(raft: Raft) -> None:
     raft.send(
         AppendResponse(
             *raft.to(raft.leader),
-            index=raft.log.commit,
+            # There is no snapshot of nothing.
+            index=max(raft.log.commit, 1),
             rejected=True,
             commit=raft.log.commit,
-            repair=True,
+            wants_snapshot=True,
         )
     )
 

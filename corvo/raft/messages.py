@@ -137,8 +137,9 @@ class AppendResponse(Message, frozen=True, array_like=True, tag=4):
     hint_index: int = 0
     hint_term: int = 0
     commit: int = 0
-    repair: bool = False
-    """This replica lost what it once acknowledged and wants a snapshot of `index` or later."""
+    wants_snapshot: bool = False
+    """This replica cannot go on from a log: it is new, or lost what it once acknowledged. It needs a
+    snapshot of `index` or later."""
 
 
 class Heartbeat(Message, frozen=True, array_like=True, tag=5):

@@ -88,9 +88,9 @@ class Progress:
         "offered",
         "paused",
         "quiet_ticks",
-        "repairs",
         "round",
         "sent_commit",
+        "wanted",
         "wants_append",
         "window",
     )
@@ -108,7 +108,7 @@ class Progress:
         self.round = 0  # the newest read round it confirmed
         self.offered: Snapshot | None = None  # in SNAPSHOT: what it is pulling
         self.quiet_ticks = 0  # in SNAPSHOT: since it last pulled
-        self.repairs: int | None = None  # it asked for a snapshot of at least this index
+        self.wanted: int | None = None  # it asked for a snapshot of at least this index
 
     @property
     def is_paused(self) -> bool:

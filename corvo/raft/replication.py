@@ -70,7 +70,7 @@ def _send_append(
 ) -> bool:
     log = raft.log
     previous = progress.next - 1
-    if progress.repairs is not None:
+    if progress.wanted is not None:
         _offer_snapshot(raft, leadership, replica, progress)
         return False
     try:
@@ -111,10 +111,10 @@ def _offer_snapshot(raft: Raft, leadership: Leadership, replica: int, progress: 
     if not progress.is_active:
         return
     least = raft.log.base.index
-    if progress.repairs is not None:
+    if progress.wanted is not None:
         # The offer promises what is committed now; before our own first commit that may be too
         # little.
-        least = max(least, progress.repairs)
+        least = max(least, progress.wanted)
         if not raft.is_established:
             return
     snapshot = raft.storage.snapshot()
@@ -139,17 +139,17 @@ def _heard(raft: Raft, replica: int) -> tuple[Leadership, Progress] | None:
 
 
 def on_append_response(raft: Raft, message: AppendResponse) -> None:
-    """A follower accepted, rejected, or asks to be repaired."""
+    """A follower accepted, rejected, or asks for a snapshot."""
     heard = _heard(raft, message.source)
     if heard is None:
         return
     leadership, progress = heard
-    if message.index > raft.log.last_index and not message.repair:
+    if message.index > raft.log.last_index and not message.wants_snapshot:
         raft.refused["beyond_the_log"] += 1
         return
     progress.commit = max(progress.commit, min(message.commit, raft.log.commit))
-    if message.repair:
-        _on_repair(progress, message)
+    if message.wants_snapshot:
+        _on_snapshot_wanted(progress, message)
     elif message.rejected:
         _on_rejected(raft, progress, message)
     else:
@@ -157,13 +157,13 @@ def on_append_response(raft: Raft, message: AppendResponse) -> None:
     _leave_when_known(raft, leadership)
 
 
-def _on_repair(progress: Progress, message: AppendResponse) -> None:
-    """It lost what it once acknowledged: nothing of that counts any more."""
+def _on_snapshot_wanted(progress: Progress, message: AppendResponse) -> None:
+    """It holds nothing that counts: it is new, or is to be repaired."""
     offered = progress.offered
-    if offered is not None and progress.repairs is not None and offered.index >= message.index:
+    if offered is not None and progress.wanted is not None and offered.index >= message.index:
         return
     progress.match = 0
-    progress.repairs = message.index
+    progress.wanted = message.index
     progress.become_probe()
 
 
@@ -193,7 +193,7 @@ def _on_accepted(
             progress.window.free_to(message.index)
         case _:
             pass
-    progress.repairs = None
+    progress.wanted = None
     advance_commit(raft)
     if message.source == leadership.heir and progress.match == raft.log.last_index:
         raft.send(TimeoutNow(*raft.to(message.source)))

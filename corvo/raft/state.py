@@ -147,6 +147,14 @@ class Raft:
         )
 
     @property
+    def is_blank(self) -> bool:
+        """Whether this replica knows no group yet: its first state comes from a snapshot.
+
+        From the log alone it could not tell who belonged to the group before the first change.
+        """
+        return not self.membership.voters
+
+    @property
     def has_unapplied_change(self) -> bool:
         """Whether a membership change is committed that is not yet in force here."""
         return self.log.has_config(self.log.applied + 1, self.log.commit)

@@ -1,7 +1,8 @@
 """A group of nodes in one place: every test of the core starts here.
 
-Nothing happens by itself. Messages wait in `mail` until `settle` delivers them, in order, through the
-links that are up. Disks are instant unless `slow_disks` holds their writes back for `store` to do.
+Nothing happens by itself. Messages wait in `mail` until `settle` delivers them, in order, through
+the links that are up. Disks are instant unless `slow_disks` holds their writes back for `store` to
+do.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from corvo.raft import (
     Read,
     Ready,
     Settings,
+    Snapshot,
     Write,
 )
 from corvo.raft.state import Raft
@@ -49,7 +51,7 @@ def with_log(
 
 def raft_of(node: Node) -> Raft:
     """The state inside, for tests of rules that no driver can see."""
-    return node._raft  # noqa: SLF001 - white-box tests look inside on purpose
+    return node._raft
 
 
 class Group:
@@ -81,6 +83,7 @@ class Group:
         self.slow_disks: set[int] = set()
         self.writes: dict[int, list[Write]] = {}
         self.auto_apply = True
+        self.auto_snapshot = True
         for replica in (*membership.voters, *membership.learners):
             self.storages.setdefault(replica, MemoryStorage(membership))
             self.start(replica)
@@ -153,7 +156,17 @@ class Group:
         self.reads_lost[replica] += ready.reads_lost
         if ready.snapshot_wanted is not None:
             self.wanted[replica].append(ready.snapshot_wanted)
+            if self.auto_snapshot and node.statistics().applied >= ready.snapshot_wanted:
+                self.snapshot(replica)
         return ready
+
+    def snapshot(self, replica: int) -> Snapshot:
+        """Make a snapshot of what this node has applied, as large as the applied entries are many."""
+        state = self.nodes[replica].describe_state()
+        data = b"".join(b"%8d" % entry.index for entry in self.applied[replica])
+        return self.storages[replica].make_snapshot(
+            index=state.index, membership=state.membership, data=data
+        )
 
     def store(self, replica: int, count: int | None = None) -> None:
         """Carry out writes that a slow disk held back, oldest first."""
