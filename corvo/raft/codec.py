@@ -61,8 +61,8 @@ class Codec:
             raise FrameError("checksum", "the bytes changed on the way")
         try:
             return self._decoder.decode(payload)
-        except msgspec.DecodeError as error:
-            # ValidationError is one of these: well-formed msgpack that is no message of ours.
+        except (msgspec.DecodeError, RecursionError) as error:
+            # Well-formed msgpack that is no message of ours, or nested beyond all reason.
             raise FrameError("message", str(error)) from error
 
     def _sum(self, payload: bytes) -> int:

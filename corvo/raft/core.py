@@ -46,20 +46,32 @@ def step(raft: Raft, message: AnyMessage) -> None:
         if not _enter_term(raft, message):
             return
     elif message.term < raft.term:
+        # An old message is not believed in anything, not even in who sent it.
         _answer_the_past(raft, message)
         return
+    _remember_instance(raft, message)
     _handle(raft, message)
     following.end_repair(raft)
 
 
 def _stranger(raft: Raft, message: AnyMessage) -> str | None:
     """Whether another data directory speaks for a replica that we know: it may have forgotten."""
-    group = raft.membership
-    if not message.instance or message.source not in members.members_of(group):
+    if not message.instance:
         return None
-    pinned = dict(group.pins).get(message.source)
-    known = pinned or raft.instances.setdefault(message.source, message.instance)
+    pinned = dict(raft.membership.pins).get(message.source)
+    known = pinned or raft.instances.get(message.source, message.instance)
     return None if message.instance == known else "instance"
+
+
+def _remember_instance(raft: Raft, message: AnyMessage) -> None:
+    """The first data directory to speak for a member is the one, until the membership says so."""
+    source = message.source
+    if (
+        message.instance
+        and source not in raft.instances
+        and source in members.members_of(raft.membership)
+    ):
+        raft.instances[source] = message.instance
 
 
 def _enter_term(raft: Raft, message: AnyMessage) -> bool:
@@ -169,7 +181,7 @@ def applied(raft: Raft, index: int) -> None:
     raft.log.applied_to(index)
     while raft.configs and raft.configs[0][0] <= index:
         _, data = raft.configs.popleft()
-        _switch(raft, members.changed(raft.membership, members.decode(data)))
+        _switch(raft, members.applied(raft.membership, data))
     replication.leave_joint_if_due(raft)
 
 

@@ -116,6 +116,9 @@ def on_vote_response(raft: Raft, message: VoteResponse) -> None:
     asking = Role.PRE_CANDIDATE if message.pre else Role.CANDIDATE
     if raft.role is not asking or message.source not in members.voters_of(raft.membership):
         return
+    if message.pre and message.granted and message.term != raft.term + 1:
+        # It answers the question of an earlier term.
+        return
     learn_commit(raft, message.commit, message.commit_term)
     # Learning of a committed change may have ended the campaign.
     if raft.role is asking:

@@ -124,16 +124,19 @@ def _pull(raft: Raft, message: SnapshotOffer) -> None:
             return
         current = None
     if current is None:
-        # A chunk that no write has taken yet belongs to the stream just given up.
-        raft.chunk = None
+        if raft.chunk is not None:
+            # No write has taken it yet, and its stream was just given up.
+            raft.chunk = None
+            raft.storing.pop()
         current = Incoming(snapshot, received=0, expected=0, leader_term=raft.term)
     current.leader_term = raft.term
     raft.incoming = current
     if current.received == snapshot.size and current.received > 0:
         # Only the installing was missing when this replica was last stopped.
         _install(raft, current)
-        return
-    _ask_for_chunk(raft, current)
+    elif current.received == current.expected:
+        # Otherwise a chunk is on its way to the disk, and storing it asks for the next.
+        _ask_for_chunk(raft, current)
 
 
 def on_chunk(raft: Raft, message: SnapshotChunk) -> None:
@@ -155,14 +158,16 @@ def on_chunk(raft: Raft, message: SnapshotChunk) -> None:
         raft.refused["chunk_damaged"] += 1
         return
     raft.chunk = message
+    raft.storing.append(current)
     current.expected = end
     current.quiet_ticks = 0
 
 
 def chunk_stored(raft: Raft, chunk: SnapshotChunk, *, intact: bool) -> None:
     """A chunk is durable: pull the next, or install when it was the last."""
-    current = raft.incoming
-    if current is None or current.snapshot != chunk.snapshot:
+    current = raft.storing.popleft()
+    if current is not raft.incoming:
+        # Another stream, or the same begun anew, has taken its place on the disk.
         return
     if not intact:
         raft.refused["snapshot_damaged"] += 1
@@ -176,7 +181,7 @@ def chunk_stored(raft: Raft, chunk: SnapshotChunk, *, intact: bool) -> None:
 
 
 def _ask_for_chunk(raft: Raft, current: Incoming) -> None:
-    current.expected = current.received
+    assert current.expected == current.received, "one chunk at a time"
     current.quiet_ticks = 0
     raft.send(
         SnapshotPull(*raft.to(raft.leader), snapshot=current.snapshot, offset=current.received)

@@ -89,6 +89,14 @@ def changed(membership: Membership, change: Change) -> Membership:
     return _left(membership) if change.leaves else _entered(membership, change)
 
 
+def applied(membership: Membership, data: bytes) -> Membership:
+    """The membership after a committed CONFIG entry, which was checked before it was proposed."""
+    try:
+        return changed(membership, decode(data))
+    except (ChangeRefused, msgspec.DecodeError) as error:
+        raise AssertionError(f"a committed change does not fit {membership}: {error}") from error
+
+
 def _entered(membership: Membership, change: Change) -> Membership:
     if is_joint(membership):
         raise ChangeRefused("the group is joint: the change before this one has not ended")
@@ -111,7 +119,7 @@ def _entered(membership: Membership, change: Change) -> Membership:
             case Action.ADD_LEARNER:
                 learners.add(step.replica)
             case Action.REMOVE:
-                pins.pop(step.replica, None)
+                pass
         if step.instance and step.action is not Action.REMOVE:
             pins[step.replica] = step.instance
     if not voters:
@@ -129,8 +137,11 @@ def _entered(membership: Membership, change: Change) -> Membership:
 def _left(membership: Membership) -> Membership:
     if not is_joint(membership):
         raise ChangeRefused("the group is not joint: there is nothing to leave")
+    learners = tuple(sorted({*membership.learners, *membership.learners_next}))
+    staying = {*membership.voters, *learners}
     return Membership(
         voters=membership.voters,
-        learners=tuple(sorted({*membership.learners, *membership.learners_next})),
-        pins=membership.pins,
+        learners=learners,
+        # Until now who was removed still voted in the outgoing half, and was held to its pin.
+        pins=tuple(pin for pin in membership.pins if pin[0] in staying),
     )

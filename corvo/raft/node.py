@@ -419,6 +419,6 @@ def _membership_at(storage: Storage, index: int, bytes_max: int) -> Membership:
         entries = storage.entries(first, index, bytes_max)
         for entry in entries:
             if entry.kind is Kind.CONFIG:
-                membership = members.changed(membership, members.decode(entry.data))
+                membership = members.applied(membership, entry.data)
         first = entries[-1].index + 1
     return membership

@@ -117,6 +117,7 @@ class Raft:
         self.messages: list[AnyMessage] = []
         self.messages_after_write: list[AnyMessage] = []
         self.chunk: SnapshotChunk | None = None
+        self.storing: deque[Incoming] = deque()  # the streams of `chunk` and of chunks under way
         self.install: Snapshot | None = None
         self.reads: list[Read] = []
         self.reads_lost: list[ReadContext] = []

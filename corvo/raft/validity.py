@@ -4,6 +4,7 @@ Types are the codec's business; here it is numbers. The answer is a stable code 
 """
 
 from itertools import pairwise
+from typing import Final
 
 from corvo.raft.messages import (
     AnyMessage,
@@ -17,6 +18,9 @@ from corvo.raft.messages import (
     VoteResponse,
 )
 
+NUMBER_MAX: Final = 1 << 62
+"""Above any term, index or size that can be reached, and with room to add: 2^63 fits no record."""
+
 
 def problem(message: AnyMessage, replica: int) -> str | None:
     """Why `message` is refused by `replica`, or None."""
@@ -24,38 +28,38 @@ def problem(message: AnyMessage, replica: int) -> str | None:
         return "not_for_us"
     if message.source < 1 or message.source == replica:
         return "source"
-    if message.term < 0 or message.instance < 0:
-        return "negative"
+    if outside := _outside(message.term, message.instance >> 2):
+        return outside
     match message:
         case AppendRequest():
             return _append_problem(message)
         case VoteRequest():
             numbers = (message.last_index, message.last_term, message.commit, message.commit_term)
-            return _negative(*numbers) or _above(message.term, message.last_term)
+            return _outside(*numbers) or _above(message.term, message.last_term)
         case VoteResponse():
-            return _negative(message.commit, message.commit_term)
+            return _outside(message.commit, message.commit_term)
         case AppendResponse():
-            return _negative(message.index, message.hint_index, message.hint_term, message.commit)
+            return _outside(message.index, message.hint_index, message.hint_term, message.commit)
         case Heartbeat():
-            return _negative(message.commit, message.round)
+            return _outside(message.commit, message.round)
         case SnapshotOffer():
             # A leader's snapshot is of committed entries, and it commits before it offers.
             snapshot = message.snapshot
             return (
-                _negative(snapshot.index - 1, snapshot.term, snapshot.size)
+                _outside(snapshot.index - 1, snapshot.term, snapshot.size)
                 or _above(message.term, snapshot.term)
                 or _above(message.commit, snapshot.index)
             )
         case SnapshotPull() | SnapshotChunk():
-            return _negative(message.offset)
+            return _outside(message.offset)
         case _:
             return None
 
 
 def _append_problem(message: AppendRequest) -> str | None:
-    negative = _negative(message.previous_index, message.previous_term, message.commit)
-    if negative:
-        return negative
+    outside = _outside(message.previous_index, message.previous_term, message.commit)
+    if outside:
+        return outside
     if not message.entries:
         return _above(message.term, message.previous_term)
     if message.entries[0].index != message.previous_index + 1:
@@ -66,8 +70,10 @@ def _append_problem(message: AppendRequest) -> str | None:
     return "terms" if any(after < before for before, after in pairwise(terms)) else None
 
 
-def _negative(*numbers: int) -> str | None:
-    return "negative" if min(numbers) < 0 else None
+def _outside(*numbers: int) -> str | None:
+    if min(numbers) < 0:
+        return "negative"
+    return "too_large" if max(numbers) > NUMBER_MAX else None
 
 
 def _above(limit: int, number: int) -> str | None:
