@@ -138,8 +138,8 @@ class AppendResponse(Message, frozen=True, array_like=True, tag=4):
     hint_term: int = 0
     commit: int = 0
     wants_snapshot: bool = False
-    """This replica cannot go on from a log: it is new, or lost what it once acknowledged. It needs a
-    snapshot of `index` or later."""
+    """This replica cannot go on from a log: it is new, or lost what it once acknowledged. It needs
+    a snapshot of `index` or later."""
 
 
 class Heartbeat(Message, frozen=True, array_like=True, tag=5):

@@ -311,6 +311,31 @@ class Node:
         log = self._raft.log
         return Snapshot(log.applied, log.term(log.applied), self._raft.membership)
 
+    @property
+    def snapshots_in_use(self) -> tuple[Snapshot, ...]:
+        """What followers are pulling from this leader. Keep these, or they begin anew for ever."""
+        leadership = self._raft.leadership
+        progress = leadership.progress.values() if leadership else ()
+        offered = [each.offered for each in progress if each.offered is not None]
+        return tuple(
+            snapshot for at, snapshot in enumerate(offered) if snapshot not in offered[:at]
+        )
+
+    @property
+    def needed_from(self) -> int:
+        """The first entry that some follower still needs: compact below it, if there is room to.
+
+        Followers that were not heard of lately do not count; they may be gone for good.
+        """
+        leadership, log = self._raft.leadership, self._raft.log
+        needed = log.applied + 1
+        for progress in leadership.progress.values() if leadership else ():
+            if progress.offered is not None:
+                needed = min(needed, progress.offered.index + 1)
+            elif progress.is_active:
+                needed = min(needed, progress.match + 1)
+        return needed
+
     def statistics(self) -> Statistics:
         """A frozen picture of this moment."""
         raft = self._raft

@@ -33,7 +33,7 @@ def members(*voters: int, learners: Iterable[int] = ()) -> Membership:
 def with_log(
     membership: Membership, terms: Iterable[int], *, term: int | None = None, commit: int = 0
 ) -> MemoryStorage:
-    """A log whose entries, from index 1, have these terms; the hard state is at the last, or `term`."""
+    """A log whose entries have these terms; the hard state is at the last one, or at `term`."""
     storage = MemoryStorage(membership)
     entries = tuple(
         Entry(index, each, Kind.NORMAL, b"%d" % index) for index, each in enumerate(terms, 1)
@@ -161,7 +161,7 @@ class Group:
         return ready
 
     def snapshot(self, replica: int) -> Snapshot:
-        """Make a snapshot of what this node has applied, as large as the applied entries are many."""
+        """Make a snapshot of what this node has applied; its size follows the number of entries."""
         state = self.nodes[replica].describe_state()
         data = b"".join(b"%8d" % entry.index for entry in self.applied[replica])
         return self.storages[replica].make_snapshot(
