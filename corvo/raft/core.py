@@ -153,7 +153,7 @@ def tick(raft: Raft, missed: int) -> None:
     following.tick_forwarded(raft)
     following.tick_incoming(raft)
     if raft.elapsed >= raft.timeout:
-        raft.elapsed = 0
+        # `elapsed` goes on where it may not campaign: nothing renews a lease but its leader.
         election.campaign(raft)
 
 
