@@ -105,7 +105,7 @@ def on_offer(raft: Raft, message: SnapshotOffer) -> None:
         if snapshot.index < log.commit:
             _ask_for_snapshot(raft)
             return
-        raft.repair = Repair(goal_term=raft.term, goal_commit=message.commit)
+        raft.repair = Repair(goal_term=raft.term, goal_index=message.goal)
     elif snapshot.index <= log.commit:
         _accept(raft, log.commit)
         return
@@ -242,11 +242,11 @@ def _repair_goal_stands(raft: Raft, repair: Repair) -> bool:
 
 
 def end_repair(raft: Raft) -> None:
-    """Become a full member again once everything the offering leader had committed is here."""
+    """Become a full member again once everything that may have been committed is here."""
     repair = raft.repair
     if repair is None or not _repair_goal_stands(raft, repair):
         return
-    if min(raft.log.stable, raft.log.commit) >= repair.goal_commit:
+    if min(raft.log.stable, raft.log.commit) >= repair.goal_index:
         raft.repair = None
 
 

@@ -184,8 +184,8 @@ class SnapshotOffer(Message, frozen=True, array_like=True, tag=11):
     """The entries you need are gone; here is what to pull instead."""
 
     snapshot: Snapshot
-    commit: int
-    """The leader's commit index at the offer: a replica under repair votes only beyond it."""
+    goal: int
+    """Nothing is committed beyond it: under repair, a replica has no vote until it holds this."""
 
 
 class SnapshotPull(Message, frozen=True, array_like=True, tag=12):

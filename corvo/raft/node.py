@@ -20,6 +20,7 @@ The driver feeds it ticks, messages and proposals, and carries out what `ready` 
 """
 
 from collections import deque
+from collections.abc import Iterator
 from random import Random
 
 import msgspec
@@ -40,6 +41,7 @@ from corvo.raft.membership import Action, Change
 from corvo.raft.messages import (
     NOBODY,
     AnyMessage,
+    Entry,
     HardState,
     Kind,
     Membership,
@@ -109,6 +111,7 @@ class Node:
             )
         raft = Raft(settings, storage, random, applied)
         raft.log.commit_to(storage.hard_state.commit)
+        raft.log.commit_to(_proven_commit(storage, settings.page_bytes_max))
         raft.membership = _membership_at(storage, applied, settings.page_bytes_max)
         become_follower(raft, raft.term, NOBODY)
         if storage.partial is not None:
@@ -439,11 +442,26 @@ class Node:
 def _membership_at(storage: Storage, index: int, bytes_max: int) -> Membership:
     """The membership in force once everything up to `index` is applied."""
     membership = storage.base.membership
-    first = storage.base.index + 1
-    while first <= index:
-        entries = storage.entries(first, index, bytes_max)
-        for entry in entries:
-            if entry.kind is Kind.CONFIG:
-                membership = members.applied(membership, entry.data)
-        first = entries[-1].index + 1
+    for entry in _changes(storage, index, bytes_max):
+        membership = members.applied(membership, entry.data)
     return membership
+
+
+def _proven_commit(storage: Storage, bytes_max: int) -> int:
+    """The last change but one in the log: the last one proves that it was committed.
+
+    A leader proposes a change only when the one before is applied. A replica that came back with an
+    older state, and knew of neither, could campaign two memberships behind and be elected by voters
+    that the group no longer has. One behind is safe: one of the two is joint.
+    """
+    changes = [entry.index for entry in _changes(storage, storage.last_index, bytes_max)]
+    return changes[-2] if len(changes) > 1 else 0
+
+
+def _changes(storage: Storage, last: int, bytes_max: int) -> Iterator[Entry]:
+    """Every membership change in the log up to `last`."""
+    first = storage.base.index + 1
+    while first <= last:
+        entries = storage.entries(first, last, bytes_max)
+        yield from (entry for entry in entries if entry.kind is Kind.CONFIG)
+        first = entries[-1].index + 1

@@ -110,19 +110,16 @@ def _offer_snapshot(raft: Raft, leadership: Leadership, replica: int, progress: 
     progress.paused = True
     if not progress.is_active:
         return
-    least = raft.log.base.index
-    if progress.wanted is not None:
-        # The offer promises what is committed now; before our own first commit that may be too
-        # little.
-        least = max(least, progress.wanted)
-        if not raft.is_established:
-            return
+    least = max(raft.log.base.index, progress.wanted or 0)
     snapshot = raft.storage.snapshot()
     if snapshot is None or snapshot.index < least:
         leadership.snapshot_wanted = max(least, leadership.snapshot_wanted or 0)
         return
     progress.become_snapshot(snapshot)
-    raft.send(SnapshotOffer(*raft.to(replica), snapshot=snapshot, commit=raft.log.commit))
+    # Whatever was committed before our term is in our log, but before our own first commit we
+    # cannot tell how much of it that is.
+    goal = raft.log.commit if raft.is_established else raft.log.last_index
+    raft.send(SnapshotOffer(*raft.to(replica), snapshot=snapshot, goal=goal))
 
 
 # Hearing.

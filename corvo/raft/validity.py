@@ -48,7 +48,7 @@ def problem(message: AnyMessage, replica: int) -> str | None:
             return (
                 _outside(snapshot.index - 1, snapshot.term, snapshot.size)
                 or _above(message.term, snapshot.term)
-                or _above(message.commit, snapshot.index)
+                or _above(message.goal, snapshot.index)
             )
         case SnapshotPull() | SnapshotChunk():
             return _outside(message.offset)
