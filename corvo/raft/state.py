@@ -53,9 +53,9 @@ class Repair(msgspec.Struct):
     """This replica lost what it acknowledged: no vote, no lead, until a leader made it whole.
 
     Repair begins with a new term, so every acknowledgement made before is void: no leader of that
-    term or a later one counts it. Such a leader was elected without our vote, so its log has whatever
-    our old acknowledgements helped to commit. We are whole when we hold, committed, everything that
-    could be so in its log when it made its offer.
+    term or a later one counts it. Such a leader was elected without our vote, so its log has
+    whatever our old acknowledgements helped to commit. We are whole when we hold, committed,
+    everything that could be so in its log when it made its offer.
     """
 
     goal_term: int = 0
