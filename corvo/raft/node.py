@@ -152,7 +152,7 @@ class Node:
         if len(data) > largest:
             raise TooLarge(f"the entry has {len(data)} bytes; entry_bytes_max is {largest}")
         waiting = leadership.uncommitted_bytes
-        if waiting and waiting + len(data) > self._raft.settings.uncommitted_bytes_max:
+        if data and waiting and waiting + len(data) > self._raft.settings.uncommitted_bytes_max:
             raise Overloaded(
                 f"{waiting} bytes wait for commit; uncommitted_bytes_max is"
                 f" {self._raft.settings.uncommitted_bytes_max}"
