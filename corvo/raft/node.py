@@ -309,9 +309,14 @@ class Node:
         """The membership in force: that of the applied index."""
         return self._raft.membership
 
-    def describe_state(self) -> Snapshot:
-        """The name, without size and checksum, of the state as it is applied now."""
+    def describe_state(self) -> Snapshot | None:
+        """The name, without size and checksum, of the state as it is applied now.
+
+        None while a snapshot is being installed: the state is about to be replaced.
+        """
         log = self._raft.log
+        if log.is_installing:
+            return None
         return Snapshot(log.applied, log.term(log.applied), self._raft.membership)
 
     @property

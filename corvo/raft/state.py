@@ -111,7 +111,7 @@ class Raft:
         self.instances: dict[int, int] = {}  # first seen; Membership.pins overrule
         self.configs: deque[tuple[int, bytes]] = deque()  # handed out, not yet applied
         self.forwarded: list[Forwarded] = []
-        self.next_context = random.getrandbits(62)
+        self.next_context = random.getrandbits(61)
         # Outgoing, gathered until the next `ready`.
         self.messages: list[AnyMessage] = []
         self.messages_after_write: list[AnyMessage] = []

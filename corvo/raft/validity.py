@@ -4,16 +4,21 @@ Types are the codec's business; here it is numbers. The answer is a stable code 
 """
 
 from itertools import pairwise
-from typing import Final
+from typing import Final, assert_never
 
 from corvo.raft.messages import (
     AnyMessage,
     AppendRequest,
     AppendResponse,
     Heartbeat,
+    HeartbeatResponse,
+    ReadRequest,
+    ReadResponse,
     SnapshotChunk,
     SnapshotOffer,
     SnapshotPull,
+    TimeoutNow,
+    TransferRequest,
     VoteRequest,
     VoteResponse,
 )
@@ -40,8 +45,14 @@ def problem(message: AnyMessage, replica: int) -> str | None:
             return _outside(message.commit, message.commit_term)
         case AppendResponse():
             return _outside(message.index, message.hint_index, message.hint_term, message.commit)
-        case Heartbeat():
+        case Heartbeat() | HeartbeatResponse():
             return _outside(message.commit, message.round)
+        case ReadRequest():
+            return _outside(message.context)
+        case ReadResponse():
+            return _outside(message.context, message.index, message.index_term)
+        case TransferRequest():
+            return _outside(message.heir)
         case SnapshotOffer():
             # A leader's snapshot is of committed entries, and it commits before it offers.
             snapshot = message.snapshot
@@ -52,8 +63,10 @@ def problem(message: AnyMessage, replica: int) -> str | None:
             )
         case SnapshotPull() | SnapshotChunk():
             return _outside(message.offset)
-        case _:
+        case TimeoutNow():
             return None
+        case _:
+            assert_never(message)
 
 
 def _append_problem(message: AppendRequest) -> str | None:

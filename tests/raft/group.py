@@ -163,6 +163,7 @@ class Group:
     def snapshot(self, replica: int) -> Snapshot:
         """Make a snapshot of what this node has applied; its size follows the number of entries."""
         state = self.nodes[replica].describe_state()
+        assert state is not None, "nothing is snapshotted while a snapshot is installed"
         data = b"".join(b"%8d" % entry.index for entry in self.applied[replica])
         return self.storages[replica].make_snapshot(
             index=state.index, membership=state.membership, data=data
