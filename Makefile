@@ -45,6 +45,7 @@ bench: $(READY) ## Measure
 
 docs: $(READY) ## Write the parts of the docs that are generated
 	$(PYTHON) -m tests.test_docs --rewrite
+	$(PYTHON) -m tests.raft.conformance
 
 # Debian keeps a part of `venv` in a package of its own. Root may install it; others are told how.
 $(READY): pyproject.toml requirements/constraints.txt

@@ -85,8 +85,8 @@ def _enter_term(raft: Raft, message: AnyMessage) -> bool:
             # Only a question: our term stays.
             return True
         case VoteResponse(pre=True, granted=True):
-            # It carries the term we asked about. Any other is an answer to an older question.
-            return message.term == raft.term + 1
+            # It carries the term that was asked about.
+            return True
         case _:
             leader = message.source if isinstance(message, FROM_LEADERS) else NOBODY
             become_follower(raft, message.term, leader)
