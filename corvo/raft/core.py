@@ -51,6 +51,7 @@ def step(raft: Raft, message: AnyMessage) -> None:
         return
     _remember_instance(raft, message)
     _handle(raft, message)
+    following.forget_overtaken(raft)
     following.end_repair(raft)
 
 
@@ -198,8 +199,8 @@ def _switch(raft: Raft, membership: Membership) -> None:
         del raft.instances[gone]
     leadership = raft.leadership
     if leadership is None:
-        if raft.role is not Role.FOLLOWER and not raft.is_promotable:
-            become_follower(raft, raft.term, NOBODY)
+        # Not campaigning either: an unapplied change forbids that.
+        assert raft.role is Role.FOLLOWER, "nobody campaigns past a change"
         return
     sync_progress(raft, newcomers_active=True)
     if raft.id not in members.voters_of(membership):

@@ -2,6 +2,7 @@
 
 import zlib
 
+from corvo.raft.election import learn_commit
 from corvo.raft.messages import (
     NOBODY,
     AppendRequest,
@@ -85,9 +86,8 @@ def on_read_response(raft: Raft, message: ReadResponse) -> None:
         raft.refused["unknown_read"] += 1
         return
     raft.forwarded = waiting
-    if raft.repair is None and raft.log.matches(message.index, message.index_term):
-        # Should the notice of the commit have been lost, the read need not wait for the next.
-        raft.log.commit_to(message.index)
+    # Should the notice of the commit have been lost, the read need not wait for the next.
+    learn_commit(raft, message.index, message.index_term)
     raft.reads.append(Read(context, message.index))
 
 
@@ -147,7 +147,8 @@ def on_chunk(raft: Raft, message: SnapshotChunk) -> None:
     if current is None or message.snapshot != current.snapshot or current.leader_term != raft.term:
         raft.refused["chunk_of_another_stream"] += 1
         return
-    if message.offset != current.expected or raft.chunk is not None or raft.log.is_installing:
+    is_asked_for = current.expected == current.received == message.offset
+    if not is_asked_for or raft.log.is_installing:
         raft.refused["chunk_out_of_order"] += 1
         return
     end = message.offset + len(message.data)
@@ -189,15 +190,13 @@ def _ask_for_chunk(raft: Raft, current: Incoming) -> None:
 
 
 def _install(raft: Raft, current: Incoming) -> None:
-    """Replace the log by the snapshot, unless appends have overtaken it meanwhile."""
-    snapshot = current.snapshot
-    raft.incoming = None
-    if snapshot.index <= raft.log.commit and raft.repair is None:
-        return
+    """Replace the log by the snapshot."""
     if raft.role is not Role.FOLLOWER:
         # A complete stream in a candidate's hands may be old; whoever wins will offer again.
-        raft.incoming = current
         return
+    snapshot = current.snapshot
+    assert raft.repair is not None or snapshot.index > raft.log.commit, "it is not overtaken"
+    raft.incoming = None
     raft.install = snapshot
     raft.log.restore(snapshot)
     raft.membership = snapshot.membership
@@ -239,6 +238,13 @@ def _ask_for_snapshot(raft: Raft) -> None:
 
 def _repair_goal_stands(raft: Raft, repair: Repair) -> bool:
     return repair.installed and repair.goal_term == raft.term
+
+
+def forget_overtaken(raft: Raft) -> None:
+    """Stop pulling what the log has made needless: a new leader may have had the entries."""
+    current = raft.incoming
+    if current and raft.repair is None and current.snapshot.index <= raft.log.commit:
+        raft.incoming = None
 
 
 def end_repair(raft: Raft) -> None:

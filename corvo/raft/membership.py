@@ -118,8 +118,8 @@ def _entered(membership: Membership, change: Change) -> Membership:
                 learners_next.add(step.replica)
             case Action.ADD_LEARNER:
                 learners.add(step.replica)
-            case Action.REMOVE:
-                pass
+            case _:
+                assert step.action is Action.REMOVE, "there is no other action"
         if step.instance and step.action is not Action.REMOVE:
             pins[step.replica] = step.instance
     if not voters:

@@ -127,8 +127,11 @@ def _offer_snapshot(raft: Raft, leadership: Leadership, replica: int, progress: 
 
 def _heard(raft: Raft, replica: int) -> tuple[Leadership, Progress] | None:
     leadership = raft.leadership
-    progress = leadership.progress.get(replica) if leadership else None
-    if leadership is None or progress is None:
+    if leadership is None:
+        # It answers somebody we no longer are.
+        return None
+    progress = leadership.progress.get(replica)
+    if progress is None:
         raft.refused["not_a_member"] += 1
         return None
     progress.is_active = True
@@ -375,8 +378,7 @@ def step_aside(raft: Raft, leadership: Leadership) -> None:
         raft.membership.voters,
         key=lambda voter: leadership.progress[voter].match if voter in leadership.progress else 0,
     )
-    if best != raft.id:
-        raft.send(TimeoutNow(*raft.to(best)))
+    raft.send(TimeoutNow(*raft.to(best)))
     become_follower(raft, raft.term, NOBODY)
 
 

@@ -57,7 +57,7 @@ def problem(message: AnyMessage, replica: int) -> str | None:
             # A leader's snapshot is of committed entries, and it commits before it offers.
             snapshot = message.snapshot
             return (
-                _outside(snapshot.index - 1, snapshot.term, snapshot.size)
+                _outside(snapshot.index - 1, snapshot.term, snapshot.size, message.goal)
                 or _above(message.term, snapshot.term)
                 or _above(message.goal, snapshot.index)
             )
