@@ -99,8 +99,10 @@ class Node:
     ) -> None:
         """Start, or go on, from what `storage` holds and the state machine has `applied`.
 
-        `repair` says that the log lost something it once acknowledged. Raises `InvalidSettings`,
-        and `Misuse` where log and state machine cannot belong together.
+        `random` must draw differently at every start: attempts to read are named by it, and an old
+        answer must not fit a new attempt. `repair` says that the log lost something it once
+        acknowledged. Raises `InvalidSettings`, and `Misuse` where log and state machine cannot
+        belong together.
         """
         settings.check()
         base = storage.base

@@ -82,6 +82,7 @@ class Group:
         self.cut_links: set[tuple[int, int]] = set()
         self.slow_disks: set[int] = set()
         self.writes: dict[int, list[Write]] = {}
+        self.starts: dict[int, int] = {}
         self.auto_apply = True
         self.auto_snapshot = True
         for replica in (*membership.voters, *membership.learners):
@@ -99,10 +100,11 @@ class Group:
         self.applied[replica] = [entry for entry in done if entry.index <= applied]
         self.reads[replica], self.reads_lost[replica], self.wanted[replica] = [], [], []
         self.writes[replica] = []
+        self.starts[replica] = self.starts.get(replica, -1) + 1
         node = Node(
             Settings(**{"replica": replica, **self.settings}),
             storage,
-            Random(self.seed * 1000 + replica),
+            Random(self.seed * 1000 + replica + 1_000_000 * self.starts[replica]),
             applied=applied,
             repair=repair,
         )
