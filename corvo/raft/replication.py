@@ -300,9 +300,6 @@ def tick_leader(raft: Raft, leadership: Leadership) -> None:
         return
     for progress in leadership.progress.values():
         progress.is_active = False
-    if leadership.left_at is not None:
-        # Nobody else told us that they know of our leaving; they have had their time.
-        step_aside(raft, leadership)
 
 
 def _tick_snapshot(raft: Raft, progress: Progress) -> None:
@@ -369,10 +366,10 @@ def _leave_when_known(raft: Raft, leadership: Leadership) -> None:
         return progress.commit if progress else 0
 
     if joint_committed(raft.membership.voters, raft.membership.outgoing, known) >= left_at:
-        step_aside(raft, leadership)
+        _step_aside(raft, leadership)
 
 
-def step_aside(raft: Raft, leadership: Leadership) -> None:
+def _step_aside(raft: Raft, leadership: Leadership) -> None:
     """Stop leading, and tell the best of the others to go on without waiting."""
     best = max(
         raft.membership.voters,

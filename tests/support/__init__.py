@@ -1,0 +1,1 @@
+"""What tests of several parts lean on: a disk that fails, and a dumb twin of a log."""
