@@ -60,7 +60,7 @@ def test_i08_a_leader_that_removed_itself_stays_until_the_others_know() -> None:
 
 
 @pytest.mark.conformance("I09")
-def test_i09_a_removed_leader_that_hears_nothing_steps_aside_after_a_timeout() -> None:
+def test_i09_a_removed_leader_steps_aside_as_soon_as_it_hears_that_others_know() -> None:
     check("remove_leader_silent.txt")
 
 
