@@ -165,7 +165,8 @@ def written(raft: Raft, write: Write, *, intact: bool) -> None:
     """`write`, the oldest under way, is durable."""
     raft.log.write_done(write.token)
     if write.hard_state is not None:
-        raft.durable = (write.hard_state.term, write.hard_state.vote)
+        raft.durable = write.hard_state
+        raft.log.change_saved(write.hard_state.commit)
         election.own_vote_durable(raft)
     if write.chunk is not None:
         following.chunk_stored(raft, write.chunk, intact=intact)

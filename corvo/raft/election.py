@@ -51,7 +51,7 @@ def _ask(raft: Raft, *, term: int, pre: bool, forced: bool) -> None:
 
 def own_vote_durable(raft: Raft) -> None:
     """The hard state is on disk: a candidate's vote for itself counts from now on."""
-    if raft.role is Role.CANDIDATE and raft.durable == (raft.term, raft.id):
+    if raft.role is Role.CANDIDATE and raft.is_vote_saved:
         raft.votes[raft.id] = True
         _count(raft)
 
@@ -60,7 +60,7 @@ def _count(raft: Raft) -> None:
     match joint_outcome(raft.membership.voters, raft.membership.outgoing, raft.votes):
         case Outcome.WON if raft.role is Role.PRE_CANDIDATE:
             _stand(raft, forced=False)
-        case Outcome.WON if raft.durable == (raft.term, raft.id):
+        case Outcome.WON if raft.is_vote_saved:
             become_leader(raft)
         case Outcome.LOST:
             become_follower(raft, raft.term, NOBODY)

@@ -35,7 +35,7 @@ def on_append(raft: Raft, message: AppendRequest) -> None:
     """Take over entries that follow one we have; say where we still agree otherwise."""
     if not follow(raft, message.source):
         return
-    if raft.is_blank or (raft.repair is not None and not _repair_goal_stands(raft, raft.repair)):
+    if raft.is_blank or not _follows(raft):
         _ask_for_snapshot(raft)
         return
     if message.previous_index < raft.log.commit:
@@ -68,9 +68,9 @@ def on_heartbeat(raft: Raft, message: Heartbeat) -> None:
     """The leader lives; what it says is committed is within what we acknowledged."""
     if not follow(raft, message.source):
         return
-    if raft.repair is None or _repair_goal_stands(raft, raft.repair):
+    if _follows(raft):
         raft.log.commit_to(message.commit)
-    elif raft.repair.goal_term != raft.term:
+    elif raft.repair is not None and raft.repair.goal_term != raft.term:
         # An idle leader sends no append that would let us ask.
         _ask_for_snapshot(raft)
     raft.send(
@@ -101,7 +101,7 @@ def on_offer(raft: Raft, message: SnapshotOffer) -> None:
     snapshot, log = message.snapshot, raft.log
     if log.is_installing:
         return
-    if raft.repair is not None and not _repair_goal_stands(raft, raft.repair):
+    if not _follows(raft):
         if snapshot.index < log.commit:
             _ask_for_snapshot(raft)
             return
@@ -195,7 +195,7 @@ def _install(raft: Raft, current: Incoming) -> None:
         # A complete stream in a candidate's hands may be old; whoever wins will offer again.
         return
     snapshot = current.snapshot
-    assert raft.repair is not None or snapshot.index > raft.log.commit, "it is not overtaken"
+    assert not _follows(raft) or snapshot.index > raft.log.commit, "it is not overtaken"
     raft.incoming = None
     raft.install = snapshot
     raft.log.restore(snapshot)
@@ -236,21 +236,23 @@ def _ask_for_snapshot(raft: Raft) -> None:
     )
 
 
-def _repair_goal_stands(raft: Raft, repair: Repair) -> bool:
-    return repair.installed and repair.goal_term == raft.term
+def _follows(raft: Raft) -> bool:
+    """Whether this replica takes appends: it has nothing to repair, or has its snapshot already."""
+    repair = raft.repair
+    return repair is None or (repair.installed and repair.goal_term == raft.term)
 
 
 def forget_overtaken(raft: Raft) -> None:
     """Stop pulling what the log has made needless: a new leader may have had the entries."""
     current = raft.incoming
-    if current and raft.repair is None and current.snapshot.index <= raft.log.commit:
+    if current and _follows(raft) and current.snapshot.index <= raft.log.commit:
         raft.incoming = None
 
 
 def end_repair(raft: Raft) -> None:
     """Become a full member again once everything that may have been committed is here."""
     repair = raft.repair
-    if repair is None or not _repair_goal_stands(raft, repair):
+    if repair is None or not _follows(raft):
         return
     if min(raft.log.stable, raft.log.commit) >= repair.goal_index:
         raft.repair = None

@@ -11,6 +11,7 @@ not (the ABA race of asynchronous appends).
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 import msgspec
 
@@ -37,6 +38,7 @@ class RaftLog:
         self._offset = storage.last_index + 1  # the index of the tail's first entry
         self._written = storage.last_index  # the last index handed to a write
         self._claims: deque[Claim] = deque()
+        self._changes: deque[int] = deque()  # where membership changes are; see `committed_change`
         self.applied = applied
         self.handed = applied  # handed out to be applied
         self.commit = applied
@@ -137,6 +139,23 @@ class RaftLog:
                 return index, ours
             index -= 1
 
+    @property
+    def committed_change(self) -> int:
+        """The last membership change that is committed and may be forgotten, or 0.
+
+        A replica that forgot it could need the votes of replicas that are gone.
+        """
+        return max((index for index in self._changes if index <= self.commit), default=0)
+
+    def remember_changes(self, indexes: Iterable[int]) -> None:
+        """Where the durable log has membership changes."""
+        self._changes.extend(indexes)
+
+    def change_saved(self, commit: int) -> None:
+        """It is durable that everything up to `commit` is committed."""
+        while self._changes and self._changes[0] <= commit:
+            self._changes.popleft()
+
     def has_config(self, first: int, last: int) -> bool:
         """Whether a membership change is among these entries."""
         while first <= last:
@@ -156,6 +175,7 @@ class RaftLog:
         if first <= self.last_index:
             self._cut(first)
         self._tail.extend(entries)
+        self._changes.extend(entry.index for entry in entries if entry.kind is Kind.CONFIG)
 
     def _cut(self, first: int) -> None:
         if first >= self._offset:
@@ -163,6 +183,8 @@ class RaftLog:
         else:
             self._tail.clear()
             self._offset = first
+        while self._changes and self._changes[-1] >= first:
+            self._changes.pop()
         self._written = min(self._written, first - 1)
         for claim in self._claims:
             claim.last_index = min(claim.last_index, first - 1)
@@ -193,6 +215,7 @@ class RaftLog:
         self._tail.clear()
         self._offset = snapshot.index + 1
         self._written = snapshot.index
+        self._changes.clear()  # the snapshot has the membership
         for claim in self._claims:
             claim.last_index = 0
         self.commit = snapshot.index

@@ -46,7 +46,8 @@ class HardState(msgspec.Struct, frozen=True, array_like=True):
     term: int = 0
     vote: int = NOBODY
     commit: int = 0
-    """A hint: at least this much was committed when the record was written."""
+    """At least this much was committed when the record was written. It may be behind, but not
+    behind a membership change that this replica let anybody know of."""
 
 
 class Membership(msgspec.Struct, frozen=True, array_like=True):

@@ -112,14 +112,8 @@ class Node:
                 f" {storage.last_index}: restore it from a snapshot of the log's base or later"
             )
         raft = Raft(settings, storage, random, applied)
-        raft.log.commit_to(storage.hard_state.commit)
-        raft.log.commit_to(_proven_commit(storage, settings.page_bytes_max))
-        raft.membership = _membership_at(storage, applied, settings.page_bytes_max)
+        _recall(raft, settings.page_bytes_max)
         become_follower(raft, raft.term, NOBODY)
-        if storage.partial is not None:
-            partial = storage.partial
-            # Leader term 0: any offer of the same stream goes on where this one ended.
-            raft.incoming = Incoming(partial.snapshot, partial.received, partial.received, 0)
         if repair:
             become_follower(raft, raft.term + 1, NOBODY)
             raft.repair = Repair()
@@ -408,7 +402,10 @@ class Node:
 
     @property
     def _state_is_new(self) -> bool:
-        return self._handed_state != (self._raft.term, self._raft.vote)
+        raft, handed = self._raft, self._handed_state
+        return (handed.term, handed.vote) != (raft.term, raft.vote) or (
+            raft.log.committed_change > handed.commit
+        )
 
     @property
     def _has_to_store(self) -> bool:
@@ -429,8 +426,7 @@ class Node:
             return None
         hard_state = None
         if self._state_is_new:
-            hard_state = HardState(raft.term, raft.vote, raft.log.commit)
-            self._handed_state = (raft.term, raft.vote)
+            hard_state = self._handed_state = HardState(raft.term, raft.vote, raft.log.commit)
         self._token += 1
         write = Write(
             token=self._token,
@@ -446,29 +442,33 @@ class Node:
         return write
 
 
-def _membership_at(storage: Storage, index: int, bytes_max: int) -> Membership:
-    """The membership in force once everything up to `index` is applied."""
-    membership = storage.base.membership
-    for entry in _changes(storage, index, bytes_max):
-        membership = members.applied(membership, entry.data)
-    return membership
+def _recall(raft: Raft, bytes_max: int) -> None:
+    """Take up what the storage remembers: commit, membership, and a snapshot half received."""
+    storage, log = raft.storage, raft.log
+    changes = list(_changes(storage, bytes_max))
+    log.commit_to(storage.hard_state.commit)
+    if len(changes) > 1:
+        # A leader proposes a change only when the one before is applied, so the last proves that
+        # the last but one is committed. The record that said so may not have been synced when the
+        # entries were kept. Without it, this replica could campaign two memberships behind and be
+        # elected by voters that the group no longer has; one behind is safe: one of two is joint.
+        log.commit_to(changes[-2].index)
+    log.remember_changes(entry.index for entry in changes)
+    log.change_saved(storage.hard_state.commit)
+    raft.membership = storage.base.membership
+    for entry in changes:
+        if entry.index <= log.applied:
+            raft.membership = members.applied(raft.membership, entry.data)
+    if storage.partial is not None:
+        partial = storage.partial
+        # Leader term 0: any offer of the same stream goes on where this one ended.
+        raft.incoming = Incoming(partial.snapshot, partial.received, partial.received, 0)
 
 
-def _proven_commit(storage: Storage, bytes_max: int) -> int:
-    """The last change but one in the log: the last one proves that it was committed.
-
-    A leader proposes a change only when the one before is applied. A replica that came back with an
-    older state, and knew of neither, could campaign two memberships behind and be elected by voters
-    that the group no longer has. One behind is safe: one of the two is joint.
-    """
-    changes = [entry.index for entry in _changes(storage, storage.last_index, bytes_max)]
-    return changes[-2] if len(changes) > 1 else 0
-
-
-def _changes(storage: Storage, last: int, bytes_max: int) -> Iterator[Entry]:
-    """Every membership change in the log up to `last`."""
+def _changes(storage: Storage, bytes_max: int) -> Iterator[Entry]:
+    """Every membership change in the durable log."""
     first = storage.base.index + 1
-    while first <= last:
-        entries = storage.entries(first, last, bytes_max)
+    while first <= storage.last_index:
+        entries = storage.entries(first, storage.last_index, bytes_max)
         yield from (entry for entry in entries if entry.kind is Kind.CONFIG)
         first = entries[-1].index + 1

@@ -291,10 +291,12 @@ def tick_leader(raft: Raft, leadership: Leadership) -> None:
         leadership.heartbeat_due = True
     for progress in leadership.progress.values():
         _tick_snapshot(raft, progress)
+    leadership.transfer_elapsed += 1
+    if leadership.transfer_elapsed >= raft.settings.election_ticks:
+        leadership.heir = NOBODY
     if raft.elapsed < raft.settings.election_ticks:
         return
     raft.elapsed = 0
-    leadership.heir = NOBODY
     if not _quorum_is_active(raft, leadership):
         become_follower(raft, raft.term, NOBODY)
         return
@@ -329,7 +331,7 @@ def start_transfer(raft: Raft, leadership: Leadership, heir: int) -> None:
     if heir == raft.id:
         return
     leadership.heir = heir
-    raft.elapsed = 0
+    leadership.transfer_elapsed = 0
     progress = leadership.progress[heir]
     if progress.match == raft.log.last_index:
         raft.send(TimeoutNow(*raft.to(heir)))

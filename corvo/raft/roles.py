@@ -35,7 +35,7 @@ def become_candidate(raft: Raft) -> None:
 def become_leader(raft: Raft) -> None:
     """Lead the term, and append the entry that will commit everything before it."""
     assert raft.role is Role.CANDIDATE, "only a candidate is elected"
-    assert raft.durable == (raft.term, raft.id), "a leader's vote for itself is durable"
+    assert raft.is_vote_saved, "a leader's vote for itself is durable"
     _reset(raft, raft.term)
     raft.role = Role.LEADER
     raft.leader = raft.id

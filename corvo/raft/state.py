@@ -1,8 +1,8 @@
 """Everything one replica knows: the data that `election`, `following` and `replication` work on.
 
 The rule of what may leave when lives here, in `send`: **nothing of a term leaves before the term
-and the vote are durable, and no acknowledgement before the log is.** Whoever sends need not think
-of it.
+and the vote are durable, nothing after a committed change of the membership before that commit is,
+and no acknowledgement before the log is.** Whoever sends need not think of it.
 """
 
 import enum
@@ -79,6 +79,7 @@ class Leadership:
         self.noop_index = noop_index  # committed once commit >= this: then the term is established
         self.pending_change = pending_change  # no new change before this index is applied
         self.heir = NOBODY  # leadership is being transferred to
+        self.transfer_elapsed = 0
         self.heartbeat_elapsed = 0
         self.heartbeat_due = False
         self.uncommitted: deque[tuple[int, int]] = deque()  # (index, size) of own proposals
@@ -101,7 +102,7 @@ class Raft:
         self.term = storage.hard_state.term
         self.vote = storage.hard_state.vote
         self.leader = NOBODY
-        self.durable = (self.term, self.vote)  # the (term, vote) known to be on disk
+        self.durable = storage.hard_state  # what of it is known to be on disk
         self.elapsed = 0  # ticks since we heard a leader, or as one since CheckQuorum
         self.timeout = 0  # drawn anew with every change of role
         self.votes: dict[int, bool] = {}
@@ -130,12 +131,22 @@ class Raft:
 
     def send(self, message: AnyMessage) -> None:
         """Let `message` go as soon as it may."""
-        waits = self.durable != (self.term, self.vote)
+        waits = not self.is_saved
         if isinstance(message, AppendResponse) and not self.log.is_durable:
             waits = True
         (self.messages_after_write if waits else self.messages).append(message)
 
     # Questions.
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether term, vote and the commit of the last membership change are on disk."""
+        return self.is_vote_saved and self.log.committed_change <= self.durable.commit
+
+    @property
+    def is_vote_saved(self) -> bool:
+        """Whether term and vote are on disk."""
+        return (self.durable.term, self.durable.vote) == (self.term, self.vote)
 
     @property
     def is_promotable(self) -> bool:

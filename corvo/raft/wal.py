@@ -13,8 +13,9 @@
 has returned, only the reads of `Storage` may be called beside it. A write counts when a `sync` that
 began after its `put` has returned.
 
-**Cost.** A group of puts costs one sync of one file. A changed term or vote costs two more; a new
-segment or a cut tail costs the new file, its name, and the manifest.
+**Cost.** A group of puts costs one sync of one file. A changed hard state costs two more for the
+vote and two for the commit; a new segment or a cut tail costs the new file, its name, and the
+manifest.
 
 **Failure.** After `DiskFull` everything is as it was before the call, but `sync` may have done a
 part; either may be tried again. After anything else the object is of no more use: every later
@@ -220,6 +221,7 @@ class DiskStorage:
         commit = min(self.hard_state.commit, self.last_index)
         self._log.mark(commit=commit)
         self._commit_synced = max(commit, self._commit_synced)
+        self._save_commit()
 
     def _save_vote(self) -> None:
         """The vote goes first: an entry of a term may not outlive the term itself."""
@@ -227,6 +229,12 @@ class DiskStorage:
         if (saved.term, saved.vote) != (wanted.term, wanted.vote):
             commit = max(saved.commit, self._commit_synced)
             self._hard_state_file.save(HardState(wanted.term, wanted.vote, commit))
+
+    def _save_commit(self) -> None:
+        """The commit of a hard state goes last: it may speak of what was only now synced."""
+        commit = min(self.hard_state.commit, self.last_index)
+        if commit > self._hard_state_file.state.commit:
+            self._hard_state_file.save(msgspec.structs.replace(self.hard_state, commit=commit))
 
     def _publish(self) -> None:
         """Let the manifest say what is in memory, and remove what it no longer names."""

@@ -72,7 +72,7 @@ def test_a_group_of_puts_costs_one_sync_of_one_file() -> None:
     for last in range(1, 500, 10):
         done = len(files.steps)
         for index in range(last + 1, last + 11):
-            storage.put(append(entry(index), state=HardState(1, 1, index - 1)))
+            storage.put(append(entry(index), state=HardState(1, 1)))
         storage.sync()
 
         assert syncs(files, done) == {"log": 1}
@@ -100,13 +100,22 @@ def test_nothing_to_sync_costs_nothing() -> None:
     storage.put(append(*entries(1, 5)))
     storage.sync()
 
+    assert cost(files, storage.sync) == {}
+
+
+def test_a_commit_that_must_be_remembered_is_on_both_slots_when_sync_returns() -> None:
+    files = MemoryFiles()
+    storage = roomy(files)
+    storage.put(append(*entries(1, 5)))
+    storage.sync()
+
     def commit() -> None:
         storage.put(vote(0, commit=4))
         storage.sync()
 
-    assert cost(files, storage.sync) == {}
-    assert cost(files, commit) == {}
-    assert storage.hard_state.commit == 4
+    assert cost(files, commit) == {HARD_STATE: 2}
+    files.power_loss(Random(1))
+    assert roomy(files).hard_state.commit == 4
 
 
 @pytest.mark.conformance("X01")

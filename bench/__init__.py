@@ -1,0 +1,1 @@
+"""What things cost: `python -m bench`, or `make bench`."""
