@@ -23,19 +23,18 @@ BLOCK_BYTES: Final = 4096
 """What a disk may lose as a whole when a write to any part of it goes wrong."""
 DATA_START: Final = 3 * BLOCK_BYTES
 
-_SLOT: Final = struct.Struct("<QQQQI")
+_SLOT: Final = struct.Struct("<QQQI")
 _CHECKSUM: Final = struct.Struct("<I")
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What was synced, and a hint of what was committed then."""
+    """What was synced."""
 
     generation: int
     offset: int
     index: int
     chain: int
     """The checksum of all data up to `offset`."""
-    commit: int = 0
 
 
 class MarkSlots:
@@ -47,9 +46,9 @@ class MarkSlots:
         self._files = files
         self._seed = seed
 
-    def write(self, *, offset: int, index: int, chain: int, commit: int = 0) -> None:
+    def write(self, *, offset: int, index: int, chain: int) -> None:
         """Say that everything up to `offset` is synced, in the slot of the older mark."""
-        self.mark = Mark(self.mark.generation + 1, offset, index, chain, commit)
+        self.mark = Mark(self.mark.generation + 1, offset, index, chain)
         self._files.write(self.name, slot_offset(self.mark), encode_mark(self.mark, self._seed))
 
 
@@ -77,7 +76,7 @@ def slot_offset(mark: Mark) -> int:
 
 def encode_mark(mark: Mark, seed: int) -> bytes:
     """The bytes of one slot."""
-    slot = _SLOT.pack(mark.generation, mark.offset, mark.index, mark.commit, mark.chain)
+    slot = _SLOT.pack(mark.generation, mark.offset, mark.index, mark.chain)
     return slot + _CHECKSUM.pack(chain(seed, slot))
 
 
@@ -87,5 +86,4 @@ def decode_mark(files: Files, name: str, seed: int, number: int) -> Mark | None:
     slot, checksum = data[: _SLOT.size], data[_SLOT.size :]
     if len(checksum) < _CHECKSUM.size or _CHECKSUM.pack(chain(seed, slot)) != checksum:
         return None
-    generation, offset, index, commit, chained = _SLOT.unpack(slot)
-    return Mark(generation, offset, index, chained, commit)
+    return Mark(*_SLOT.unpack(slot))

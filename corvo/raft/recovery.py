@@ -158,12 +158,12 @@ def recovered_state(log: SegmentedLog, saved: HardState, *, repairing: bool) -> 
         # Entries that were put together with the first word of their term and never synced.
         # A vote in that term would have been synced before anybody heard of it: there is none.
         term, vote = log.term(log.last_index), NOBODY
-    commit = max(saved.commit, log.commit)
-    if commit > log.last_index and not repairing:
-        # It is saved only after the entries it speaks of: see `DiskStorage._commit_synced`.
-        problem = f"entry {commit} was committed, and the log ends at {log.last_index}"
-        raise damaged(MANIFEST, 0, commit, problem)
-    return HardState(term, vote, min(commit, log.last_index))
+    commit = min(saved.commit, log.last_index)
+    if commit < saved.commit and not repairing:
+        # It is saved only after the entries it speaks of.
+        problem = f"entry {saved.commit} was committed, and the log ends at {log.last_index}"
+        raise damaged(MANIFEST, 0, saved.commit, problem)
+    return HardState(term, vote, commit)
 
 
 def settle(files: Files, found: Found, state: HardState) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ def settle(files: Files, found: Found, state: HardState) -> tuple[str, ...]:
     write_again(files, MANIFEST)
     files.sync_names()
     found.hard_state.save(state)
-    found.log.settle(commit=state.commit)
+    found.log.settle()
     return tuple(removed)
 
 

@@ -63,11 +63,6 @@ class SegmentedLog:
         growing = Extent(last.first_index, last.header.sequence, 0, 0, 0)
         return (*(segment.extent for segment in done), growing)
 
-    @property
-    def commit(self) -> int:
-        """The commit index that the last mark speaks of."""
-        return self.segments[-1].slots.mark.commit if self.segments else 0
-
     def term(self, index: int) -> int:
         """The term of an entry, or of the base."""
         if index == self.base.index:
@@ -122,7 +117,7 @@ class SegmentedLog:
     def shape(self, shape: tuple[Snapshot, tuple[Segment, ...], bool]) -> None:
         self.base, self.segments, self.reshaped = shape
 
-    def append(self, entries: tuple[Entry, ...], *, commit: int) -> None:
+    def append(self, entries: tuple[Entry, ...]) -> None:
         """Put entries behind the end, or in place of a tail that conflicts with them.
 
         After `DiskFull` everything is as it was.
@@ -135,13 +130,13 @@ class SegmentedLog:
         if self.segments and not cuts and self.segments[-1].tail < self._segment_bytes:
             self.segments[-1].append(entries)
             return
-        segment = self._begin(entries, commit=commit)
+        segment = self._begin(entries)
         if cuts:
             self._cut(first)
         self.segments = (*self.segments, segment)
         self.reshaped = True
 
-    def _begin(self, entries: tuple[Entry, ...], *, commit: int) -> Segment:
+    def _begin(self, entries: tuple[Entry, ...]) -> Segment:
         """A new segment that holds these entries, not yet part of the log."""
         first = entries[0].index
         previous_term = self.term(first - 1)
@@ -151,7 +146,7 @@ class SegmentedLog:
         header = SegmentHeader(
             self._instance, self.numbers.take(), first, previous_term, previous_chain
         )
-        segment = create_segment(self._files, header, commit=commit)
+        segment = create_segment(self._files, header)
         try:
             segment.append(entries)
         except DiskFull:
@@ -186,15 +181,15 @@ class SegmentedLog:
             if segment.dirty:
                 segment.sync()
 
-    def mark(self, *, commit: int) -> None:
+    def mark(self) -> None:
         """Note in the segment being written that everything is synced, unless that is known."""
         if self.segments and self.segments[-1].slots.mark.offset < self.segments[-1].tail:
-            self.segments[-1].mark(commit=commit)
+            self.segments[-1].mark()
 
-    def settle(self, *, commit: int) -> None:
+    def settle(self) -> None:
         """Make durable what opening found."""
         if self.segments:
-            self.segments[-1].settle(commit=commit)
+            self.segments[-1].settle()
 
     def sync_mark(self) -> None:
         """Make the mark durable, which otherwise waits for the next sync."""

@@ -188,14 +188,12 @@ class Segment:
         self._files.sync(self.name)
         self.dirty = False
 
-    def mark(self, *, commit: int) -> None:
+    def mark(self) -> None:
         """Note that everything here is synced."""
         assert not self.dirty
-        self.slots.write(
-            offset=self.tail, index=self.last_index, chain=self._chains[-1], commit=commit
-        )
+        self.slots.write(offset=self.tail, index=self.last_index, chain=self._chains[-1])
 
-    def settle(self, *, commit: int) -> None:
+    def settle(self) -> None:
         """Make what was found behind the mark durable, and cut what follows it.
 
         Why writing it again: see `filesystem.write_again`. What the mark covers was synced.
@@ -207,7 +205,7 @@ class Segment:
             data = self._files.read(self.name, mark.offset, self.tail - mark.offset)
             self._files.write(self.name, mark.offset, data)
         self.sync()
-        self.mark(commit=commit)
+        self.mark()
 
     def load(self, *, limit: int, last_term: int) -> None:
         """Take in every intact record before `limit`, up to the first that is not."""
@@ -263,12 +261,12 @@ def scan(data: bytes, *, first_index: int, chained: int) -> Iterator[Record]:
         offset = begin + length
 
 
-def create_segment(files: Files, header: SegmentHeader, *, commit: int) -> Segment:
+def create_segment(files: Files, header: SegmentHeader) -> Segment:
     """A new segment. It counts once it is synced and the manifest names it."""
     name = Extent(header.first_index, header.sequence, 0, 0, 0).name
     envelope = seal(MAGIC, header)
     seed = checksum_of(envelope)
-    mark = Mark(0, DATA_START, header.first_index - 1, seed, commit)
+    mark = Mark(0, DATA_START, header.first_index - 1, seed)
     files.create(name)
     try:
         files.write(name, 0, prefix(envelope, seed, mark))

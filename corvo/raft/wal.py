@@ -78,10 +78,6 @@ class DiskStorage:
         self._log = log
         self._snapshot = snapshot
         self._incoming = incoming
-        # The commit index that goes to disk with the next mark or vote. It lags by one sync, so a
-        # commit index on disk never speaks of entries that are not. (An entry could be replaced by
-        # the same write that commits its successor.)
-        self._commit_synced = hard_state.state.commit
         self._failed = False
 
     @classmethod
@@ -195,7 +191,7 @@ class DiskStorage:
         if write.entries:
             committed = max(self.hard_state.commit, self.base.index)
             assert write.entries[0].index > committed, "what is committed is never cut"
-            self._log.append(write.entries, commit=self._commit_synced)
+            self._log.append(write.entries)
         return intact
 
     @property
@@ -218,17 +214,14 @@ class DiskStorage:
         self._log.sync()
         if self._log.reshaped:
             self._publish()
-        commit = min(self.hard_state.commit, self.last_index)
-        self._log.mark(commit=commit)
-        self._commit_synced = max(commit, self._commit_synced)
+        self._log.mark()
         self._save_commit()
 
     def _save_vote(self) -> None:
         """The vote goes first: an entry of a term may not outlive the term itself."""
         saved, wanted = self._hard_state_file.state, self.hard_state
         if (saved.term, saved.vote) != (wanted.term, wanted.vote):
-            commit = max(saved.commit, self._commit_synced)
-            self._hard_state_file.save(HardState(wanted.term, wanted.vote, commit))
+            self._hard_state_file.save(HardState(wanted.term, wanted.vote, saved.commit))
 
     def _save_commit(self) -> None:
         """The commit of a hard state goes last: it may speak of what was only now synced."""
@@ -341,13 +334,10 @@ class DiskStorage:
             return has_ballast
 
     def close(self) -> None:
-        """Stop cleanly: sync, write down how far was committed, and let go of the directory."""
+        """Stop cleanly: sync, the mark too, and let go of the directory."""
         try:
             with self._guarded():
                 self._sync()
-                final = msgspec.structs.replace(self.hard_state, commit=self._commit_synced)
-                if final != self._hard_state_file.state:
-                    self._hard_state_file.save(final)
                 self._log.sync_mark()
         finally:
             self._files.close()

@@ -56,13 +56,39 @@ class Cluster(RuleBasedStateMachine):
         if leader:
             self.group.elect(leader)
 
-    @rule(slow=st.sets(replicas), cut=st.sets(st.sampled_from(LINKS)))
-    def trouble(self, slow: set[int], cut: set[tuple[int, int]]) -> None:
-        """From now on these disks are slow, and nothing passes along these links."""
-        self.group.slow_disks = slow
+    @rule(lonely=st.sampled_from((0, *REPLICAS)), cut=st.sets(st.sampled_from(LINKS), max_size=2))
+    def part(self, lonely: int, cut: set[tuple[int, int]]) -> None:
+        """From now on nothing passes along these links, nor to or from the lonely one."""
+        self.group.heal()
+        if lonely:
+            self.group.isolate(lonely)
+        self.group.cut_links |= cut
+
+    @precondition(lambda self: self.group.leaders)
+    @rule(heir=replicas)
+    def depose(self, heir: int) -> None:
+        """The leader is alone with what was proposed last, and another stands for election."""
+        leader = self.group.leaders[-1]
+        self.group.isolate(leader)
+        self.propose(2, settle=False)
+        self.group.work(leader)
+        self.campaign(heir, settle=True)
+
+    @rule()
+    def mend(self) -> None:
+        """All links and disks are well again."""
+        self.group.heal()
+        self.group.slow_disks.clear()
+        for replica in REPLICAS:
+            self.group.store(replica)
+        self.group.tick()
+
+    @rule(slow=st.sets(replicas))
+    def slow_down(self, slow: set[int]) -> None:
+        """From now on these disks are slow, and the others are not."""
+        self.group.slow_disks = set(slow)
         for replica in sorted({*REPLICAS} - slow):
             self.group.store(replica)
-        self.group.cut_links = cut
 
     @rule()
     def settle(self) -> None:
@@ -111,12 +137,14 @@ class Cluster(RuleBasedStateMachine):
         for _ in range(times):
             self.group[replica].tick()
 
-    @rule(replica=replicas, doubters=st.sets(replicas))
-    def campaign(self, replica: int, doubters: set[int]) -> None:
-        """Doubters have not heard their leader for long, and may vote for another."""
-        for doubter in sorted(doubters):
+    @rule(replica=replicas, settle=st.booleans())
+    def campaign(self, replica: int, *, settle: bool) -> None:
+        """Nobody has heard a leader for long, and all may vote for another."""
+        for doubter in REPLICAS:
             self.group[doubter].forget_leader()
         self.group[replica].campaign()
+        if settle:
+            self.group.settle()
 
     @rule(count=st.integers(1, 3), settle=st.booleans())
     def propose(self, count: int, *, settle: bool) -> None:
@@ -128,7 +156,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(replica=replicas)
     def checkpoint(self, replica: int) -> None:
-        """A snapshot of what is applied, and the log cut behind it."""
+        """A snapshot of what is applied, and the log cut behind it: who lacks that must pull."""
         name, storage = self.group[replica].describe_state(), self.group.storages[replica]
         idle = name is not None and not self.group.writes[replica]
         if name is not None and idle and name.index > storage.base.index:

@@ -204,7 +204,7 @@ def test_an_entry_larger_than_a_window_is_read_back(monkeypatch: pytest.MonkeyPa
     assert [one.size for one in again.entries(1, 8, 1 << 20)] == list(sizes)
 
 
-# ---- The commit index, a hint.
+# ---- The commit index.
 
 
 @pytest.mark.conformance("X09")
