@@ -102,8 +102,8 @@ def number_of(name: str) -> int | None:
 
 def orphans(files: Files, manifest: Manifest) -> list[str]:
     """Files of ours that nothing names."""
-    return [
-        name
-        for name in files.names()
-        if (number_of(name) is not None or name.endswith(TEMPORARY)) and name not in manifest.names
+    named = frozenset(manifest.names)
+    ours = [
+        name for name in files.names() if number_of(name) is not None or name.endswith(TEMPORARY)
     ]
+    return [name for name in ours if name not in named]
