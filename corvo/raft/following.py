@@ -73,9 +73,9 @@ def on_heartbeat(raft: Raft, message: Heartbeat) -> None:
     elif raft.repair is not None and raft.repair.goal_term != raft.term:
         # An idle leader sends no append that would let us ask.
         _ask_for_snapshot(raft)
-    raft.send(
-        HeartbeatResponse(*raft.to(message.source), round=message.round, commit=raft.log.commit)
-    )
+    # A snapshot on its way to the disk could be forgotten, and the leader may go by what we know.
+    known = 0 if raft.log.is_installing else raft.log.commit
+    raft.send(HeartbeatResponse(*raft.to(message.source), round=message.round, commit=known))
 
 
 def on_read_response(raft: Raft, message: ReadResponse) -> None:

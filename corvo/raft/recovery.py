@@ -171,12 +171,14 @@ def settle(files: Files, found: Found, state: HardState) -> tuple[str, ...]:
 
     Needs no room, so a log can be opened on a full disk.
     """
-    removed = orphans(files, found.manifest)
-    for name in removed:
-        files.unlink(name)
     write_again(files, IDENTITY)
     write_again(files, MANIFEST)
     files.sync_names()
+    # Only now: the manifest may have had its name in the cache alone, and the one before it, which
+    # a loss of power would bring back, names some of these.
+    removed = orphans(files, found.manifest)
+    for name in removed:
+        files.unlink(name)
     found.hard_state.save(state)
     found.log.settle()
     return tuple(removed)

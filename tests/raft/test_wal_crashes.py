@@ -242,6 +242,29 @@ def test_a_crash_during_recovery_loses_nothing_synced() -> None:
     assert cut_short > len(STEPS)
 
 
+@pytest.mark.conformance("X22")
+def test_a_loss_of_power_while_what_a_crash_left_is_mended_loses_nothing_synced() -> None:
+    """Names that the crash left in the cache must be durable before anything is removed."""
+    dice, cut_short = Random(7), 0
+    for number in range(len(STEPS)):
+        for late in range(14):
+            files, twin = MemoryFiles(), Twin()
+            crash(files, twin, number, "after")
+            files.process_crash()
+            files.crash_at = (len(files.steps) + late, "after")
+            try:
+                open_log(files)
+            except Crashed:
+                cut_short += 1
+            files.power_loss(dice)
+
+            storage = open_log(files)
+
+            twin.check(see(storage), opened_before=True)
+            goes_on_durably(files, storage)
+    assert cut_short > len(STEPS)
+
+
 @pytest.mark.conformance("X01")
 def test_a_vote_survives_a_crash_while_it_is_saved_and_another_while_it_is_mended() -> None:
     """Even on a disk that leaves noise where it was writing."""

@@ -177,10 +177,13 @@ class Twin:
         log = self.log
         self.moments.append(Moment(Log(log.base, log.entries, snapshot), log.last_index))
 
-    def check(self, found: Seen) -> None:
-        """Everything synced is there; nothing is there that never was."""
+    def check(self, found: Seen, *, opened_before: bool = False) -> None:
+        """Everything synced is there; nothing is there that never was.
+
+        `opened_before`: power was lost while an earlier crash was mended.
+        """
         assert any(self._may_be(found.log, moment) for moment in self.moments), found.log
-        self._check_state(found.hard_state, found.log)
+        self._check_state(found.hard_state, found.log, opened_before=opened_before)
         assert found.identity == IDENTITY
         assert not found.repairing
         if found.partial is not None:
@@ -195,12 +198,17 @@ class Twin:
             return False
         return found.entries == whole.until(found.last_index)
 
-    def _check_state(self, found: HardState, log: Log) -> None:
+    def _check_state(self, found: HardState, log: Log, *, opened_before: bool) -> None:
         last_term = log.entries[-1].term if log.entries else log.base.term
         said = [
             (state.term, state.vote) if state.term >= last_term else (last_term, NOBODY)
             for state in self.states
         ]
+        if opened_before:
+            # The first opening found entries of a later term and saved that term, without a vote;
+            # the entries were lost after that. Nobody had voted in it, so it is no harm.
+            entries = [entry for moment in self.moments for entry in moment.log.entries]
+            said += [(entry.term, NOBODY) for entry in entries if entry.term > said[0][0]]
         assert (found.term, found.vote) in said
         assert found.commit <= max(state.commit for state in self.states)
         assert found.commit <= log.last_index
