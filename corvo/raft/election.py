@@ -88,7 +88,8 @@ def on_vote_request(raft: Raft, message: VoteRequest) -> None:
         and raft.repair is None
         and raft.log.is_up_to_date(last_index=message.last_index, last_term=message.last_term)
     )
-    if granted and not message.pre:
+    if granted and not message.pre and raft.vote == NOBODY:
+        # A vote asked for again is not given again: that would renew the lease of a leader unheard.
         raft.elapsed = 0
         raft.vote = message.source
     answer_vote(raft, message, granted=granted)
