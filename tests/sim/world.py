@@ -1,0 +1,267 @@
+"""One run: time, the heap of events, and the phases.
+
+The phases follow one another:
+
+    warm-up   nothing goes wrong; a leader must be elected and something committed
+    chaos     faults strike; clients and the operator work; every rule is checked at every event
+    heal      everything is well again: within a bound, everybody must have caught up
+    calm      nothing may change any more
+
+Then come the last checks, and the report.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final
+
+import msgspec
+
+from corvo.raft import Membership
+from tests.sim.failures import Stuck
+from tests.sim.faults import Nemesis
+from tests.sim.groups import everybody
+from tests.sim.host import Host
+from tests.sim.machine import MakeMachine, Registers
+from tests.sim.network import Network
+from tests.sim.operations import Operator
+from tests.sim.options import TICK_NS, Options
+from tests.sim.oracles import Oracles
+from tests.sim.workload import Workload
+
+_TRIES_EVERY: Final = 3
+"""Ticks between two questions of those who wait for the group to be whole."""
+
+_EVENTS_MAX: Final = 150_000
+"""Fifty times as many as a run has on average: whoever makes more of them gets nowhere."""
+
+_PATIENCE_MAX: Final = 4_000
+"""Ticks. Whatever takes longer is as good as stuck."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a run was."""
+
+    seed: int
+    trace: str
+    """Stands for everything that happened: equal for equal runs."""
+    events: int
+    simulated_ns: int
+    counts: dict[str, int]
+
+
+class World:
+    """Hosts, the network between them, and everything that acts upon them."""
+
+    def __init__(
+        self,
+        options: Options,
+        make_machine: MakeMachine = Registers,
+        make_workload: "Callable[[World], Workload]" = Workload,
+    ) -> None:
+        self.options = options
+        self.make_machine = make_machine
+        self.now = 0
+        self.events = 0
+        self.counts: Counter[str] = Counter()
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._echoes_end = 0
+        self._looks = 0
+        self._trace = hashlib.blake2b(digest_size=16)
+        voters = tuple(range(1, options.voters + 1))
+        first = Membership(
+            voters=voters, pins=tuple((voter, self.instance_of(voter)) for voter in voters)
+        )
+        self.oracles = Oracles(first)
+        self.network = Network(self, self.deliver)
+        self.workload = make_workload(self)
+        spares = range(options.voters + 1, options.voters + options.spares + 1)
+        self.hosts = {voter: Host(self, voter, first) for voter in voters}
+        if options.has("change"):
+            self.hosts |= {spare: Host(self, spare, Membership()) for spare in spares}
+        self.is_chaos = False
+        self.nemesis = Nemesis(self)
+        self.operator = Operator(self)
+
+    def instance_of(self, replica: int) -> int:
+        """The data directory of a replica."""
+        return 1000 + replica
+
+    @property
+    def power_loss_share(self) -> float:
+        """How many of the crashes take the machine along."""
+        return 0.5 if self.options.has("power_loss") else 0.0
+
+    @property
+    def running(self) -> list[Host]:
+        """Hosts that can be spoken to; one that is paused will hear it later."""
+        return [host for host in self.hosts.values() if host.is_alive]
+
+    @property
+    def unwell(self) -> list[int]:
+        """Replicas that lost what they had acknowledged, and are not mended."""
+        return [
+            replica
+            for replica, host in self.hosts.items()
+            if host.is_damaged or host.is_mending or host.is_wiped
+        ]
+
+    # Time.
+
+    def at(self, time_ns: int, action: Callable[[], None]) -> None:
+        """Let something happen at a moment, and behind what was asked for earlier."""
+        self._sequence += 1
+        heappush(self._heap, (time_ns, self._sequence, action))
+
+    def later(self, delay_ns: int, action: Callable[[], None]) -> None:
+        """Let something happen after a while."""
+        self.at(self.now + delay_ns, action)
+
+    def run_until(self, time_ns: int) -> None:
+        """Let everything happen that is due by then."""
+        heap = self._heap
+        while heap and heap[0][0] <= time_ns:
+            self.now, _, action = heappop(heap)
+            self.events += 1
+            action()
+            if self.events > _EVENTS_MAX:
+                raise Stuck("storm", self.describe())
+        self.now = time_ns
+
+    def wait(self, done: Callable[[], bool], *, ticks: int) -> bool:
+        """Let time pass until something is so; False when it was not within `ticks`."""
+        for _ in range(ticks):
+            if done():
+                return True
+            self.run_until(self.now + TICK_NS)
+        return done()
+
+    def note(self, what: bytes) -> None:
+        """Something happened that another run of this seed must repeat."""
+        self._trace.update(b"%d %s\n" % (self.now, what))
+
+    def gather(self, refused: Counter[str]) -> None:
+        """A node's life is over: keep what it counted."""
+        for reason, count in refused.items():
+            self.counts[f"refused {reason}"] += count
+
+    def deliver(self, source: int, target: int, frame: bytes, is_damaged: bool) -> None:
+        """A frame comes to where it was sent."""
+        self.note(frame)
+        host = self.hosts.get(target)
+        if host is not None:
+            host.receive(source, frame, is_damaged)
+
+    # Phases.
+
+    def run(self) -> Report:
+        """The whole life. Raises `Violation`, or whatever the code under test raises."""
+        for host in self.hosts.values():
+            host.start()
+        patience = self.patience()
+        self.workload.begin()
+        if not self.wait(lambda: self.workload.written_at > 0, ticks=patience):
+            raise Stuck("warm-up", "a healthy group commits nothing")
+        self.is_chaos = True
+        self.nemesis.begin()
+        self.operator.begin()
+        self.run_until(self.now + self.options.chaos_ticks * TICK_NS)
+        self._heal()
+        self._calm()
+        return self._finish()
+
+    def patience(self) -> int:
+        """Ticks within which a healthy group does what it must."""
+        slow = 2 * self.options.latency_ns + 4 * self.options.disk_ns
+        log = max(host.storage.last_index for host in self.hosts.values() if host.is_alive)
+        needed = 100 * self.options.limits.election_ticks + (200 + 4 * log) * slow // TICK_NS
+        return min(needed, _PATIENCE_MAX)
+
+    def _heal(self) -> None:
+        election_ticks = self.options.limits.election_ticks
+        self.nemesis.end()
+        self.operator.end()
+        self.is_chaos = False
+        # What is still under way from the chaos may call one more election.
+        self._echoes_end = self.network.empty_at + election_ticks * 2 * TICK_NS
+        for host in self.hosts.values():
+            host.start()
+        self.workload.readers.clear()
+        floor = self.oracles.committed
+        if not self.wait(lambda: self._is_well(floor), ticks=self.patience()):
+            raise Stuck("heal", self.describe())
+
+    def _is_well(self, floor: int) -> bool:
+        """Whether the group is whole. Where it is not, somebody tries to write or to read."""
+        self._looks += 1
+        tries = self._looks % _TRIES_EVERY == 0
+        group = self.oracles.groups.newest
+        leaders = [host for host in self.hosts.values() if host.is_leader]
+        if len(leaders) != 1 or leaders[0].replica not in group.voters:
+            return False
+        members = [
+            self.hosts[replica] for replica in everybody(group) if not self.hosts[replica].is_wiped
+        ]
+        if self.workload.written_at <= floor:
+            if tries:
+                self.workload.write(leaders[0])
+            return False
+        silent = [host for host in members if not self.workload.readers.get(host.replica)]
+        for host in silent if tries else ():
+            self.workload.read(host)
+        target = self.workload.written_at
+        return (
+            not silent
+            and not group.outgoing
+            and all(
+                host.is_alive and host.machine.applied >= target and not host.node.is_repairing
+                for host in members
+            )
+        )
+
+    def _calm(self) -> None:
+        """A group that is well stays as it is: nobody may unseat its leader."""
+        began = self.now
+        self.run_until(max(self.now, self._echoes_end))
+        terms = [host.leading_term for host in self.hosts.values() if host.is_leader]
+        self.run_until(self.now + 4 * self.options.limits.election_ticks * TICK_NS)
+        after = [host.leading_term for host in self.hosts.values() if host.is_leader]
+        if len(terms) != 1 or terms != after:
+            raise Stuck("unseated", f"led in {terms}, then in {after}, and nothing went wrong")
+        if self.workload.oldest_read(everybody(self.oracles.groups.newest)) < began:
+            raise Stuck("read-forgotten", "a read was neither answered nor given up")
+
+    def _finish(self) -> Report:
+        for host in self.hosts.values():
+            if host.is_alive:
+                self.oracles.refused(host.replica, dict(host.raft.refused))
+                self.gather(host.raft.refused)
+                self.note(b"%d %d %d" % (host.replica, host.machine.applied, host.machine.digest))
+        self.counts["elections"] = self.oracles.elections
+        self.counts["commits"] = self.oracles.committed
+        return Report(
+            self.options.seed,
+            self._trace.hexdigest(),
+            self.events,
+            self.now,
+            dict(sorted(self.counts.items())),
+        )
+
+    def describe(self) -> str:
+        """Where everybody stands, for a report."""
+        lines = [f"committed {self.oracles.committed}, {self.oracles.groups.newest}"]
+        for host in self.hosts.values():
+            if not host.is_alive:
+                lines.append(f"  {host.replica}: down")
+                continue
+            seen = host.node.statistics()
+            lines.append(
+                f"  {host.replica}: {seen.role.value} of {seen.term}, leader {seen.leader}"
+                f"{', repairing' if seen.is_repairing else ''}, pulls {seen.snapshot_received},"
+                f" log {seen.first_index} to {seen.last_index}, stable {seen.stable},"
+                f" commit {seen.commit}, applied {seen.applied}, {seen.membership}"
+            )
+            lines += [f"      {progress}" for progress in seen.progress]
+        return "\n".join(lines)
