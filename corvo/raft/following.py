@@ -195,7 +195,8 @@ def _install(raft: Raft, current: Incoming) -> None:
         # A complete stream in a candidate's hands may be old; whoever wins will offer again.
         return
     snapshot = current.snapshot
-    assert not _follows(raft) or snapshot.index > raft.log.commit, "it is not overtaken"
+    overtaken = raft.log.matches(snapshot.index, snapshot.term)
+    assert not (_follows(raft) and overtaken), "what was acknowledged is not cut"
     raft.incoming = None
     raft.install = snapshot
     raft.log.restore(snapshot)
@@ -214,6 +215,10 @@ def tick_incoming(raft: Raft) -> None:
         return
     if current.expected != current.received:
         # A chunk is on its way to the disk; storing it asks for the next.
+        return
+    if current.received == current.snapshot.size > 0:
+        # It was complete while we campaigned.
+        _install(raft, current)
         return
     current.quiet_ticks += 1
     if current.quiet_ticks >= raft.settings.election_ticks:
@@ -243,9 +248,15 @@ def _follows(raft: Raft) -> bool:
 
 
 def forget_overtaken(raft: Raft) -> None:
-    """Stop pulling what the log has made needless: a new leader may have had the entries."""
-    current = raft.incoming
-    if current and _follows(raft) and current.snapshot.index <= raft.log.commit:
+    """Stop pulling what the log has made needless: appends have brought the entries after all.
+
+    Installing it would cut what came behind, and was acknowledged.
+    """
+    if raft.incoming is None or not _follows(raft):
+        return
+    snapshot, log = raft.incoming.snapshot, raft.log
+    if snapshot.index <= log.commit or log.matches(snapshot.index, snapshot.term):
+        log.commit_to(snapshot.index)
         raft.incoming = None
 
 

@@ -222,7 +222,9 @@ def quarantine(files: Files, membership: Membership = Membership()) -> str:
     for name in (*numbers, MANIFEST, INCOMING):
         if name in names:
             files.rename(name, f"{aside}/{name}")
-    files.sync_names(aside)
+    # Those before it, too: a quarantine that was cut short may have left names in the cache alone.
+    for directory in [name for name in files.names() if name.startswith(_QUARANTINE)]:
+        files.sync_names(directory)
     files.sync_names()
     sequence = 1 + max(numbers.values(), default=0)
     write_manifest(files, Manifest(Snapshot(0, 0, membership), sequence=sequence, repairing=True))

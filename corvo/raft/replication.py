@@ -440,5 +440,8 @@ def leave_joint_if_due(raft: Raft) -> None:
     group = raft.membership
     if leadership is None or not (members.is_joint(group) and group.auto_leave):
         return
+    if not raft.is_established:
+        # Nobody changes the membership before the first commit of its term (Ongaro 2015).
+        return
     if raft.log.applied >= leadership.pending_change:
         append(raft, leadership, Kind.CONFIG, members.encode(members.LEAVE))

@@ -1,12 +1,19 @@
 """The bytes of a snapshot on their way: chunk by chunk, lost, resumed, mixed up with another's."""
 
+import hashlib
 import zlib
 
 import pytest
 from msgspec.structs import replace
 
-from corvo.raft import Flow, Partial, Snapshot
-from corvo.raft.messages import Heartbeat, SnapshotChunk, SnapshotOffer, SnapshotPull
+from corvo.raft import Entry, Flow, Kind, Partial, Snapshot
+from corvo.raft.messages import (
+    AppendRequest,
+    Heartbeat,
+    SnapshotChunk,
+    SnapshotOffer,
+    SnapshotPull,
+)
 from tests.raft.group import Group, members
 from tests.raft.snapshotting import (
     STATE,
@@ -535,3 +542,47 @@ def test_x23_a_stream_that_the_log_of_a_new_leader_has_overtaken_is_forgotten() 
 
     assert group.normal(3) == [b"a", b"b", b"c"]
     assert group[3].statistics().snapshot_received is None
+
+
+def test_a_stream_that_appends_overtake_does_not_cut_what_they_brought() -> None:
+    """The acknowledgement of those entries may be on its way already."""
+    group = Group(3)
+    group.slow_disks.add(3)
+    made = Snapshot(2, 1, members(1, 2, 3), 4, hashlib.sha256(b"0123").digest())
+    group[3].step(SnapshotOffer(1, 3, 1, 0, snapshot=made, goal=2))
+    group.work(3)
+    group.store(3)
+    group[3].step(chunk_of(made, 0, b"0123"))
+    group.work(3)
+    entries = tuple(Entry(index, 1, Kind.NORMAL, b"x") for index in range(1, 6))
+    group[3].step(AppendRequest(1, 3, 1, 0, 0, 0, entries, commit=0))
+
+    group.store(3)
+    group.work(3)
+    group.store(3)
+
+    statistics = group[3].statistics()
+    assert (statistics.last_index, statistics.stable, statistics.commit) == (5, 5, 2)
+    assert statistics.snapshot_received is None
+    assert group.storages[3].last_index == 5
+
+
+def test_a_stream_that_was_complete_during_a_campaign_is_installed_afterwards() -> None:
+    group = Group(3)
+    group.slow_disks.add(3)
+    made = Snapshot(2, 1, members(1, 2, 3), 4, hashlib.sha256(b"0123").digest())
+    group[3].step(SnapshotOffer(1, 3, 1, 0, snapshot=made, goal=2))
+    group.work(3)
+    group.store(3)
+    group[3].step(chunk_of(made, 0, b"0123"))
+    group.work(3)
+    group[3].campaign()
+    group.store(3)
+    assert group[3].statistics().snapshot_received == (4, 4)
+
+    group[3].step(Heartbeat(1, 3, 1, 0, commit=0, round=0))
+    group[3].tick()
+    group.work(3)
+    group.store(3)
+
+    assert group[3].statistics().applied == 2

@@ -253,6 +253,13 @@ CHANGES: Final[tuple[Row, ...]] = (
         5,
     ),
     (
+        "joint-state-left-before-the-first-commit",
+        "replication",
+        "    if not raft.is_established:\n        # Nobody",
+        "    if False:\n        # Nobody",
+        0x1EB472,
+    ),
+    (
         "joint-state-never-left",
         "core",
         "    replication.leave_joint_if_due(raft)",
@@ -375,6 +382,20 @@ SNAPSHOTS: Final[tuple[Row, ...]] = (
         "if progress.quiet_ticks >= 3 * raft.settings.election_ticks:",
         "if False:",
         40,
+    ),
+    (
+        "overtaken-stream-installed",
+        "following",
+        " or log.matches(snapshot.index, snapshot.term):",
+        ":",
+        0x1EBAAC,
+    ),
+    (
+        "complete-stream-never-installed",
+        "following",
+        "    if current.received == current.snapshot.size > 0:\n",
+        "    if False:\n",
+        0x1EC7E9,
     ),
     (
         "repair-without-a-new-term",
