@@ -30,6 +30,7 @@ from corvo.raft.messages import (
     SnapshotOffer,
     SnapshotPull,
     VoteRequest,
+    VoteResponse,
 )
 from corvo.raft.validity import NUMBER_MAX, problem
 from tests.raft.digest import digest
@@ -296,3 +297,23 @@ def test_a_replica_alone_needs_nothing_that_it_has_applied() -> None:
 
 def test_every_type_of_message_is_in_the_samples() -> None:
     assert {type(sample) for sample in SAMPLES} == set(Message.__subclasses__())
+
+
+@pytest.mark.conformance("X14")
+def test_x14_a_new_leader_leaves_no_joint_state_before_its_first_commit() -> None:
+    joint = Membership(voters=(1, 2, 3), outgoing=(1, 2, 3), auto_leave=True)
+    storages = {replica: with_log(joint, [1], commit=1) for replica in joint.voters}
+    group = Group(joint, storages=storages)
+    group.auto_apply = False
+    group.passes = lambda message: isinstance(message, VoteRequest | VoteResponse)
+    group[1].campaign()
+    group.settle()
+    assert group[1].is_leader
+
+    group[1].advance(1)
+
+    assert group[1].statistics().last_index == 2, "nothing but the entry that opens the term"
+    group.heal()
+    group.auto_apply = True
+    group.tick(1)
+    assert group[1].membership == Membership(voters=(1, 2, 3))
