@@ -382,7 +382,7 @@ class Host:
             self.world.workload.read_lost(self.replica, context)
         self._reads += ready.reads
         for read in ready.reads:
-            self.world.oracles.reads.check(self, self.replica, read.context)
+            self.world.oracles.reads.check(self, self.replica, read.context, term=self.raft.term)
         if ready.committed:
             self.world.oracles.handed_out(self, ready.committed)
             self._page.extend(ready.committed)

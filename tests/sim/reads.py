@@ -58,14 +58,15 @@ class ReadRule:
 
     def answers(self, host: "Host", message: ReadResponse) -> None:
         """A leader answers another replica."""
-        self.check(host, message.target, message.context)
+        # It may have waited for the disk, and the host for another term.
+        self.check(host, message.target, message.context, term=message.term)
 
-    def check(self, host: "Host", asker: int, context: int) -> None:
+    def check(self, host: "Host", asker: int, context: int, *, term: int) -> None:
         """Whether an answer is due. A follower only hands on what its leader answered."""
         asked = self._asked.pop((host.replica, asker, context), None)
         if asked is None:
             return
-        term, leader = host.raft.term, host.replica
+        leader = host.replica
 
         def confirms(voter: int) -> bool:
             if voter == leader:
