@@ -114,9 +114,8 @@ class Contact:
 
     def _check_removed(self, host: "Host") -> None:
         """A leader that is no voter any more goes soon after the others know of it."""
-        # Old answers that come once more can keep it waiting for new ones.
-        is_fooled = host.world.is_chaos and host.world.options.has("replay")
-        if is_fooled or not self._is_removed(host) or not self._is_known(host):
+        # While links are cut it may hear enough to lead, and not from those who know.
+        if host.world.is_chaos or not self._is_removed(host) or not self._is_known(host):
             self._known_since = None
             return
         if self._known_since is None:
