@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from corvo.raft.envelope import seal
-from corvo.raft.errors import LogDamaged
+from corvo.raft.errors import LogDamaged, LogFailed
 from corvo.raft.filesystem import DirectoryRefused
 from corvo.raft.hard_state import HARD_STATE, read_hard_state
 from corvo.raft.identity import IDENTITY as IDENTITY_FILE
@@ -636,3 +636,19 @@ def test_a_crash_at_every_step_of_a_quarantine_leaves_it_to_be_done_again() -> N
             assert storage.repairing
             assert storage.last_index == 0
             assert storage.hard_state == HardState(2, 3, 0)
+
+
+def test_a_quarantine_that_a_failed_sync_cut_short_takes_nothing_from_the_next() -> None:
+    for seed in range(20):
+        files = INTACT.copy()
+        files.flip(MANIFEST, 20, 1)
+        files.fail_sync(lost=False)
+        with pytest.raises(LogFailed):
+            quarantine(files, MEMBERSHIP)
+        files.process_crash()
+        quarantine(files, MEMBERSHIP)
+        files.process_crash()
+
+        files.power_loss(Random(seed))
+
+        assert open_log(files).repairing
