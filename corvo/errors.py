@@ -1,0 +1,51 @@
+"""What can go wrong outside the Raft library, which has errors of its own.
+
+    CorvoError
+    ├── StoreError
+    │   ├── StoreFailed     a write or a sync failed: the process ends and starts into recovery
+    │   ├── StoreFull       no room: nothing was changed, and it may be tried again
+    │   ├── StoreDamaged    bytes are not what was written
+    │   └── StoreRefused    the directory is in use, or another shard's
+    ├── BadKey              a name that would break a key's layout
+    ├── WireError           bytes that are not a frame of ours; the connection ends
+    └── Poisoned            an entry that ended the process twice; see `docs/operations.md`
+
+Refusals of an op are values (`corvo.shard.ops.base.Rejected`), and bugs are assertions; neither is
+here.
+"""
+
+
+class CorvoError(Exception):
+    """The root of all of them."""
+
+
+class StoreError(CorvoError):
+    """The state's storage cannot do what it was asked."""
+
+
+class StoreFailed(StoreError):
+    """A write or a sync failed. What the disk holds now is known to nobody."""
+
+
+class StoreFull(StoreError):
+    """There is no room. Nothing was changed."""
+
+
+class StoreDamaged(StoreError):
+    """Bytes are not what was written."""
+
+
+class StoreRefused(StoreError):
+    """The directory is not one this process may use."""
+
+
+class BadKey(CorvoError):
+    """A name cannot be part of a key."""
+
+
+class WireError(CorvoError):
+    """Bytes are not a frame of ours."""
+
+
+class Poisoned(CorvoError):
+    """An entry ended the process twice, and is not tried a third time."""

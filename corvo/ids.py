@@ -1,0 +1,52 @@
+"""Ids: minted from where a thing was made, so that no dice are needed and every replica agrees.
+
+`s03_job_01HF7YAT000000000003800000` is a job made by shard 3: the last 26 letters are a ULID of
+48 bits of time (ms), 55 bits of log index and 25 bits that number the things of one entry. So ids
+of one shard sort by age, no two are equal, and the prefix names the shard.
+"""
+
+from typing import Final
+
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U
+_PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
+ORDINALS: Final = 1 << 25
+
+
+def _letters(number: int, count: int) -> str:
+    letters = []
+    for _ in range(count):
+        number, low = divmod(number, 32)
+        letters.append(_ALPHABET[low])
+    return "".join(reversed(letters))
+
+
+class Mint:
+    """Makes the ids of one entry."""
+
+    def __init__(self, shard: int, now_ns: int, index: int) -> None:
+        self._shard = f"s{shard:02d}_"
+        self._stem = _letters(now_ns // 1_000_000, 10) + _letters(index, 11)
+        self._job = f"{self._shard}job_{self._stem}"
+        self._ordinal = 0
+
+    def job(self) -> str:
+        """The next job's id: as `mint`, for there are many."""
+        ordinal = self._ordinal
+        self._ordinal = ordinal + 1
+        low = ordinal & 0x3FF
+        return f"{self._job}{_ALPHABET[ordinal >> 20]}{_PAIRS[ordinal >> 10 & 0x3FF]}{_PAIRS[low]}"
+
+    def mint(self, kind: str) -> str:
+        """The next id of a `kind` of thing."""
+        assert self._ordinal < ORDINALS, "an entry makes no more things than it can number"
+        job_id = self.job()
+        return f"{self._shard}{kind}_{job_id[-26:]}"
+
+
+def shard_of(identifier: str) -> int | None:
+    """The shard that made an id; None for an id that somebody chose."""
+    prefix, underscore, _ = identifier.partition("_")
+    number = prefix[1:]
+    if not underscore or prefix[:1] != "s" or len(number) < 2:
+        return None
+    return int(number) if number.isascii() and number.isdigit() else None

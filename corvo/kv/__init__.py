@@ -1,0 +1,1 @@
+"""Ordered storage: keys, stores, and tables that derive their indexes from documents."""

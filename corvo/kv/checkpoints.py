@@ -1,0 +1,438 @@
+"""`States` on a directory: a live LevelDB, and checkpoints of it.
+
+    running             the boot of the machine in which the live store is being written
+    live/               a LevelDB, never synced while it runs
+    checkpoint-1042/    its tables, MANIFEST and CURRENT as of some applied index, and their sums
+    installed-2077/     a checkpoint that came from a peer and is about to replace all of the above
+    *.unfinished        what counts for nothing, and is removed at the next start
+
+A process that dies loses nothing that it wrote, so the live store goes on where it was. A machine
+that dies may take any unsynced write with it, and LevelDB then opens with holes that nobody tells;
+so when `running` names another boot, the live store is thrown away and the newest checkpoint takes
+its place. A clean stop syncs it and removes `running`.
+
+Tables never change, so a checkpoint shares them with the live store as hard links. MANIFEST is
+appended to and CURRENT replaced, so these are copied. A checkpoint is never opened itself, because
+LevelDB writes as it opens: a scratch copy is, made of links again.
+
+Two renames decide, and each is followed by a sync of the names: to `checkpoint-…`, and to
+`installed-…`. Everything before such a rename counts for nothing, and what follows the second is
+done again by the next start if it was cut short.
+"""
+
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final, Literal
+from zlib import crc32
+
+from corvo.errors import StoreDamaged, StoreError, StoreFailed, StoreFull
+from corvo.kv import directories, sums
+from corvo.kv.level import WRITE_BUFFER_BYTES, LevelStore
+from corvo.kv.store import Store
+from corvo.kv.streams import Source, Unpacking, pack
+from corvo.kv.sums import Sum
+
+_SUMS: Final = "sums"
+_UNFINISHED: Final = ".unfinished"
+_FILE: Final = re.compile(r"CURRENT|MANIFEST-[0-9]{6,}|[0-9]{6,}\.ldb")
+_CHECKPOINT: Final = re.compile(r"checkpoint-([1-9][0-9]*)")
+_INSTALLED: Final = re.compile(r"installed-([1-9][0-9]*)")
+
+# A listing is out of date when a compaction ended while the tables were linked: about one in ten
+# under the heaviest writing.
+TRIES_MAX: Final = 20
+
+# A buffer that finds no room on its way into a table stops LevelDB for good, so there is to be room
+# for it, and for the one that fills meanwhile, before anything is begun.
+ROOM_BYTES_MIN: Final = 2 * WRITE_BUFFER_BYTES
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How a start came by its live store."""
+
+    after: Literal["nothing", "clean stop", "process crash", "machine crash"]
+    rebuilt: bool
+    """Whether it is the newest checkpoint, or empty for want of one."""
+    damage: str = ""
+    """Why it was rebuilt, when it should have been intact."""
+
+
+class LevelStates:
+    """See above. To be had from `open`; raises `StoreRefused` when another process has it."""
+
+    def __init__(self, root: Path, *, boot_id: str, applied: Callable[[Store], int]) -> None:
+        assert boot_id, "a boot has a name"
+        self._root = root
+        self._applied = applied
+        self._streams = count()
+        self._lock = directories.lock(root)
+        try:
+            self._store, self._checkpointed, self.recovery = self._start(boot_id)
+        except StoreError:
+            directories.unlock(self._lock)
+            raise
+
+    @classmethod
+    def open(cls, root: Path, *, boot_id: str, applied: Callable[[Store], int]) -> "LevelStates":
+        """Start on the directory `root`, which must exist.
+
+        `applied` reads a store's applied index. Raises `StoreDamaged` when the newest checkpoint is
+        needed and is not what was written.
+        """
+        return cls(root, boot_id=boot_id, applied=applied)
+
+    @property
+    def store(self) -> LevelStore:
+        """The live store. It is another one after `install`."""
+        return self._store
+
+    @property
+    def checkpointed(self) -> int:
+        """The applied index of the newest checkpoint; 0 when there is none."""
+        return self._checkpointed
+
+    # Starting.
+
+    def _start(self, boot_id: str) -> tuple[LevelStore, int, Recovery]:
+        for name in directories.names(self._root):
+            if name.endswith(_UNFINISHED):
+                directories.remove(self._root / name)
+        after = self._ended(boot_id)
+        installed = self._numbered(_INSTALLED)
+        if installed:
+            self._settle(installed[-1])
+        *older, checkpointed = [0, *self._numbered(_CHECKPOINT)]
+        for index in older[1:]:
+            self._discard(f"checkpoint-{index}")
+        self._mark(boot_id)
+        damage = ""
+        if directories.exists(self._live) and after != "machine crash":
+            try:
+                return self._open_live(), checkpointed, Recovery(after, rebuilt=False)
+            except StoreDamaged as error:
+                damage = str(error)
+        store = self._rebuild(checkpointed)
+        rebuilt = after != "nothing"
+        return store, checkpointed, Recovery(after, rebuilt=rebuilt, damage=damage)
+
+    def _ended(
+        self, boot_id: str
+    ) -> Literal["nothing", "clean stop", "process crash", "machine crash"]:
+        """What ended the process before this one."""
+        if not directories.exists(self._marker):
+            # Whoever makes a live store marks it first.
+            is_new = not directories.exists(self._live) and not self._numbered(_CHECKPOINT)
+            return "nothing" if is_new else "clean stop"
+        # A marker that cannot be read names no boot, and so not this one.
+        is_same = directories.read(self._marker) == boot_id.encode()
+        return "process crash" if is_same else "machine crash"
+
+    def _mark(self, boot_id: str) -> None:
+        unfinished = self._root / f"running{_UNFINISHED}"
+        directories.write(unfinished, iter([boot_id.encode()]))
+        directories.sync(unfinished)
+        directories.rename(unfinished, self._marker)
+        directories.sync(self._root)
+
+    def _open_live(self) -> LevelStore:
+        store = LevelStore(str(self._live), must_exist=True)
+        try:
+            self._applied(store)
+        except StoreError:
+            store.close()
+            raise
+        return store
+
+    def _rebuild(self, checkpointed: int) -> LevelStore:
+        """A live store out of the newest checkpoint, or an empty one."""
+        if not checkpointed:
+            self._discard("live")
+            return LevelStore(str(self._live))
+        checkpoint = self._root / f"checkpoint-{checkpointed}"
+        self._check(checkpoint)
+        self._discard("live")
+        unfinished = self._root / f"live{_UNFINISHED}"
+        self._copy(checkpoint, unfinished)
+        directories.rename(unfinished, self._live)
+        try:
+            store = self._open_live()
+        except StoreDamaged as error:
+            raise _damaged(checkpoint, str(error)) from error
+        assert self._applied(store) == checkpointed, f"{checkpoint} is what its name says"
+        return store
+
+    def _check(self, checkpoint: Path) -> None:
+        """Read every byte of a checkpoint."""
+        for name, expected in _sums(checkpoint).items():
+            path = checkpoint / name
+            if not directories.exists(path) or directories.sum_up(path) != expected:
+                raise _damaged(checkpoint, f"{name} is not what was written")
+
+    # Checkpoints.
+
+    def checkpoint(self) -> int:
+        """Make a checkpoint. Tables are shared, so it costs what was written since the last one."""
+        if directories.room(self._root) < ROOM_BYTES_MIN:
+            raise StoreFull(f"no room for a checkpoint: {ROOM_BYTES_MIN} bytes are to be free")
+        due = self._applied(self._store)
+        assert due >= max(1, self._checkpointed), "what was applied is not taken back"
+        self._store.sync()
+        unfinished = self._root / f"checkpoint{_UNFINISHED}"
+        try:
+            applied = self._collect(unfinished)
+            assert applied >= due, "what was synced is in the tables"
+            if applied == self._checkpointed:
+                directories.remove(unfinished)
+                return applied
+            self._seal(unfinished)
+            self._publish(unfinished, applied)
+        except StoreFull:
+            directories.remove(unfinished)
+            raise
+        return applied
+
+    def _collect(self, target: Path) -> int:
+        """Gather one consistent state of the live store, which is being written all the while."""
+        for _ in range(TRIES_MAX):
+            directories.make(target)
+            self._gather(target)
+            try:
+                applied, tables = self._look_into(target)
+            except StoreDamaged:
+                tables = None  # most likely a table was gone before it was linked
+            if tables is not None and self._keep(target, tables):
+                return applied
+            directories.remove(target)
+        raise StoreFailed(f"no consistent checkpoint in {TRIES_MAX} tries")
+
+    def _gather(self, target: Path) -> None:
+        """First what names the tables, then the tables: none that is named can be too new."""
+        current = directories.read(self._live / "CURRENT")
+        manifest = current.decode().strip()
+        self._put(target / "CURRENT", current)
+        self._put(target / manifest, directories.read(self._live / manifest))
+        for name in directories.names(self._live):
+            if name.endswith(".ldb"):
+                directories.link(self._live / name, target / name)
+
+    def _put(self, path: Path, data: bytes) -> None:
+        directories.write(path, iter([data]))
+
+    def _look_into(self, checkpoint: Path) -> tuple[int, list[str]]:
+        """Open a scratch copy: the applied index in it, and the tables that it needs."""
+        scratch = self._root / f"scratch{_UNFINISHED}"
+        try:
+            self._copy(checkpoint, scratch)
+            store = LevelStore(str(scratch), must_exist=True)
+            try:
+                return self._applied(store), store.tables()
+            finally:
+                store.close()
+        finally:
+            directories.remove(scratch)
+
+    def _keep(self, target: Path, tables: list[str]) -> bool:
+        """Drop all other tables: some of them are still being written. False if one is missing."""
+        present = [name for name in directories.names(target) if name.endswith(".ldb")]
+        for name in present:
+            if name not in tables:
+                directories.remove_file(target / name)
+        return all(name in present for name in tables)
+
+    def _copy(self, source: Path, target: Path) -> None:
+        """Another LevelDB of the same content, which may be opened and written."""
+        directories.make(target)
+        for name in directories.names(source):
+            if name.endswith(".ldb"):
+                linked = directories.link(source / name, target / name)
+                assert linked, f"nobody else removes from {source}"
+            elif name != _SUMS:
+                self._put(target / name, directories.read(source / name))
+
+    def _seal(self, target: Path) -> None:
+        """Note the sums, and make everything durable."""
+        known = self._known_sums()
+        noted = {}
+        for name in directories.names(target):
+            path = target / name
+            noted[name] = known.get((name, directories.inode(path))) or directories.sum_up(path)
+        self._put(target / _SUMS, sums.encode(noted))
+        directories.sync_all(target)
+
+    def _known_sums(self) -> dict[tuple[str, int], Sum]:
+        """Those of the last checkpoint's tables: a table that is still the same is not read."""
+        if not self._checkpointed:
+            return {}
+        checkpoint = self._root / f"checkpoint-{self._checkpointed}"
+        return {
+            (name, directories.inode(checkpoint / name)): noted
+            for name, noted in _sums(checkpoint).items()
+            if name.endswith(".ldb")
+        }
+
+    def _publish(self, finished: Path, applied: int) -> None:
+        """The rename that decides; then the older ones are not needed any more."""
+        directories.rename(finished, self._root / f"checkpoint-{applied}")
+        directories.sync(self._root)
+        self._checkpointed = applied
+        for index in self._numbered(_CHECKPOINT):
+            if index != applied:
+                self._discard(f"checkpoint-{index}")
+
+    # Streams.
+
+    def stream(self) -> Iterator[bytes]:
+        """The newest checkpoint of now. Close it, or read it to its end."""
+        assert self._checkpointed, "there is a checkpoint to be streamed"
+        pieces = self._stream()
+        next(pieces)  # has begun, so that it cleans up whatever becomes of it
+        return pieces
+
+    def _stream(self) -> Generator[bytes, None, None]:
+        pinned = self._root / f"stream-{next(self._streams)}{_UNFINISHED}"
+        try:
+            self._pin(pinned)
+            yield b""
+            noted = _sums(pinned)
+            yield from pack(
+                Source(
+                    name, noted[name].size, lambda name=name: _checked(pinned / name, noted[name])
+                )
+                for name in sorted(noted)
+            )
+        finally:
+            directories.remove(pinned)
+
+    def _pin(self, pinned: Path) -> None:
+        """Give the files second names, so that the checkpoint may go while they are read."""
+        for _ in range(TRIES_MAX):
+            directories.make(pinned)
+            checkpoint = self._root / f"checkpoint-{self._checkpointed}"
+            try:
+                listed = directories.names(checkpoint)
+            except StoreFailed:
+                if directories.exists(checkpoint):
+                    raise
+                listed = []
+            # A checkpoint that is replaced meanwhile is renamed first: all its names go at once.
+            if listed and all(
+                directories.link(checkpoint / name, pinned / name) for name in listed
+            ):
+                return
+            directories.remove(pinned)
+        raise StoreFailed(f"a checkpoint was replaced {TRIES_MAX} times while it was looked at")
+
+    def install(self, stream: Iterable[bytes]) -> None:
+        """Become what another's `stream` describes. Nobody may use the old `store` meanwhile."""
+        unfinished = self._root / f"installed{_UNFINISHED}"
+        try:
+            self._receive(unfinished, stream)
+            applied, tables = self._look_into(unfinished)
+            if not self._keep(unfinished, tables):
+                raise StoreDamaged("a table is missing in the stream of a checkpoint")
+            directories.sync_all(unfinished)
+        except (StoreDamaged, StoreFull):
+            directories.remove(unfinished)
+            raise
+        assert applied >= 1, "a checkpoint is of something"
+        directories.rename(unfinished, self._root / f"installed-{applied}")
+        directories.sync(self._root)
+        self._store.close()
+        try:
+            self._settle(applied)
+            self._store = self._rebuild(applied)
+        except StoreFull as error:
+            raise StoreFailed(f"{error}, and the old state is gone") from error
+        self._checkpointed = applied
+
+    def _receive(self, target: Path, stream: Iterable[bytes]) -> None:
+        unpacking = Unpacking(stream)
+        directories.make(target)
+        noted: dict[str, Sum] = {}
+        while (following := unpacking.following()) is not None:
+            name, _ = following
+            if not _FILE.fullmatch(name) or name in noted:
+                raise StoreDamaged(f"{name!r} is not a file of a checkpoint")
+            noted[name] = directories.write(target / name, unpacking.data())
+        self._put(target / _SUMS, sums.encode(noted))
+
+    def _settle(self, applied: int) -> None:
+        """Let an installed checkpoint take the place of everything. Done again if cut short."""
+        self._discard("live")
+        for index in self._numbered(_CHECKPOINT):
+            self._discard(f"checkpoint-{index}")
+        # Else a loss of power might bring back an older state beside the new name.
+        directories.sync(self._root)
+        directories.rename(
+            self._root / f"installed-{applied}", self._root / f"checkpoint-{applied}"
+        )
+        directories.sync(self._root)
+
+    # Stopping.
+
+    def close(self) -> None:
+        """Stop cleanly. Without it, or when it fails, the next start takes it for a crash."""
+        try:
+            self._store.sync()
+        finally:
+            self._store.close()
+            directories.unlock(self._lock)
+        directories.sync_all(self._live)
+        directories.sync(self._root)
+        directories.remove_file(self._marker)
+        directories.sync(self._root)
+
+    # Names.
+
+    @property
+    def _live(self) -> Path:
+        return self._root / "live"
+
+    @property
+    def _marker(self) -> Path:
+        return self._root / "running"
+
+    def _numbered(self, pattern: re.Pattern[str]) -> list[int]:
+        """The indexes in names of a kind, in order."""
+        found = [pattern.fullmatch(name) for name in directories.names(self._root)]
+        return sorted(int(match[1]) for match in found if match is not None)
+
+    def _discard(self, name: str) -> None:
+        """Remove a directory, if it is there, in a way that is never half done."""
+        path = self._root / name
+        if directories.exists(path):
+            discarded = self._root / f"{name}.discarded{_UNFINISHED}"
+            directories.rename(path, discarded)
+            directories.remove(discarded)
+
+
+def _sums(checkpoint: Path) -> dict[str, Sum]:
+    path = checkpoint / _SUMS
+    if not directories.exists(path):
+        raise _damaged(checkpoint, f"{_SUMS} is missing")
+    try:
+        return sums.decode(directories.read(path))
+    except StoreDamaged as error:
+        raise _damaged(checkpoint, str(error)) from error
+
+
+def _checked(path: Path, expected: Sum) -> Iterator[bytes]:
+    """A file to be sent; the last thing that is known of it is whether it was right."""
+    size = crc = 0
+    for piece in directories.pieces(path):
+        size += len(piece)
+        crc = crc32(piece, crc)
+        yield piece
+    if Sum(size, crc) != expected:
+        raise _damaged(path.parent, f"{path.name} is not what was written")
+
+
+def _damaged(checkpoint: Path, what: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"{checkpoint}: {what}. Remove the directory: the state then begins from nothing, and comes"
+        " from the log or from another member"
+    )

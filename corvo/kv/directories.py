@@ -1,0 +1,162 @@
+"""What checkpoints do to the disk, each step by itself, and what its failure is called.
+
+Nothing here is made durable unless it says so. Directories are flat, as LevelDB's are.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from corvo.errors import StoreFailed, StoreFull, StoreRefused
+from corvo.kv.streams import PIECE_BYTES_MAX
+from corvo.kv.sums import Sum
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def lock(directory: Path) -> int:
+    """Lock the directory itself: the lock ends with the process, however it ends."""
+    with _failing(f"open {directory}"):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise StoreRefused(f"{directory} is in use by another process") from error
+    return descriptor
+
+
+def unlock(descriptor: int) -> None:
+    """Give up a lock."""
+    os.close(descriptor)
+
+
+def room(directory: Path) -> int:
+    """The bytes that may still be written."""
+    with _failing(f"look at {directory}"):
+        found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+def names(directory: Path) -> list[str]:
+    """What is in the directory, sorted."""
+    with _failing(f"list {directory}"):
+        return sorted(path.name for path in directory.iterdir())
+
+
+def exists(path: Path) -> bool:
+    """Whether there is anything of that name."""
+    with _failing(f"look at {path}"):
+        return path.exists()
+
+
+def inode(path: Path) -> int:
+    """Two names of one directory with the same number are one file."""
+    with _failing(f"look at {path}"):
+        return path.stat().st_ino
+
+
+def make(directory: Path) -> None:
+    """A new, empty directory."""
+    with _failing(f"make {directory}"):
+        directory.mkdir(mode=0o700)
+
+
+def link(source: Path, target: Path) -> bool:
+    """Give a file a second name. False when the first is gone."""
+    with _failing(f"link {target}"):
+        try:
+            target.hardlink_to(source)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def read(path: Path) -> bytes:
+    """All of a small file."""
+    with _failing(f"read {path}"):
+        return path.read_bytes()
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """All of a file, a piece after the other."""
+    with _failing(f"read {path}"), path.open("rb", buffering=0) as opened:
+        while piece := opened.read(PIECE_BYTES_MAX):
+            yield piece
+
+
+def sum_up(path: Path) -> Sum:
+    """Size and CRC of a file."""
+    size = crc = 0
+    for piece in pieces(path):
+        size += len(piece)
+        crc = crc32(piece, crc)
+    return Sum(size, crc)
+
+
+def write(path: Path, data: Iterator[bytes]) -> Sum:
+    """A new file."""
+    size = crc = 0
+    with _failing(f"write {path}"), path.open("xb") as opened:
+        for piece in data:
+            opened.write(piece)
+            size += len(piece)
+            crc = crc32(piece, crc)
+    return Sum(size, crc)
+
+
+def sync(path: Path) -> None:
+    """Make a file or the names in a directory durable."""
+    with _failing(f"sync {path}"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def sync_all(directory: Path) -> None:
+    """Make a directory with all its files durable."""
+    for name in names(directory):
+        sync(directory / name)
+    sync(directory)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Give a file or directory another name, in place of a file that had it."""
+    with _failing(f"rename {source} to {target.name}"):
+        source.rename(target)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file."""
+    with _failing(f"remove {path}"):
+        path.unlink()
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a directory with its files; nothing when there is none."""
+    with _failing(f"remove {path}"):
+        if path.is_dir():
+            for inside in path.iterdir():
+                inside.unlink()
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Tell a full disk from one that fails."""
+    try:
+        yield
+    except OSError as error:
+        told = f"cannot {what}: {error.strerror}"
+        if error.errno in _NO_ROOM:
+            raise StoreFull(told) from error
+        raise StoreFailed(told) from error

@@ -1,0 +1,427 @@
+"""Every key space of a shard's state, declared once.
+
+A key is a prefix that ends in `|`, then fields: text that ends at a zero byte, big-endian numbers,
+and last, sometimes, text that runs to the end. So bytewise order is the order of the fields, and
+no key of one space is a prefix of another's. A prefix once used is never given another meaning.
+
+`SPACES` is the registry; `docs/formats.md` shows it. `Space.build` and `Space.parse` are derived
+from the layout. What the hot paths build by hand, in `corvo.shard.tables`, is tested against them.
+"""
+
+from enum import Enum
+from typing import Final, TypeAlias
+
+import msgspec
+
+from corvo.errors import BadKey
+
+Value: TypeAlias = str | int | bytes
+
+
+class Kind(Enum):
+    """What a field of a key is, and how it is written."""
+
+    TEXT = "text that ends with a zero byte"
+    TAIL = "text that runs to the end"
+    U8 = "one byte"
+    U32 = "four bytes, big-endian"
+    U64 = "eight bytes, big-endian"
+
+
+_WIDTHS: Final = {Kind.U8: 1, Kind.U32: 4, Kind.U64: 8}
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One part of a key."""
+
+    name: str
+    kind: Kind
+
+
+class Space(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of key."""
+
+    name: str
+    prefix: bytes
+    layout: str
+    """As it is written in the documents: `p|{queue}\\x00{priority:1B}{created_ns:8BE}{jobID}`."""
+    value: str
+    owner: str
+    """Which module decides what is there."""
+    example: tuple[Value, ...]
+    example_key: bytes
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The parts, as `layout` says."""
+        return _fields(self.layout)
+
+    def build(self, *values: Value) -> bytes:
+        """The key of these fields. Raises `BadKey` where one would break the layout."""
+        fields = self.fields
+        if len(values) != len(fields):
+            raise BadKey(f"a key of {self.name} has {len(fields)} fields, not {len(values)}")
+        parts = [_write(field, value) for field, value in zip(fields, values, strict=True)]
+        return self.prefix + b"".join(parts)
+
+    def parse(self, key: bytes) -> tuple[Value, ...]:
+        """The fields of a key. Raises `BadKey` when it is not one of this space."""
+        if not key.startswith(self.prefix):
+            raise BadKey(f"{key!r} is not a key of {self.name}")
+        rest = key[len(self.prefix) :]
+        values: list[Value] = []
+        for field in self.fields:
+            value, rest = _read(field, rest)
+            values.append(value)
+        if rest:
+            raise BadKey(f"{key!r} has {len(rest)} bytes too many for {self.name}")
+        return tuple(values)
+
+
+def _fields(layout: str) -> tuple[Field, ...]:
+    _, _, rest = layout.partition("|")
+    fields = []
+    while rest:
+        name, _, after = rest.removeprefix("{").partition("}")
+        name, _, width = name.partition(":")
+        if width:
+            kind = {"1B": Kind.U8, "4BE": Kind.U32, "8BE": Kind.U64}[width]
+        elif after.startswith("\\x00"):
+            kind, after = Kind.TEXT, after.removeprefix("\\x00")
+        else:
+            assert not after, "only the last field may run to the end"
+            kind = Kind.TAIL
+        fields.append(Field(name, kind))
+        rest = after
+    return tuple(fields)
+
+
+def _write(field: Field, value: Value) -> bytes:
+    if field.kind in {Kind.TEXT, Kind.TAIL}:
+        if not isinstance(value, str):
+            raise BadKey(f"{field.name} is text")
+        check_name(field.name, value)
+        text = value.encode()
+        return text + b"\0" if field.kind is Kind.TEXT else text
+    width = _WIDTHS[field.kind]
+    if not isinstance(value, int) or not 0 <= value < 1 << (8 * width):
+        raise BadKey(f"{field.name} is a number of {width} bytes, not {value!r}")
+    return value.to_bytes(width, "big")
+
+
+def _read(field: Field, rest: bytes) -> tuple[Value, bytes]:
+    if field.kind is Kind.TAIL:
+        return _decode(field, rest), b""
+    if field.kind is Kind.TEXT:
+        text, zero, rest = rest.partition(b"\0")
+        if not zero:
+            raise BadKey(f"{field.name} does not end")
+        return _decode(field, text), rest
+    width = _WIDTHS[field.kind]
+    if len(rest) < width:
+        raise BadKey(f"{field.name} is cut short")
+    return int.from_bytes(rest[:width], "big"), rest[width:]
+
+
+def _decode(field: Field, text: bytes) -> str:
+    try:
+        value = text.decode()
+    except UnicodeDecodeError as error:
+        raise BadKey(f"{field.name} is not UTF-8") from error
+    check_name(field.name, value)
+    return value
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise `BadKey` for a name that cannot be part of a key."""
+    if not name:
+        raise BadKey(f"{what} is empty")
+    if "\0" in name:
+        raise BadKey(f"{what} has a zero byte in it")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise BadKey(f"{what} is not text: it has half of a surrogate pair") from error
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The first key behind all that begin with `prefix`."""
+    assert prefix[-1] < 0xFF, "prefixes end with a separator or a small number"
+    return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+def unique_value(job_id: str, expires_ns: int) -> bytes:
+    """The value of a unique lock."""
+    return b"%b|%b" % (job_id.encode(), expires_ns.to_bytes(8, "big"))
+
+
+def parse_unique_value(value: bytes) -> tuple[str, int]:
+    """Who holds a unique lock, and until when."""
+    if len(value) < 10 or value[-9:-8] != b"|":
+        raise BadKey(f"{value!r} is not the value of a unique lock")
+    return value[:-9].decode(), int.from_bytes(value[-8:], "big")
+
+
+_NS = 1_700_000_000_000_000_001
+_NS8 = _NS.to_bytes(8, "big")
+_JOB = "s00_job_01HF7YAT000000000003800000"
+_JOB_BYTES = _JOB.encode()
+
+
+def _space(  # noqa: PLR0913 -- a row of the registry
+    name: str, layout: str, value: str, owner: str, example: tuple[Value, ...], example_key: bytes
+) -> Space:
+    prefix = layout.partition("|")[0].encode() + b"|"
+    return Space(
+        name=name,
+        prefix=prefix,
+        layout=layout,
+        value=value,
+        owner=owner,
+        example=example,
+        example_key=example_key,
+    )
+
+
+# The spaces of the original, byte for byte.
+
+JOB: Final = _space(
+    "job", "j|{jobID}", "msgpack: model.Job", "shard.tables", (_JOB,), b"j|" + _JOB_BYTES
+)
+JOB_ERROR: Final = _space(
+    "job error",
+    "je|{jobID}\\x00{attempt:4BE}",
+    "JSON: model.JobError; numbered by failure, for a retry begins attempts anew",
+    "shard.tables",
+    (_JOB, 2),
+    b"je|" + _JOB_BYTES + b"\0\0\0\0\x02",
+)
+PENDING: Final = _space(
+    "pending, urgent",
+    "p|{queue}\\x00{priority:1B}{created_ns:8BE}{jobID}",
+    "empty",
+    "shard.tables",
+    ("mail", 1, _NS, _JOB),
+    b"p|mail\0\x01" + _NS8 + _JOB_BYTES,
+)
+ACTIVE: Final = _space(
+    "active",
+    "a|{queue}\\x00{jobID}",
+    "the lease's end in ns, 8 bytes big-endian",
+    "shard.tables",
+    ("mail", _JOB),
+    b"a|mail\0" + _JOB_BYTES,
+)
+SCHEDULED: Final = _space(
+    "scheduled",
+    "s|{queue}\\x00{scheduled_ns:8BE}{jobID}",
+    "empty",
+    "shard.tables",
+    ("mail", _NS, _JOB),
+    b"s|mail\0" + _NS8 + _JOB_BYTES,
+)
+RETRYING: Final = _space(
+    "retrying",
+    "r|{queue}\\x00{retry_ns:8BE}{jobID}",
+    "empty",
+    "shard.tables",
+    ("mail", _NS, _JOB),
+    b"r|mail\0" + _NS8 + _JOB_BYTES,
+)
+QUEUE_APPEND: Final = _space(
+    "pending, normal",
+    "qa|{queue}\\x00{created_ns:8BE}{jobID}",
+    "empty",
+    "shard.tables",
+    ("mail", _NS, _JOB),
+    b"qa|mail\0" + _NS8 + _JOB_BYTES,
+)
+QUEUE_CURSOR: Final = _space(
+    "cursor",
+    "qac|{queue}",
+    "a qa| key: none of the queue is smaller, so a scan may begin there",
+    "kv.heads",
+    ("mail",),
+    b"qac|mail",
+)
+QUEUE_CONFIG: Final = _space(
+    "queue", "qc|{queue}", "JSON: model.Queue", "shard.tables", ("mail",), b"qc|mail"
+)
+QUEUE_NAME: Final = _space(
+    "queue name", "qn|{queue}", "empty", "shard.tables", ("mail",), b"qn|mail"
+)
+UNIQUE: Final = _space(
+    "unique lock",
+    "u|{queue}\\x00{unique_key}",
+    "jobid|expires_ns: the id, a bar, 8 bytes big-endian",
+    "shard.tables",
+    ("mail", "user-7"),
+    b"u|mail\0user-7",
+)
+RATE_LIMIT: Final = _space(
+    "rate limit window",
+    "l|{queue}\\x00{fetched_ns:8BE}{random:8BE}",
+    "empty; `random` is the lease's token, for chance would differ between replicas",
+    "shard.limits",
+    ("mail", _NS, 7),
+    b"l|mail\0" + _NS8 + b"\0\0\0\0\0\0\0\x07",
+)
+BATCH: Final = _space(
+    "batch",
+    "b|{batchID}",
+    "JSON: model.Batch",
+    "shard.tables",
+    ("s00_batch_1",),
+    b"b|s00_batch_1",
+)
+WORKER: Final = _space(
+    "worker", "w|{workerID}", "JSON: model.Worker", "shard.tables", ("worker-1",), b"w|worker-1"
+)
+SCHEDULE: Final = _space(
+    "schedule", "sc|{scheduleID}", "JSON; planned", "planned", ("daily",), b"sc|daily"
+)
+EVENT: Final = _space(
+    "event", "ev|{seq:8BE}", "planned: what changed, in log order", "planned", (_NS,), b"ev|" + _NS8
+)
+EVENT_CURSOR: Final = _space("event cursor", "evc|", "8 bytes; planned", "planned", (), b"evc|")
+BUDGET: Final = _space(
+    "budget",
+    "bg|{scope}\\x00{target}",
+    "JSON; planned",
+    "planned",
+    ("queue", "mail"),
+    b"bg|queue\0mail",
+)
+PROVIDER: Final = _space("provider", "pv|{name}", "JSON; planned", "planned", ("smtp",), b"pv|smtp")
+QUEUE_PROVIDER: Final = _space(
+    "provider of a queue",
+    "qp|{queue}",
+    "the provider's name; planned",
+    "planned",
+    ("mail",),
+    b"qp|mail",
+)
+
+ORIGINAL: Final = (
+    JOB,
+    JOB_ERROR,
+    PENDING,
+    ACTIVE,
+    SCHEDULED,
+    RETRYING,
+    QUEUE_APPEND,
+    QUEUE_CURSOR,
+    QUEUE_CONFIG,
+    QUEUE_NAME,
+    UNIQUE,
+    RATE_LIMIT,
+    BATCH,
+    WORKER,
+    SCHEDULE,
+    EVENT,
+    EVENT_CURSOR,
+    BUDGET,
+    PROVIDER,
+    QUEUE_PROVIDER,
+)
+
+# Ours.
+
+TIMER: Final = _space(
+    "timer",
+    "t|{kind:1B}{due_ns:8BE}{id}",
+    "empty; what has to be looked at then, by `shard.tables.Timer`",
+    "shard.tables",
+    (2, _NS, _JOB),
+    b"t|\x02" + _NS8 + _JOB_BYTES,
+)
+FINISHED: Final = _space(
+    "finished",
+    "f|{queue}\\x00{finished_ns:8BE}{jobID}",
+    "empty; completed, dead and cancelled jobs, until retention ends",
+    "shard.tables",
+    ("mail", _NS, _JOB),
+    b"f|mail\0" + _NS8 + _JOB_BYTES,
+)
+HELD: Final = _space(
+    "held",
+    "h|{queue}\\x00{held_ns:8BE}{jobID}",
+    "empty",
+    "shard.tables",
+    ("mail", _NS, _JOB),
+    b"h|mail\0" + _NS8 + _JOB_BYTES,
+)
+BLOCKED: Final = _space(
+    "blocked",
+    "bl|{queue}\\x00{created_ns:8BE}{jobID}",
+    "empty; pending jobs that wait for others",
+    "shard.tables",
+    ("mail", _NS, _JOB),
+    b"bl|mail\0" + _NS8 + _JOB_BYTES,
+)
+DEPENDENT: Final = _space(
+    "dependent",
+    "dp|{awaitedID}\\x00{jobID}",
+    "empty; who waits for a job",
+    "shard.tables",
+    (_JOB, _JOB),
+    b"dp|" + _JOB_BYTES + b"\0" + _JOB_BYTES,
+)
+COUNTS: Final = _space(
+    "counts",
+    "qs|{queue}",
+    "msgpack: jobs of the queue by state, in the order of model.State",
+    "kv.tables",
+    ("mail",),
+    b"qs|mail",
+)
+REQUEST: Final = _space(
+    "request key",
+    "rk|{request_key}",
+    "msgpack: model.Request",
+    "shard.tables",
+    ("pay-17",),
+    b"rk|pay-17",
+)
+OUTBOX: Final = _space(
+    "outbox",
+    "ob|{shard:4BE}{seq:8BE}",
+    "msgpack: model.Outgoing",
+    "shard.outbox",
+    (2, 7),
+    b"ob|\0\0\0\x02\0\0\0\0\0\0\0\x07",
+)
+INBOX: Final = _space(
+    "inbox",
+    "ib|{source:4BE}",
+    "the last number taken from that shard, 8 bytes big-endian",
+    "shard.outbox",
+    (1,),
+    b"ib|\0\0\0\x01",
+)
+FORWARD: Final = _space(
+    "forwarding address",
+    "fw|{jobID}",
+    "msgpack: model.Forward; where a job of this shard has moved",
+    "shard.tables",
+    (_JOB,),
+    b"fw|" + _JOB_BYTES,
+)
+META: Final = _space(
+    "meta", "m|{name}", "msgpack: kv.tables.Meta", "kv.tables", ("applied",), b"m|applied"
+)
+
+SPACES: Final = (
+    *ORIGINAL,
+    TIMER,
+    FINISHED,
+    HELD,
+    BLOCKED,
+    DEPENDENT,
+    COUNTS,
+    REQUEST,
+    OUTBOX,
+    INBOX,
+    FORWARD,
+    META,
+)

@@ -1,0 +1,90 @@
+"""What the state machine asks of ordered storage, and what the process asks of a shard's state.
+
+`corvo.kv.memory` answers in memory and forgets at a crash what was not synced; `corvo.kv.level`
+answers with LevelDB. Both pass one conformance suite.
+
+Keys and values are bytes; keys are ordered bytewise. Calls are synchronous and come from one
+thread, save where `States` says otherwise.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+
+class Reader(Protocol):
+    """Reads of one consistent content. Each raises `StoreDamaged` for bytes that changed."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value at `key`, or None."""
+
+    def keys(self, start: bytes, stop: bytes, *, limit: int) -> list[bytes]:
+        """The first keys from `start` on and below `stop`, in order; at most `limit`."""
+
+    def scan(
+        self, start: bytes, stop: bytes, *, limit: int, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """The same with values; with `reverse`, the last ones, the greatest key first."""
+
+
+class Store(Reader, Protocol):
+    """Ordered bytes. After anything but success of a write, the object is of no more use."""
+
+    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Carry out all changes in one step, seen by every later read; None removes.
+
+        Survives a crash of the process, and only after `sync` one of the machine; then a later
+        write may be there and an earlier one not. Raises `StoreFailed`, and `StoreFull`.
+        """
+
+    def sync(self) -> None:
+        """Make every write before this durable."""
+
+    def view(self) -> "View":
+        """The content of this moment, whatever is written later. To be closed."""
+
+    def close(self) -> None:
+        """Let go of everything. Makes nothing durable."""
+
+
+class View(Reader, Protocol):
+    """A frozen content."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class States(Protocol):
+    """A shard's state on one disk: the live store, and checkpoints of it.
+
+    The live store is never synced. A checkpoint is: durable, verified, and at some applied index;
+    the newest one is what remains of the state after a crash of the machine, what a follower that
+    lags behind receives, and what the log may be cut up to.
+    """
+
+    @property
+    def store(self) -> Store:
+        """The live store."""
+
+    @property
+    def checkpointed(self) -> int:
+        """The applied index of the newest checkpoint; 0 when there is none."""
+
+    def checkpoint(self) -> int:
+        """Make a checkpoint of what is written now or a little later; returns its applied index.
+
+        May run on another thread beside reads and writes of the live store. Older checkpoints are
+        removed, save one that is being streamed. Raises `StoreFull` with nothing changed.
+        """
+
+    def stream(self) -> Iterator[bytes]:
+        """The newest checkpoint as bytes that `install` understands."""
+
+    def install(self, stream: Iterable[bytes]) -> None:
+        """Become what another's `stream` describes: a new live store, and its checkpoint.
+
+        Durable when it returns; a crash before leaves the old state. Raises `StoreDamaged` when
+        the stream is not what `stream` wrote.
+        """
+
+    def close(self) -> None:
+        """Stop cleanly: sync the live store and say so, so that the next start trusts it."""

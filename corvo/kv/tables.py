@@ -1,0 +1,444 @@
+"""Tables: documents, and the index keys that follow from them.
+
+A table says which keys a document in its present state should have; writing a document puts the
+difference between before and after. So no op can leave a stale key behind, and every index can be
+made again from the documents and compared.
+
+A `Transaction` is one log entry's view of a store. Ops read and write through it, each seeing what
+those before it did; `commit` hands everything to the store in one write, with the applied index inside.
+There is no going back: an op decides first, and writes only when nothing can be refused any more.
+What is kept in memory between entries (documents, heads, counts) is bounded and derived: losing it
+costs time and changes no answer.
+"""
+
+import zlib
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from corvo.errors import StoreDamaged
+from corvo.kv.heads import Head
+from corvo.kv.keys import COUNTS, META, prefix_end
+from corvo.kv.store import Store
+
+CACHE_BYTES_MAX: Final = 32 << 20
+"""Documents kept decoded, by the size of their encoding; two generations of half of it."""
+HELD_BYTES: Final = 1_000
+"""What a document takes in memory beside its own bytes, about."""
+HEADS_MAX: Final = 1_024
+"""Indexes whose heads are kept; each has at most some 50 KiB, most of them much less."""
+COUNTS_MAX: Final = 10_000
+"""Queues whose counts are kept."""
+
+_META_KEY: Final = META.build("applied")
+
+
+class Group(msgspec.Struct, frozen=True, gc=False):
+    """An index whose smallest keys are asked for: what `Head`s are made of."""
+
+    prefix: bytes
+    cursor: bytes = b""
+    """Where `Head.start` is written, for an index that many are taken from; empty for nowhere."""
+
+
+IndexKey: TypeAlias = tuple[bytes, bytes, Group | None]
+"""The key, its value, and the group whose head shows it."""
+
+
+class Meta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a store says of itself, written with every entry."""
+
+    applied: int = 0
+    term: int = 0
+    now_ns: int = 0
+    """No stamp and no place in a queue was ever greater."""
+    digest: int = 0
+    """A checksum over every write since the beginning: replicas compare it."""
+
+
+D = TypeVar("D", bound=msgspec.Struct)
+
+
+class Table(Generic[D]):
+    """Documents of one type."""
+
+    def __init__(  # noqa: PLR0913 -- the declaration of a table
+        self,
+        name: str,
+        prefix: bytes,
+        document: type[D],
+        *,
+        key: Callable[[D], str],
+        indexes: Callable[[D], tuple[IndexKey, ...]] | None = None,
+        tally: Callable[[D], tuple[str, int]] | None = None,
+        check: Callable[[D, D], None] | None = None,
+        json: bool = False,
+    ) -> None:
+        self.name = name
+        self.prefix = prefix
+        self.document = document
+        self.key = key
+        self.indexes = indexes
+        self.tally = tally
+        """The group and the class that a document is counted in."""
+        self.check = check
+        """Asserts that one document may follow another."""
+        self.encode: Callable[[D], bytes] = (
+            msgspec.json.Encoder().encode if json else msgspec.msgpack.Encoder().encode
+        )
+        self._decode: Callable[[bytes], D] = (
+            msgspec.json.Decoder(document).decode
+            if json
+            else msgspec.msgpack.Decoder(document).decode
+        )
+
+    def decode(self, data: bytes) -> D:
+        """The document that `encode` wrote."""
+        try:
+            return self._decode(data)
+        except msgspec.MsgspecError as error:
+            raise StoreDamaged(f"a document of {self.name} cannot be read: {error}") from error
+
+    def get(self, tx: "Transaction", identifier: str) -> D | None:
+        """The document, or None."""
+        held = tx.held(self, self.prefix + identifier.encode())
+        return held.document if held is not None else None
+
+    def find(self, tx: "Transaction", identifier: str) -> "Held[D] | None":
+        """The document with its keys, to be changed by `change`; or None."""
+        return tx.held(self, self.prefix + identifier.encode())
+
+    def change(self, tx: "Transaction", held: "Held[D]", document: D) -> D:
+        """Write a document over the one that was found."""
+        tx.place(self, held.key, held, document)
+        return document
+
+    def put(self, tx: "Transaction", document: D) -> D:
+        """Write a document, over the one with its key if there is one."""
+        key = self.prefix + self.key(document).encode()
+        tx.place(self, key, tx.held(self, key), document)
+        return document
+
+    def insert(self, tx: "Transaction", document: D) -> D:
+        """Write a document whose key is known to be new, without looking."""
+        tx.place(self, self.prefix + self.key(document).encode(), None, document)
+        return document
+
+    def remove(self, tx: "Transaction", identifier: str) -> None:
+        """Remove a document that is there."""
+        key = self.prefix + identifier.encode()
+        held = tx.held(self, key)
+        assert held is not None, f"{self.name} {identifier} is there"
+        tx.displace(self, key, held)
+
+
+class Held(Generic[D]):
+    """A document in memory, with the keys that are in the store for it."""
+
+    __slots__ = ("document", "indexed", "key", "size", "table")
+
+    def __init__(
+        self, table: Table[D], key: bytes, document: D, indexed: tuple[IndexKey, ...], size: int
+    ) -> None:
+        self.table = table
+        self.key = key
+        self.document = document
+        self.indexed = indexed
+        self.size = size
+
+
+AnyHeld: TypeAlias = "Held[msgspec.Struct]"
+
+
+class Cache:
+    """Documents that were used lately, in two generations: the older one is dropped as a whole."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._half = bytes_max // 2
+        self.size = 0
+        self.young: dict[bytes, AnyHeld] = {}
+        self.old: dict[bytes, AnyHeld] = {}
+
+    def settle(self) -> None:
+        """Keep the bound. Called between entries, never while documents wait to be written."""
+        if self.size > self._half:
+            self.old, self.young, self.size = self.young, {}, 0
+
+    def add(self, key: bytes, held: AnyHeld) -> None:
+        """Keep a document."""
+        self.size += held.size + HELD_BYTES
+        self.young[key] = held
+
+    def drop(self, key: bytes) -> None:
+        """Forget one that is gone."""
+        self.young.pop(key, None)
+        self.old.pop(key, None)
+
+
+class Transaction:
+    """A store as the op at hand sees it."""
+
+    def __init__(self, store: Store, meta: Meta, *, cache_bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._store = store
+        self._get = store.get
+        self.meta = meta
+        self.cache = Cache(cache_bytes_max)
+        self.writes: dict[bytes, bytes | None] = {}
+        """What the entry changes: index keys, and documents that were removed."""
+        self.dirty: dict[bytes, AnyHeld] = {}
+        """Documents that the entry changes, encoded when it is committed."""
+        self.heads: dict[bytes, Head] = {}
+        self.moved: dict[bytes, Group] = {}
+        """Groups with a cursor that the entry touched."""
+        self.counts: dict[str, list[int]] = {}
+        self.counted: dict[str, None] = {}
+        """Groups whose counts the entry changed."""
+
+    # Documents.
+
+    def held(self, table: Table[D], key: bytes) -> Held[D] | None:
+        """The document at a key, from memory or the store."""
+        cache = self.cache
+        found = cache.young.get(key)
+        if found is None:
+            found = self.dirty.get(key)
+            if found is None:
+                found = cache.old.get(key)
+            if found is not None:
+                cache.add(key, found)
+        if found is not None:
+            assert found.table is table, "a key belongs to one table"
+            return found  # type: ignore[return-value]  # its table is this one
+        if key in self.writes:
+            return None  # removed by this entry
+        data = self._get(key)
+        if data is None:
+            return None
+        document = table.decode(data)
+        indexed = table.indexes(document) if table.indexes is not None else ()
+        held = Held(table, key, document, indexed, len(data))
+        cache.add(key, held)  # type: ignore[arg-type]  # a cache holds documents of all tables
+        return held
+
+    def place(self, table: Table[D], key: bytes, before: Held[D] | None, document: D) -> None:
+        """Write a document and what follows from it."""
+        indexed = table.indexes(document) if table.indexes is not None else ()
+        if before is None:
+            held = Held(table, key, document, indexed, 0)
+            self.cache.add(key, held)  # type: ignore[arg-type]
+            self.writes.pop(key, None)
+            if table.tally is not None:
+                self._count(*table.tally(document), 1)
+            for entry in indexed:
+                self._set(*entry)
+        else:
+            held = before
+            if table.check is not None:
+                table.check(before.document, document)
+            if table.tally is not None:
+                was, now = table.tally(before.document), table.tally(document)
+                if was != now:
+                    self._count(*was, -1)
+                    self._count(*now, 1)
+            old = before.indexed
+            if old != indexed:
+                # A key that only gets another value is removed first and then written.
+                for entry in old:
+                    if entry not in indexed:
+                        self._unset(entry[0], entry[2])
+                for entry in indexed:
+                    if entry not in old:
+                        self._set(*entry)
+            held.document = document
+            held.indexed = indexed
+        self.dirty[key] = held  # type: ignore[assignment]
+
+    def displace(self, table: Table[D], key: bytes, held: Held[D]) -> None:
+        """Remove a document and what followed from it."""
+        for index, _, group in held.indexed:
+            self._unset(index, group)
+        if table.tally is not None:
+            self._count(*table.tally(held.document), -1)
+        self.dirty.pop(key, None)
+        self.cache.drop(key)
+        self.writes[key] = None
+
+    def _set(self, key: bytes, value: bytes, group: Group | None) -> None:
+        self.writes[key] = value
+        if group is None:
+            return
+        head = self.heads.get(group.prefix)
+        if head is not None:
+            head.add(key)
+        elif group.cursor:
+            self.head(group)  # reads what was just written
+        if group.cursor:
+            self.moved[group.prefix] = group
+
+    def _unset(self, key: bytes, group: Group | None) -> None:
+        self.writes[key] = None
+        if group is None:
+            return
+        head = self.heads.get(group.prefix)
+        if head is not None:
+            head.discard(key)
+        elif group.cursor:
+            self.head(group)
+        if group.cursor:
+            self.moved[group.prefix] = group
+
+    # Keys that are no document and follow from none.
+
+    def set_key(self, key: bytes, value: bytes) -> None:
+        """Write a key."""
+        self.writes[key] = value
+
+    def remove_key(self, key: bytes) -> None:
+        """Remove a key, if it is there."""
+        self.writes[key] = None
+
+    def get_key(self, key: bytes) -> bytes | None:
+        """Read a key that is no document."""
+        if key in self.writes:
+            return self.writes[key]
+        return self._get(key)
+
+    # Order.
+
+    def head(self, group: Group) -> Head:
+        """The first keys of an index; at least one, unless it is empty."""
+        head = self.heads.get(group.prefix)
+        if head is None:
+            head = self.heads[group.prefix] = self._new_head(group)
+        if not head.keys:
+            head.fill()
+        return head
+
+    def _new_head(self, group: Group) -> Head:
+        start = group.prefix
+        if group.cursor:
+            start = self.get_key(group.cursor) or start
+        first = self._first_written(group.prefix)
+        stop = prefix_end(group.prefix)
+        return Head(
+            min(start, first or start),
+            lambda start, limit: self.keys(start, stop, limit=limit),
+        )
+
+    def _first_written(self, prefix: bytes) -> bytes | None:
+        written = [
+            key for key, value in self.writes.items() if value is not None and key[: len(prefix)] == prefix
+        ]
+        return min(written, default=None)
+
+    def keys(self, start: bytes, stop: bytes, *, limit: int) -> list[bytes]:
+        """Keys from `start` on and below `stop`, in order, with what this entry changed.
+
+        Documents that this entry added are seen by their index keys, not here.
+        """
+        changed = sorted(key for key in self.writes if start <= key < stop)
+        if not changed:
+            return self._store.keys(start, stop, limit=limit)
+        writes = self.writes
+        gone = sum(writes[key] is None for key in changed)
+        stored = self._store.keys(start, stop, limit=limit + gone)
+        is_whole = len(stored) < limit + gone
+        merged = [key for key in stored if writes.get(key, b"") is not None]
+        end = None if is_whole else stored[-1]
+        for key in changed:
+            if writes[key] is None or (end is not None and key > end):
+                continue
+            at = bisect_left(merged, key)
+            if at == len(merged) or merged[at] != key:
+                merged.insert(at, key)
+        return merged[:limit]
+
+    def next_order_ns(self) -> int:
+        """A place in a queue behind every place there ever was in this shard."""
+        order_ns = self.order_ns + 1
+        self.order_ns = order_ns
+        return order_ns
+
+    # Counts.
+
+    def count(self, group: str) -> list[int]:
+        """How many documents of a group are in each class. Not to be changed."""
+        counts = self.counts.get(group)
+        if counts is None:
+            data = self._get(COUNTS.prefix + group.encode())
+            counts = msgspec.msgpack.decode(data, type=list[int]) if data is not None else []
+            counts += [0] * (16 - len(counts))
+            self.counts[group] = counts
+        return counts
+
+    def _count(self, group: str, number: int, change: int) -> None:
+        counts = self.counts.get(group)
+        if counts is None:
+            counts = self.count(group)
+        counts[number] += change
+        assert counts[number] >= 0, f"there are no fewer than none in {group}"
+        self.counted[group] = None
+
+    # One entry.
+
+    def begin(self, *, index: int, term: int, stamp_ns: int) -> None:
+        """The entry behind `applied` begins. Its time is its leader's, and never goes backwards."""
+        assert index == self.meta.applied + 1, "entries are applied in order, each once"
+        self.index = index
+        self.term = term
+        self.now_ns = max(stamp_ns, self.meta.now_ns + 1)
+        self.order_ns = self.now_ns - 1
+
+    def commit(self) -> None:
+        """Hand everything that the entry changed to the store."""
+        writes = self.writes
+        encoded = 0
+        for key, held in self.dirty.items():
+            data = held.table.encode(held.document)
+            encoded += len(data) - held.size
+            held.size = len(data)
+            writes[key] = data
+        self.cache.size += encoded
+        for group in self.moved.values():
+            head = self.heads.get(group.prefix)
+            assert head is not None, "heads are dropped between entries only"
+            writes[group.cursor] = head.start
+        for name in self.counted:
+            counts = self.counts[name]
+            key = COUNTS.prefix + name.encode()
+            writes[key] = _encode(counts) if any(counts) else None
+        digest = zlib.crc32(
+            b"".join([part or b"-" for pair in writes.items() for part in pair]),
+            self.meta.digest,
+        )
+        self.meta = Meta(self.index, self.term, max(self.now_ns, self.order_ns), digest)
+        writes[_META_KEY] = _encode(self.meta)
+        self._store.write(writes)
+        self._settle()
+
+    def _settle(self) -> None:
+        self.writes = {}
+        self.dirty = {}
+        self.moved = {}
+        self.counted = {}
+        self.cache.settle()
+        if len(self.heads) > HEADS_MAX:
+            self.heads = {}
+        if len(self.counts) > COUNTS_MAX:
+            self.counts = {}
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def read_meta(store: Store) -> Meta:
+    """What a store says of itself; the beginning for an empty one."""
+    data = store.get(_META_KEY)
+    if data is None:
+        return Meta()
+    try:
+        return msgspec.msgpack.decode(data, type=Meta)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"the state's own record cannot be read: {error}") from error

@@ -1,0 +1,552 @@
+"""Frames over a trio stream: the hello, a bounded way out, signs of life, and calls with answers.
+
+    async with open_link(stream, hello) as link:
+        while messages := await link.receive(BETWEEN_REPLICAS):
+            ...
+
+`send` puts a frame into a buffer and never waits. One task writes: whatever gathered while the
+socket was busy goes out in one piece, which is what makes a busy link cheap. Nobody but the task in
+`receive` reads, so a peer that sends too much is held up by the kernel's buffers.
+
+A link ends in order, with a `Goodbye`, or it is lost: by a broken stream, by silence, or because
+the block around it was left by an exception. `Caller` puts requests and answers on top.
+"""
+
+import stat
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final, TypeVar, assert_never
+
+import trio
+
+from corvo.errors import CorvoError, WireError
+from corvo.wire import (
+    EVERYTHING,
+    FRAME_BYTES_MAX,
+    TO_ROUTER,
+    Answer,
+    AnyMessage,
+    Ask,
+    Busy,
+    Control,
+    Frames,
+    Goodbye,
+    Group,
+    Hello,
+    Leading,
+    NotLeader,
+    Opening,
+    Ping,
+    Pong,
+    Push,
+    Reply,
+    Submit,
+    WorkAvailable,
+    encode,
+    encode_many,
+    refuse,
+)
+
+Message = TypeVar("Message")
+
+
+class LinkRefused(CorvoError):
+    """The two ends must not talk: trying again will not help until somebody mends it."""
+
+
+class LinkLost(CorvoError):
+    """The peer is gone, or was never there.
+
+    What became of a request is known only when `was_sent` is false: then it had no effect.
+    """
+
+    def __init__(self, reason: str, *, was_sent: bool = True) -> None:
+        super().__init__(reason)
+        self.was_sent = was_sent
+
+
+@dataclass(frozen=True)
+class LinkSettings:
+    """The times and bounds of one link."""
+
+    connect_s: float = 5.0
+    """For a connection to come about, and again for the hello. A healthy peer needs milliseconds;
+    a node that is busy recovering may need a second or two."""
+
+    beat_s: float = 2.0
+    """A peer that says nothing for so long is asked for a sign of life."""
+
+    silent_beats_max: int = 3
+    """So many beats may pass unanswered. They are counted, not measured: a process that was stopped
+    for a minute finds one beat gone by when it wakes, and its peers' bytes waiting to be read."""
+
+    goodbye_s: float = 1.0
+    """For what is left to be sent when we leave: a stop must not wait for a peer that stalls."""
+
+    buffer_bytes_max: int = 2 * FRAME_BYTES_MAX
+    """Nothing more is taken while so much waits to be sent. One message may overshoot it."""
+
+    read_bytes_max: int = 64 << 10
+    """In one read. Some hundred small messages, and less than the kernel buffers at a time."""
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+
+    calls_max: int = 16_384
+    """Calls of one `Caller` that wait for an answer."""
+
+    retry_after_ms: int = 50
+    """What a call beyond a bound of ours is told: by then a healthy link has emptied its buffer."""
+
+
+DEFAULT: Final = LinkSettings()
+
+
+class Link:
+    """One end of an open link; made by `open_link`."""
+
+    def __init__(self, stream: trio.abc.Stream, settings: LinkSettings) -> None:
+        self._stream = stream
+        self._settings = settings
+        self._peer: Hello | None = None
+        # Writing.
+        self._gathered: list[bytes] = []
+        self._unsent_bytes = 0  # gathered, or handed to the stream and not yet taken
+        self._wake = trio.Event()  # set while there is something for the writer to look at
+        self._takes = True  # nothing follows a goodbye, or goes into a broken stream
+        self._written = trio.Event()  # the writer has ended
+        # Reading.
+        self._frames = Frames(frame_bytes_max=settings.frame_bytes_max)
+        self._behind_hello: bytes | None = None  # came in one read with the hello
+        self._is_receiving = False
+        self._was_heard = False  # since the last beat
+        self._goodbye: str | None = None
+        self._loss: str | None = None
+
+    @property
+    def peer(self) -> Hello:
+        """Who is at the other end."""
+        assert self._peer is not None, "a link is handed out after its hello"
+        return self._peer
+
+    @property
+    def goodbye(self) -> str | None:
+        """Why the peer left, once it has said so."""
+        return self._goodbye
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What was taken and may not have left this process."""
+        return self._unsent_bytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether sending is of any use."""
+        return self._takes and self._goodbye is None
+
+    def send(self, message: AnyMessage) -> bool:
+        """Take a message to be sent in its turn; False when it was not taken.
+
+        Then the buffer is full, so that something has to be shed, or the link is no longer open.
+        Raises `WireError` when the message is larger than any peer would take.
+        """
+        if not self._has_room:
+            return False
+        self._put(encode(message))
+        return True
+
+    def send_many(self, messages: Iterable[AnyMessage]) -> bool:
+        """The same with all of them, or none."""
+        if not self._has_room:
+            return False
+        self._put(encode_many(messages))
+        return True
+
+    @property
+    def _has_room(self) -> bool:
+        return self._takes and self._unsent_bytes < self._settings.buffer_bytes_max
+
+    def _put(self, data: bytes) -> None:
+        self._gathered.append(data)
+        self._unsent_bytes += len(data)
+        self._wake.set()
+
+    def close(self, reason: str) -> None:
+        """Take nothing more, and tell the peer why behind everything that was taken before.
+
+        What the peer still has to say can be received until the block is left.
+        """
+        if self._takes:
+            self._put(encode(Goodbye(reason)))
+            self._takes = False
+
+    async def receive(self, group: Group[Message]) -> list[Message]:
+        """The messages of one read, at least one; none once the peer has said goodbye.
+
+        Raises `LinkLost`, and `WireError` for bytes that are no message of the group. One task
+        receives, and is back soon: signs of life are heard and given here.
+        """
+        assert not self._is_receiving, "two tasks would tear the frames apart"
+        while self._goodbye is None:
+            heard = self._sort_out(self._frames.receive(await self._next_bytes(), group))
+            if heard:
+                return heard
+        return []
+
+    async def _next_bytes(self) -> bytes | bytearray:
+        if self._behind_hello is not None:
+            data, self._behind_hello = self._behind_hello, None
+            return data
+        return await self._read()
+
+    async def _read(self) -> bytes | bytearray:
+        self._is_receiving = True
+        try:
+            data = await self._stream.receive_some(self._settings.read_bytes_max)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise LinkLost(self._loss or f"the stream broke: {error}") from error
+        finally:
+            self._is_receiving = False
+        if not data:
+            where = "" if self._frames.is_between else ", in the middle of a frame"
+            raise LinkLost(f"the peer went without a goodbye{where}")
+        self._was_heard = True
+        return data
+
+    def _sort_out(self, messages: list[Message | Control]) -> list[Message]:
+        """What is for our user. The rest is ours, and nothing counts that follows a goodbye."""
+        heard: list[Message] = []
+        for message in messages:
+            if isinstance(message, Ping):
+                # Without room it is left out: whoever reads our buffer hears enough of us.
+                self.send(Pong(message.id))
+            elif isinstance(message, Goodbye):
+                self._goodbye = message.reason
+                break
+            elif not isinstance(message, Pong):
+                heard.append(message)
+        return heard
+
+    @asynccontextmanager
+    async def open(self, ours: Hello) -> AsyncIterator["Link"]:
+        """The life of the link: hello, the user's block, goodbye."""
+        try:
+            with _alone():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    self._put(encode(ours))
+                    await self._greet(ours)
+                    nursery.start_soon(self._watch)
+                    yield self
+                    await self._leave()
+                    nursery.cancel_scope.cancel()
+        finally:
+            await trio.aclose_forcefully(self._stream)
+
+    async def _greet(self, ours: Hello) -> None:
+        with trio.move_on_after(self._settings.connect_s) as scope:
+            self._peer, self._behind_hello = await self._hear_hello()
+        if scope.cancelled_caught:
+            raise LinkLost(f"no hello within {self._settings.connect_s} s", was_sent=False)
+        refusal = refuse(ours, self.peer)
+        if refusal is not None:
+            self.close(refusal)
+            await self._leave()
+            raise LinkRefused(f"the peer is of {refusal}")
+
+    async def _hear_hello(self) -> tuple[Hello, bytes]:
+        opening = Opening()
+        while (heard := opening.receive(await self._read())) is None:
+            pass
+        return heard
+
+    async def _write(self) -> None:
+        try:
+            while self._gathered or self._takes:
+                if not self._gathered:
+                    self._wake = trio.Event()
+                    await self._wake.wait()
+                    continue
+                data = b"".join(self._gathered)
+                self._gathered.clear()
+                await self._stream.send_all(data)
+                self._unsent_bytes -= len(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            # Whoever receives will come upon the end, behind what the peer said before it.
+            self._takes = False
+            self._gathered.clear()
+        self._written.set()
+
+    async def _watch(self) -> None:
+        """Ask a quiet peer for a sign of life, and give it up when none comes."""
+        silent_beats = 0
+        while silent_beats <= self._settings.silent_beats_max:
+            await trio.sleep(self._settings.beat_s)
+            # Where nobody listens, nobody can say that it is silent.
+            if self._was_heard or not self._is_receiving:
+                self._was_heard = False
+                silent_beats = 0
+            else:
+                silent_beats += 1
+                self.send(Ping(silent_beats))
+        self._loss = f"the peer was silent for {silent_beats} beats of {self._settings.beat_s} s"
+        self._takes = False
+        self._wake.set()
+        await trio.aclose_forcefully(self._stream)
+
+    async def _leave(self) -> None:
+        """Send what was taken, then wait for the peer's own end.
+
+        A socket that is closed on unread bytes throws away what it has not delivered.
+        """
+        self.close("done")
+        with trio.move_on_after(self._settings.goodbye_s), suppress(LinkLost, WireError):
+            await self._written.wait()
+            while await self.receive(EVERYTHING):
+                pass
+
+
+def open_link(
+    stream: trio.abc.Stream, ours: Hello, settings: LinkSettings = DEFAULT
+) -> AbstractAsyncContextManager[Link]:
+    """A link over a stream that has just been connected or accepted, and is closed with it.
+
+    Leaving the block says goodbye; leaving it by an exception closes at once. Raises `LinkLost` and
+    `WireError` when no hello comes, and `LinkRefused` for the hello of somebody else's peer.
+    """
+    return Link(stream, settings).open(ours)
+
+
+class _Call:
+    """One request that waits."""
+
+    __slots__ = ("answer", "ended")
+
+    def __init__(self) -> None:
+        self.ended = trio.Event()
+        self.answer: Answer | None = None  # still None when it ended: the link was lost
+
+
+class Caller:
+    """Requests to one replica and their answers; made by `open_caller`.
+
+    A call that is cancelled leaves the others alone. Its request may have had its effect.
+    """
+
+    def __init__(self, link: Link, pushed: Callable[[Push], None], settings: LinkSettings) -> None:
+        self._link = link
+        self._pushed = pushed
+        self._settings = settings
+        self._waiting: dict[int, _Call] = {}
+        self._last_id = 0
+        self._is_over = False  # nobody listens any more
+        self._end: LinkLost | WireError | None = None  # unless we left by ourselves
+
+    @property
+    def peer(self) -> Hello:
+        """The replica's hello."""
+        return self._link.peer
+
+    @property
+    def calls_in_flight(self) -> int:
+        """How many calls wait."""
+        return len(self._waiting)
+
+    async def submit(self, op: int, body: bytes) -> Answer:
+        """Have an op carried out. `Busy` may come from us: too much waits on this link already.
+
+        Raises `LinkLost`.
+        """
+        self._last_id += 1
+        return await self._call(Submit(self._last_id, op, body))
+
+    async def ask(self, query: int, body: bytes) -> Answer:
+        """Have a query answered, with the same outcomes."""
+        self._last_id += 1
+        return await self._call(Ask(self._last_id, query, body))
+
+    async def _call(self, request: Submit | Ask) -> Answer:
+        if self._is_over or not self._link.is_open:
+            raise LinkLost(self._why_over, was_sent=False)
+        if len(self._waiting) >= self._settings.calls_max or not self._link.send(request):
+            return Busy(request.id, self._settings.retry_after_ms)
+        call = self._waiting[request.id] = _Call()
+        try:
+            await call.ended.wait()
+        finally:
+            self._waiting.pop(request.id, None)
+        if call.answer is None:
+            raise LinkLost(self._why_over)
+        return call.answer
+
+    @property
+    def _why_over(self) -> str:
+        return "the link was left" if self._end is None else str(self._end)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["Caller"]:
+        """The life of the caller: the user's block beside the task that listens."""
+        with _alone():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, nursery.cancel_scope)
+                yield self
+                nursery.cancel_scope.cancel()
+        # Raised here and not by the task, where it would meet the same loss on its way out of a
+        # call in the block, and two exceptions cannot be one.
+        if self._end is not None:
+            raise self._end
+
+    async def _listen(self, block: trio.CancelScope) -> None:
+        try:
+            while messages := await self._link.receive(TO_ROUTER):
+                for message in messages:
+                    self._heard(message)
+            self._end = LinkLost(f"the replica left: {self._link.goodbye}")
+        except (LinkLost, WireError) as error:
+            self._end = error
+        finally:
+            self._is_over = True
+            for call in self._waiting.values():
+                call.ended.set()
+        block.cancel()
+
+    def _heard(self, message: Answer | Push) -> None:
+        match message:
+            case Reply() | NotLeader() | Busy():
+                if message.id > self._last_id:
+                    raise WireError(f"an answer to request {message.id}, which was never made")
+                call = self._waiting.pop(message.id, None)
+                if call is not None:  # else nobody waits any more
+                    call.answer = message
+                    call.ended.set()
+            case WorkAvailable() | Leading():
+                self._pushed(message)
+            case _:
+                assert_never(message)
+
+
+@asynccontextmanager
+async def open_caller(
+    stream: trio.abc.Stream,
+    ours: Hello,
+    pushed: Callable[[Push], None],
+    settings: LinkSettings = DEFAULT,
+) -> AsyncIterator[Caller]:
+    """A link as `open_link` opens it, with a `Caller` on top.
+
+    `pushed` is told what no call asked for. It runs between two reads and must not grow without
+    bound. The block is cancelled, and `LinkLost` raised, as soon as the link has ended.
+    """
+    async with (
+        open_link(stream, ours, settings) as link,
+        Caller(link, pushed, settings).open() as caller,
+    ):
+        yield caller
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Take one exception out of the group in which a nursery wraps it.
+
+    Our users are to write `except LinkLost`, and that does not match a group of one. A `Cancelled`
+    beside it may go: whoever is cancelled hears of it again at the next checkpoint.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        problems = [one for one in group.exceptions if not isinstance(one, trio.Cancelled)]
+        if len(problems) > 1:
+            raise
+        alone = problems[0] if problems else group.exceptions[0]
+    else:
+        return
+    raise alone
+
+
+# Where links are made.
+
+
+@dataclass(frozen=True)
+class UnixAddress:
+    """A socket in the file system of this node."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class TcpAddress:
+    """A socket of this or another node."""
+
+    host: str
+    port: int
+
+
+async def connect(
+    address: UnixAddress | TcpAddress, settings: LinkSettings = DEFAULT
+) -> trio.SocketStream:
+    """A stream to whoever listens there. Raises `LinkLost` when nobody does.
+
+    Trio's streams send at once (TCP_NODELAY); it is we who gather.
+    """
+    try:
+        with trio.fail_after(settings.connect_s):
+            match address:
+                case UnixAddress(path):
+                    return await trio.open_unix_socket(path)
+                case TcpAddress(host, port):
+                    return await trio.open_tcp_stream(host, port)
+                case _:
+                    assert_never(address)
+    except (OSError, trio.TooSlowError) as error:
+        raise LinkLost(f"nobody answers at {address}: {error}", was_sent=False) from error
+
+
+LISTEN_BACKLOG: Final = 1024
+"""Connections that wait to be accepted: a whole cluster that reconnects at once, and more."""
+
+
+async def listen_tcp(host: str, port: int) -> list[trio.SocketListener]:
+    """Listeners on each address that `host` has; port 0 finds a free one. Raises `OSError`."""
+    return await trio.open_tcp_listeners(port, host=host, backlog=LISTEN_BACKLOG)
+
+
+async def listen_unix(path: str | PurePath) -> trio.SocketListener:
+    """A listener at `path`, for this user alone. Raises `OSError` when that is not possible.
+
+    A socket that a process left behind when it ended is taken out of the way: nobody answers on it.
+    Anything else at `path` stays there. Between the look and the removal another process could move
+    in, so whoever calls holds a lock that keeps its like away, such as its data directory's.
+    """
+    place = trio.Path(path)
+    await _remove_stale(place)
+    opened = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+    with ExitStack() as undo:
+        undo.callback(opened.close)
+        await opened.bind(str(place))
+        await place.chmod(0o600)  # nobody connects before we listen
+        opened.listen(LISTEN_BACKLOG)
+        undo.pop_all()
+    return trio.SocketListener(opened)
+
+
+async def _remove_stale(place: trio.Path) -> None:
+    """Remove the socket at `place` when nobody listens on it."""
+    try:
+        found = await place.lstat()
+        if not stat.S_ISSOCK(found.st_mode):
+            raise FileExistsError(f"{place} is there and no socket")
+        stream = await trio.open_unix_socket(str(place))
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        await place.unlink(missing_ok=True)
+        return
+    await stream.aclose()
+    raise FileExistsError(f"somebody listens at {place} already")

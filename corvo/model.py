@@ -1,0 +1,270 @@
+"""The words of the domain: what is stored, and in which states a job can be.
+
+Documents are frozen and written as msgpack arrays: a field is only ever added at the end, with a
+default. Time is integer nanoseconds since 1970, money integer micro-dollars; there are no floats.
+What clients send as JSON (payload, result, progress, checkpoint) stays the bytes that they sent.
+"""
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+
+class State(Enum):
+    """Where a job stands. The order is that of the counts of a queue, and only grows at the end."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    HELD = "held"
+    COMPLETED = "completed"
+    RETRYING = "retrying"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    SCHEDULED = "scheduled"
+
+    def __init__(self, _: str) -> None:
+        # Looked up by the million, where the hash of an `Enum` would cost more than the rest.
+        self.number = len(type(self).__members__)
+        self.followers = 0
+        """Bits of the states that may follow: see `TRANSITIONS`."""
+
+
+STATES: Final = tuple(State)
+FINISHED: Final = (State.COMPLETED, State.DEAD, State.CANCELLED)
+WAITING: Final = (State.PENDING, State.SCHEDULED, State.RETRYING, State.HELD)
+
+TRANSITIONS: Final[dict[State, tuple[State, ...]]] = {
+    State.PENDING: (State.ACTIVE, State.HELD, State.CANCELLED, State.DEAD, State.PENDING),
+    State.ACTIVE: STATES,
+    State.HELD: (State.PENDING, State.DEAD, State.CANCELLED, State.HELD),
+    State.COMPLETED: (State.PENDING, State.COMPLETED),
+    State.RETRYING: (State.PENDING, State.HELD, State.CANCELLED, State.DEAD, State.RETRYING),
+    State.DEAD: (State.PENDING, State.DEAD),
+    State.CANCELLED: (State.PENDING, State.CANCELLED),
+    State.SCHEDULED: (State.PENDING, State.HELD, State.CANCELLED, State.DEAD, State.SCHEDULED),
+}
+"""Which states may follow which; a document may also change and stay where it is."""
+
+for _state, _followers in TRANSITIONS.items():
+    _state.followers = sum(1 << follower.number for follower in _followers)
+
+
+def may_follow(before: State, after: State) -> bool:
+    """Whether a job may go from one state to another."""
+    return bool(before.followers >> after.number & 1)
+
+
+class Priority:
+    """Smaller is sooner. Normal jobs wait in `qa|`, the others in `p|`."""
+
+    CRITICAL: Final = 0
+    HIGH: Final = 1
+    NORMAL: Final = 2
+
+
+class Backoff(Enum):
+    """How the delay between attempts grows."""
+
+    NONE = "none"
+    FIXED = "fixed"
+    LINEAR = "linear"
+    EXPONENTIAL = "exponential"
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One thing that happened to a job: when, what, by whom, why."""
+
+    at_ns: int
+    what: str
+    by: str = ""
+    why: str = ""
+
+
+class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How the last lease ended by its holder's word, so that the same word gets the same answer."""
+
+    token: int
+    how: str
+    """The op that ended it: ack, fail, release, snooze or hold."""
+    state: State
+    due_ns: int = 0
+    attempts_left: int = 0
+
+
+class Agent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The loop of an agent's job: its limits (0 is none) and where it stands."""
+
+    max_iterations: int = 0
+    max_cost_micros: int = 0
+    iteration_timeout_ms: int = 0
+    iteration: int = 1
+    total_cost_micros: int = 0
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
+    """One job. Everything else that is stored of it is derived from here, or is its errors."""
+
+    id: str
+    queue: str
+    state: State
+    payload: bytes
+    created_ns: int
+    order_ns: int
+    """Its place in the queue: unique in a shard, so that the queue's order is the commit order."""
+    trail: tuple[Event, ...] = ()
+    priority: int = Priority.NORMAL
+    kind: str = ""
+
+    attempt: int = 0
+    """Runs begun that count: a run that was released or snoozed was given back."""
+    max_retries: int = 3
+    """How many attempts there are, the first included; the name is the original's."""
+    backoff: Backoff = Backoff.EXPONENTIAL
+    retry_base_delay_ms: int = 5_000
+    retry_max_delay_ms: int = 600_000
+    retry_jitter: int = 0
+    """Per cent of the delay, either way."""
+    failures: int = 0
+    """Errors ever recorded; the last few of them are kept."""
+    crashes: int = 0
+    """Leases that ran out, since the job was last begun anew."""
+    max_crashes: int = 5
+
+    lease_token: int = 0
+    """Of the last lease, also when that is over; rises with every fetch."""
+    lease_ms: int = 0
+    lease_expires_ns: int = 0
+    """0 unless active."""
+    max_run_time_ms: int = 0
+    run_expires_ns: int = 0
+    """When this run has taken too long; 0 unless active and limited."""
+    worker_id: str = ""
+    hostname: str = ""
+    cancel_requested: bool = False
+    settled: Settled | None = None
+
+    scheduled_ns: int = 0
+    """When it becomes pending: of scheduled and retrying jobs."""
+    expires_ns: int = 0
+    """When it is given up; 0 is never."""
+    expires_active: bool = False
+    """Whether that holds while a worker has it, too."""
+    started_ns: int = 0
+    completed_ns: int = 0
+    failed_ns: int = 0
+    finished_ns: int = 0
+    """When it became completed, dead or cancelled; 0 before."""
+    held_ns: int = 0
+    hold_reason: str = ""
+
+    unique_key: str = ""
+    unique_until_ns: int = 0
+    """Until when the key is locked for this job; 0 when it does not hold the lock."""
+    tags: dict[str, str] = {}
+    progress: bytes = b""
+    checkpoint: bytes = b""
+    result: bytes = b""
+
+    parent_id: str = ""
+    batch_id: str = ""
+    chain_id: str = ""
+    chain_step: int = 0
+    chain: bytes = b""
+    """The chain's definition as JSON, in every job of it."""
+    waits_for: tuple[str, ...] = ()
+    """Jobs that are not completed yet, and must be before this one is given out."""
+    agent: Agent | None = None
+    born_in: int = -1
+    """The shard whose ids name it, after it moved to another; -1 while it is at home."""
+
+
+class JobError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why one attempt failed."""
+
+    attempt: int
+    error: str
+    backtrace: str = ""
+    error_class: str = ""
+    at_ns: int
+    worker_id: str = ""
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A queue and what is set for it. It comes into being with its first job or setting."""
+
+    name: str
+    created_ns: int = 0
+    paused: bool = False
+    draining: bool = False
+    """Paused by `drain`: it ends when nothing is active."""
+    max_concurrency: int = 0
+    """0 is no limit."""
+    rate_limit: int = 0
+    """Fetches in any window; 0 is no limit."""
+    rate_window_ms: int = 0
+    retention_ms: int = 0
+    """How long finished jobs are kept; 0 is what the server does with every queue."""
+    sweep_ns: int = 0
+    """Jobs up to this place are being removed: waiting ones, or all of them."""
+    sweep_all: bool = False
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A worker that fetched lately."""
+
+    id: str
+    hostname: str = ""
+    queues: tuple[str, ...] = ()
+    started_ns: int = 0
+    seen_ns: int = 0
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Jobs whose end is awaited together."""
+
+    id: str
+    created_ns: int = 0
+    total: int = 0
+    pending: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    """Cancelled or deleted."""
+    callback_queue: str = ""
+    callback_payload: str = ""
+    """JSON."""
+    called_back: bool = False
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What was answered to a request key."""
+
+    key: str
+    op: int
+    body_hash: bytes
+    at_ns: int
+    code: str
+    """Empty when it was done; else why it was refused."""
+    body: bytes
+    """The answer as JSON, or what the op needs to give it again."""
+    index: int = 0
+
+
+class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An effect on another shard, until that shard has said that it has taken it."""
+
+    shard: int
+    seq: int
+    """Numbered by destination, without a gap: the other side takes each once, and in order."""
+    body: bytes
+    """The op `Receive`, as JSON."""
+    at_ns: int
+
+
+class Forward(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a job has moved."""
+
+    id: str
+    shard: int
+    at_ns: int

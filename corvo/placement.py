@@ -1,0 +1,20 @@
+"""Where a queue lives: the one place that says it, so that a hot queue can be spread one day."""
+
+from typing import Final
+
+_OFFSET: Final = 0x811C9DC5
+_PRIME: Final = 0x01000193
+
+
+def fnv32a(name: str) -> int:
+    """The 32-bit FNV-1a of a name's UTF-8, as Go's `hash/fnv` has it."""
+    value = _OFFSET
+    for byte in name.encode():
+        value = (value ^ byte) * _PRIME & 0xFFFFFFFF
+    return value
+
+
+def shard_of_queue(queue: str, shards: int) -> int:
+    """The shard that owns a queue, namespace included in the name."""
+    assert shards >= 1
+    return fnv32a(queue) % shards

@@ -1,0 +1,367 @@
+"""What can happen to a job: every change of its state goes through here.
+
+Each function takes the job as it was found and writes what it becomes; the table does the rest. A
+finished job is finished in one place (`finish`), so whatever else its end means is said once.
+"""
+
+from typing import Final
+
+import msgspec
+
+from corvo import backoff
+from corvo.kv import keys
+from corvo.kv.tables import Held
+from corvo.model import FINISHED, Event, Job, JobError, Queue, Settled, State
+from corvo.shard import consequences
+from corvo.shard.ops.base import Rejected
+from corvo.shard.tables import JOBS, QUEUES
+from corvo.shard.tx import Tx
+
+TRAIL_MAX: Final = 32
+"""Events kept of one job: the first, and the last ones."""
+ERRORS_MAX: Final = 20
+"""Errors kept of one job: the last ones."""
+CRASH_LOOP: Final = "crash_loop"
+NS: Final = 1_000_000
+
+_replace: Final = msgspec.structs.replace
+_encode_error: Final = msgspec.json.Encoder().encode
+
+
+def trail(tx: Tx, job: Job, what: str, why: str = "") -> tuple[Event, ...]:
+    """The job's trail with one event more."""
+    event = Event(tx.now_ns, what, tx.by, why)
+    if len(job.trail) < TRAIL_MAX:
+        return (*job.trail, event)
+    return (job.trail[0], *job.trail[2:], event)
+
+
+# Leases.
+
+
+def lease(tx: Tx, job: Job, *, worker_id: str, hostname: str, lease_ms: int) -> Job:
+    """What a pending job becomes when it is given to a worker."""
+    now_ns = tx.now_ns
+    return _replace(
+        job,
+        state=State.ACTIVE,
+        attempt=job.attempt + 1,
+        lease_token=max(tx.token, job.lease_token + 1),
+        lease_ms=lease_ms,
+        lease_expires_ns=now_ns + lease_ms * NS,
+        run_expires_ns=now_ns + job.max_run_time_ms * NS if job.max_run_time_ms else 0,
+        worker_id=worker_id,
+        hostname=hostname,
+        started_ns=now_ns,
+        trail=trail(tx, job, "started"),
+    )
+
+
+def is_over(tx: Tx, job: Job) -> bool:
+    """Whether an active job's lease has ended, reclaimed already or not.
+
+    When the leader changed, heartbeats may not have got through: leases that had not ended before
+    are good until the new leader has been in office for a while.
+    """
+    expires_ns = job.lease_expires_ns
+    if tx.now_ns < expires_ns:
+        return False
+    return not (expires_ns > tx.grace.since_ns and tx.now_ns < tx.grace.until_ns)
+
+
+def holder(
+    tx: Tx, job_id: str, token: int | None, worker_id: str = ""
+) -> "Held[Job] | Rejected":
+    """The active job that a worker speaks of, if it holds its lease."""
+    found = JOBS.find(tx, job_id)
+    if found is None:
+        return missing(tx, job_id)
+    job = found.document
+    if token is not None and token != job.lease_token:
+        return lost(job, "another lease was given since" if token < job.lease_token else "unknown")
+    if job.state is not State.ACTIVE:
+        if token is not None:
+            return lost(job, f"the job is {job.state.value}")
+        return not_active(job)
+    if worker_id and job.worker_id and worker_id != job.worker_id:
+        return lost(job, f"worker {job.worker_id} has it")
+    if is_over(tx, job):
+        return lost(job, "it has expired")
+    return found
+
+
+def missing(tx: Tx, job_id: str) -> Rejected:
+    """There is no such job here."""
+    forward = consequences.forwarded(tx, job_id)
+    if forward is not None:
+        return Rejected(
+            "job_moved",
+            f"job {job_id} has moved to shard {forward.shard}",
+            job_id=job_id,
+            shard=forward.shard,
+        )
+    return Rejected("job_not_found", f"job {job_id} not found", job_id=job_id)
+
+
+def lost(job: Job, why: str) -> Rejected:
+    """The caller's lease is no longer the job's."""
+    return Rejected("lease_lost", f"the lease on job {job.id} is lost: {why}", job_id=job.id)
+
+
+def not_active(job: Job) -> Rejected:
+    """Only an active job can do that."""
+    return Rejected(
+        "job_not_active",
+        f"job {job.id} is not active (state={job.state.value})",
+        job_id=job.id,
+    )
+
+
+def settled_before(job: Job | None, token: int | None, how: str) -> Settled | None:
+    """How a lease ended, if the same word was said under the same token before."""
+    if job is None or token is None or job.settled is None:
+        return None
+    settled = job.settled
+    return settled if settled.token == token and settled.how == how else None
+
+
+# Back to the queue.
+
+
+def unleased(job: Job, **changes: object) -> Job:
+    """The job without what only an active one has."""
+    return _replace(
+        job,
+        lease_expires_ns=0,
+        run_expires_ns=0,
+        worker_id="",
+        hostname="",
+        cancel_requested=False,
+        **changes,
+    )
+
+
+def place_again(tx: Tx, job: Job) -> int:
+    """The job's old place in its queue; behind all others if that place was cleared since."""
+    queue = QUEUES.get(tx, job.queue)
+    is_cleared = queue is not None and job.order_ns <= queue.sweep_ns
+    return tx.next_order_ns() if is_cleared else job.order_ns
+
+
+def give_back(
+    tx: Tx, found: Held[Job], *, what: str, why: str = "", settled: Settled | None = None
+) -> Job:
+    """An active job becomes pending at its old place; the attempt is not counted."""
+    job = found.document
+    tx.touched[job.queue] = None
+    return JOBS.change(
+        tx,
+        found,
+        unleased(
+            job,
+            state=State.PENDING,
+            attempt=max(0, job.attempt - 1),
+            order_ns=place_again(tx, job),
+            settled=settled or job.settled,
+            trail=trail(tx, job, what, why),
+        ),
+    )
+
+
+def make_pending(tx: Tx, found: Held[Job], *, what: str, why: str = "", attempt: int) -> Job:
+    """A job becomes pending at the end of its queue."""
+    job = found.document
+    tx.touched[job.queue] = None
+    return JOBS.change(
+        tx,
+        found,
+        unleased(
+            job,
+            state=State.PENDING,
+            attempt=attempt,
+            order_ns=tx.next_order_ns(),
+            scheduled_ns=0,
+            held_ns=0,
+            hold_reason="",
+            completed_ns=0,
+            failed_ns=0,
+            finished_ns=0,
+            trail=trail(tx, job, what, why),
+        ),
+    )
+
+
+def hold(tx: Tx, found: Held[Job], *, reason: str, settled: Settled | None = None) -> Job:
+    """A job waits for somebody's word."""
+    job = found.document
+    tx.touched[job.queue] = None
+    return JOBS.change(
+        tx,
+        found,
+        unleased(
+            job,
+            state=State.HELD,
+            scheduled_ns=0,
+            held_ns=tx.now_ns,
+            hold_reason=reason,
+            settled=settled or job.settled,
+            trail=trail(tx, job, "held", reason),
+        ),
+    )
+
+
+# The end.
+
+
+def finish(
+    tx: Tx,
+    found: Held[Job],
+    state: State,
+    *,
+    what: str,
+    why: str = "",
+    **changes: object,
+) -> Job:
+    """A job is completed, dead or cancelled: whatever else follows from that, follows here."""
+    assert state in FINISHED
+    job = found.document
+    now_ns = tx.now_ns
+    after = _replace(
+        job,
+        state=state,
+        lease_expires_ns=0,
+        run_expires_ns=0,
+        cancel_requested=False,
+        scheduled_ns=0,
+        finished_ns=now_ns,
+        completed_ns=now_ns if state is State.COMPLETED else 0,
+        failed_ns=now_ns if state is State.DEAD else job.failed_ns,
+        held_ns=0,
+        unique_until_ns=0,
+        waits_for=(),
+        trail=trail(tx, job, what, why),
+        **changes,
+    )
+    JOBS.change(tx, found, after)
+    if job.state is State.ACTIVE:
+        tx.touched[job.queue] = None
+    consequences.follow(tx, after)
+    return after
+
+
+# Failing.
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Why an attempt failed."""
+
+    error: str
+    backtrace: str = ""
+    error_class: str = ""
+    retryable: bool = True
+    retry_after_ms: int | None = None
+
+
+def fail(tx: Tx, found: Held[Job], failure: Failure, *, token: int | None) -> Settled:
+    """An active job's attempt failed: it waits for the next, or that was the last."""
+    job = found.document
+    record_error(tx, job, failure)
+    attempts_left = max(0, job.max_retries - job.attempt) if failure.retryable else 0
+    settled_token = token or job.lease_token
+    if job.cancel_requested:
+        settled = Settled(settled_token, "fail", State.CANCELLED)
+        finish(
+            tx,
+            found,
+            State.CANCELLED,
+            what="cancelled",
+            settled=settled,
+            failures=job.failures + 1,
+        )
+        return settled
+    if attempts_left == 0:
+        settled = Settled(settled_token, "fail", State.DEAD)
+        why = "not retryable" if not failure.retryable else "no attempts left"
+        finish(
+            tx, found, State.DEAD, what="died", why=why, settled=settled, failures=job.failures + 1
+        )
+        return settled
+    due_ns = tx.now_ns + retry_delay_ns(tx, job, failure.retry_after_ms)
+    settled = Settled(settled_token, "fail", State.RETRYING, due_ns, attempts_left)
+    tx.touched[job.queue] = None
+    JOBS.change(
+        tx,
+        found,
+        unleased(
+            job,
+            state=State.RETRYING,
+            scheduled_ns=due_ns,
+            failed_ns=tx.now_ns,
+            failures=job.failures + 1,
+            settled=settled,
+            trail=trail(tx, job, "failed", failure.error_class or failure.error[:80]),
+        ),
+    )
+    return settled
+
+
+def retry_delay_ns(tx: Tx, job: Job, retry_after_ms: int | None) -> int:
+    """How long the job waits for its next attempt."""
+    if retry_after_ms is not None:
+        return retry_after_ms * NS
+    delay_ms = backoff.delay_ms(
+        job.backoff,
+        attempt=job.attempt,
+        base_ms=job.retry_base_delay_ms,
+        max_ms=job.retry_max_delay_ms,
+    )
+    delay_ns = delay_ms * NS
+    if job.retry_jitter:
+        return backoff.jittered(delay_ns, share=job.retry_jitter, dice=tx.dice_for(job.id))
+    return delay_ns
+
+
+def record_error(tx: Tx, job: Job, failure: Failure) -> None:
+    """Keep why an attempt failed, and no more than the last few."""
+    number = job.failures + 1
+    error = JobError(
+        attempt=job.attempt,
+        error=failure.error,
+        backtrace=failure.backtrace,
+        error_class=failure.error_class,
+        at_ns=tx.now_ns,
+        worker_id=job.worker_id,
+    )
+    tx.set_key(error_key(job.id, number), _encode_error(error))
+    if number > ERRORS_MAX:
+        tx.remove_key(error_key(job.id, number - ERRORS_MAX))
+
+
+def error_key(job_id: str, number: int) -> bytes:
+    """Where the `number`th error of a job is."""
+    return keys.JOB_ERROR.prefix + job_id.encode() + b"\0" + number.to_bytes(4, "big")
+
+
+def error_numbers(job: Job) -> range:
+    """Which errors of a job are kept."""
+    return range(max(1, job.failures - ERRORS_MAX + 1), job.failures + 1)
+
+
+def remove(tx: Tx, found: Held[Job]) -> None:
+    """A job and everything of it is gone."""
+    job = found.document
+    for number in error_numbers(job):
+        tx.remove_key(error_key(job.id, number))
+    tx.touched[job.queue] = None
+    if job.state not in FINISHED:
+        consequences.follow(tx, _replace(job, state=State.CANCELLED))
+    JOBS.remove(tx, job.id)
+    consequences.removed(tx, job)
+
+
+def ensure_queue(tx: Tx, name: str) -> Queue:
+    """The queue, which comes into being when it is first named."""
+    queue = QUEUES.get(tx, name)
+    if queue is None:
+        queue = QUEUES.insert(tx, Queue(name=name, created_ns=tx.now_ns))
+    return queue

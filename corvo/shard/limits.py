@@ -1,0 +1,109 @@
+"""How many jobs a queue may give out now, and if none, why: the one place that says it."""
+
+from bisect import bisect_right
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from corvo.kv.keys import prefix_end
+from corvo.model import Queue, State
+from corvo.shard.tables import queue_keys
+from corvo.shard.tx import Tx
+
+RATE_MAX: Final = 100_000
+"""Fetches that one window may have: each is a row, and in memory while the queue is busy."""
+ROWS_REMOVED_MAX: Final = 1_000
+"""Rows that one fetch clears away."""
+_QUEUES_MAX: Final = 64
+"""Queues whose rows are kept in memory."""
+_ACTIVE: Final = State.ACTIVE.number
+_NS: Final = 1_000_000
+
+
+class Why(Enum):
+    """Why a queue gives nothing, whatever waits in it."""
+
+    PAUSED = "the queue is paused"
+    CONCURRENCY = "as many are active as max_concurrency allows"
+    RATE = "as many were fetched within the window as the rate limit allows"
+
+
+class Allowance(msgspec.Struct, frozen=True, gc=False):
+    """How many a queue may give out."""
+
+    count: int
+    why: Why | None = None
+    """What the limit is, when `count` is 0."""
+    until_ns: int = 0
+    """When that is over by itself; 0 when it is not."""
+
+
+def allowance(tx: Tx, queue: Queue, *, now_ns: int, want: int) -> Allowance:
+    """How many of `want` jobs the queue's settings allow to be given out now."""
+    if queue.paused:
+        return Allowance(0, Why.PAUSED)
+    if not (queue.max_concurrency or queue.rate_limit):
+        return Allowance(want)
+    count = want
+    if queue.max_concurrency:
+        count = min(count, queue.max_concurrency - tx.count(queue.name)[_ACTIVE])
+        if count <= 0:
+            return Allowance(0, Why.CONCURRENCY)
+    if queue.rate_limit:
+        rows = _rows(tx, queue)
+        used = len(rows) - _gone(queue, rows, now_ns=now_ns)
+        count = min(count, queue.rate_limit - used)
+        if count <= 0:
+            # When so many have left the window that one more fits in.
+            leaving = _fetched_ns(queue, rows[len(rows) - queue.rate_limit])
+            return Allowance(0, Why.RATE, leaving + queue.rate_window_ms * _NS)
+    return Allowance(count)
+
+
+def record_fetches(tx: Tx, queue: Queue, count: int) -> None:
+    """`count` jobs were given out now: they are in the window from here on."""
+    if not queue.rate_limit:
+        return
+    rows = _rows(tx, queue)
+    gone = min(_gone(queue, rows, now_ns=tx.now_ns), ROWS_REMOVED_MAX)
+    for row in rows[:gone]:
+        tx.remove_key(row)
+    del rows[:gone]
+    stem = queue_keys(queue.name).rate + tx.now_ns.to_bytes(8, "big")
+    for _ in range(count):
+        row = stem + tx.next_order_ns().to_bytes(8, "big")
+        tx.set_key(row, b"")
+        rows.append(row)
+
+
+def forget_rows(tx: Tx, queue: str) -> None:
+    """The queue's rate limit changed: look at the rows again."""
+    tx.rates.pop(queue, None)
+
+
+def _rows(tx: Tx, queue: Queue) -> list[bytes]:
+    """Every row that may still count, oldest first. Whoever asks later than the last entry must
+    get the same: so the edge is that of the state's own time."""
+    rows = tx.rates.get(queue.name)
+    if rows is None:
+        if len(tx.rates) >= _QUEUES_MAX:
+            tx.rates.clear()
+        prefix = queue_keys(queue.name).rate
+        edge_ns = max(0, tx.meta.now_ns - queue.rate_window_ms * _NS)
+        start = prefix + edge_ns.to_bytes(8, "big")
+        rows = tx.keys(start, prefix_end(prefix), limit=2 * RATE_MAX)
+        tx.rates[queue.name] = rows
+    return rows
+
+
+def _gone(queue: Queue, rows: list[bytes], *, now_ns: int) -> int:
+    """How many rows, at the front, have left the window that ends at `now_ns`."""
+    edge_ns = max(0, now_ns - queue.rate_window_ms * _NS)
+    edge = queue_keys(queue.name).rate + edge_ns.to_bytes(8, "big") + b"\xff" * 9
+    return bisect_right(rows, edge)
+
+
+def _fetched_ns(queue: Queue, row: bytes) -> int:
+    at = len(queue_keys(queue.name).rate)
+    return int.from_bytes(row[at : at + 8], "big")

@@ -1,0 +1,90 @@
+"""The state machine: a log entry goes in, answers come out, and the store holds what follows.
+
+`apply` is a function of the state and the entry alone, and so every replica comes to the same
+state. An op that is refused leaves nothing behind; an exception is a bug, and ends the process
+before anything of the entry is written.
+"""
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from corvo.kv.store import Store
+from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
+from corvo.model import Request
+from corvo.shard.entry import Record, decode
+from corvo.shard.ops import OPS
+from corvo.shard.ops.base import Op, Rejected
+from corvo.shard.tables import REQUESTS
+from corvo.shard.tx import Tx
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one op came to."""
+
+    code: str
+    """Empty when it was done; else why it was refused."""
+    body: bytes
+    """JSON."""
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_DECODERS: Final = {number: msgspec.json.Decoder(op).decode for number, op in OPS.items()}
+
+
+class Machine:
+    """One shard's state, and how it changes."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        shard: int,
+        shards: int,
+        cache_bytes_max: int = CACHE_BYTES_MAX,
+    ) -> None:
+        self.tx = Tx(
+            store, read_meta(store), shard=shard, shards=shards, cache_bytes_max=cache_bytes_max
+        )
+
+    @property
+    def applied(self) -> int:
+        """The index of the last entry applied."""
+        return self.tx.meta.applied
+
+    @property
+    def now_ns(self) -> int:
+        """The state's own time."""
+        return self.tx.meta.now_ns
+
+    @property
+    def digest(self) -> int:
+        """Stands for every write there ever was: equal wherever `applied` is equal."""
+        return self.tx.meta.digest
+
+    def apply(self, *, index: int, term: int, data: bytes) -> list[Answer]:
+        """Take in the entry behind `applied`; answers come in the order of its ops."""
+        stamp, records = decode(data)
+        tx = self.tx
+        tx.start(index=index, term=term, stamp=stamp)
+        answers = [self._apply(record) for record in records]
+        tx.commit()
+        return answers
+
+    def skip(self, *, index: int, term: int) -> None:
+        """Take in an entry that is not ours: Raft's own."""
+        self.tx.begin(index=index, term=term, stamp_ns=0)
+        self.tx.commit()
+
+    def _apply(self, record: Record) -> Answer:
+        number, body = record
+        op: Op = _DECODERS[number](body)
+        tx = self.tx
+        tx.by = op.by
+        if op.request_key:
+            return self._once(record, op)
+        result = op.apply(tx)
+        return Answer(result.code if isinstance(result, Rejected) else "", _encode(result))
+
+    def _once(self, record: Record, op: Op) -> Answer:
+        raise NotImplementedError

@@ -1,0 +1,210 @@
+"""The tables of a shard, and the index keys that follow from a job.
+
+A job's keys follow from its present state alone. What is asked for at the front of (`qa|`, `p|` and
+the timers) belongs to a `Group`; the rest is for walking through.
+"""
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final
+
+from corvo.kv import keys
+from corvo.kv.keys import check_name
+from corvo.kv.tables import Group, IndexKey, Table
+from corvo.model import (
+    FINISHED,
+    Batch,
+    Forward,
+    Job,
+    Priority,
+    Queue,
+    Request,
+    State,
+    Worker,
+    may_follow,
+)
+
+
+class Timer(IntEnum):
+    """What becomes due. The numbers are in keys and are never used again for something else."""
+
+    PROMOTE = 1
+    """A scheduled or retrying job becomes pending."""
+    LEASE = 2
+    """A lease, or the time for one run, is over."""
+    EXPIRE = 3
+    """A job is given up."""
+    UNIQUE = 4
+    """A unique lock ends before its job does."""
+    REQUEST = 5
+    """The answer to a request key is forgotten."""
+    SWEEP = 6
+    """A queue has jobs that were cleared, or was deleted."""
+    WORKER = 7
+    """A worker was not heard of for long."""
+
+
+TIMERS: Final = {timer: Group(keys.TIMER.prefix + bytes((timer,))) for timer in Timer}
+
+
+class QueueKeys:
+    """What the keys of one queue begin with."""
+
+    __slots__ = (
+        "active",
+        "append",
+        "append_group",
+        "blocked",
+        "finished",
+        "held",
+        "pending",
+        "pending_group",
+        "rate",
+        "retrying",
+        "scheduled",
+        "unique",
+    )
+
+    def __init__(self, queue: str) -> None:
+        check_name("queue", queue)
+        name = queue.encode() + b"\0"
+        self.append = keys.QUEUE_APPEND.prefix + name
+        self.pending = keys.PENDING.prefix + name
+        self.append_group = Group(self.append, keys.QUEUE_CURSOR.prefix + queue.encode())
+        self.pending_group = Group(self.pending)
+        self.active = keys.ACTIVE.prefix + name
+        self.scheduled = keys.SCHEDULED.prefix + name
+        self.retrying = keys.RETRYING.prefix + name
+        self.finished = keys.FINISHED.prefix + name
+        self.held = keys.HELD.prefix + name
+        self.blocked = keys.BLOCKED.prefix + name
+        self.unique = keys.UNIQUE.prefix + name
+        self.rate = keys.RATE_LIMIT.prefix + name
+
+
+@lru_cache(maxsize=4_096)
+def queue_keys(queue: str) -> QueueKeys:
+    """What the keys of a queue begin with."""
+    return QueueKeys(queue)
+
+
+def job_indexes(job: Job) -> tuple[IndexKey, ...]:
+    """The keys that a job has in its present state, beside its own."""
+    names = queue_keys(job.queue)
+    state = job.state
+    job_id = job.id.encode()
+    if state in FINISHED:
+        return ((names.finished + job.finished_ns.to_bytes(8, "big") + job_id, b"", None),)
+    first = _place(job, names, job_id)
+    if not (job.expires_ns or job.unique_until_ns or job.waits_for):
+        return first
+    return (*first, *_conditions(job, names, job_id))
+
+
+def _place(job: Job, names: QueueKeys, job_id: bytes) -> tuple[IndexKey, ...]:
+    match job.state:
+        case State.PENDING:
+            order = job.order_ns.to_bytes(8, "big")
+            if job.waits_for:
+                return ((names.blocked + order + job_id, b"", None),)
+            if job.priority == Priority.NORMAL:
+                return ((names.append + order + job_id, b"", names.append_group),)
+            urgent = names.pending + bytes((job.priority,)) + order + job_id
+            return ((urgent, b"", names.pending_group),)
+        case State.ACTIVE:
+            lease, run = job.lease_expires_ns, job.run_expires_ns
+            due = min(lease, run) if run else lease
+            return (
+                (names.active + job_id, lease.to_bytes(8, "big"), None),
+                timer_key(Timer.LEASE, due, job_id),
+            )
+        case State.HELD:
+            return ((names.held + job.held_ns.to_bytes(8, "big") + job_id, b"", None),)
+        case _:
+            due = job.scheduled_ns
+            space = names.scheduled if job.state is State.SCHEDULED else names.retrying
+            return (
+                (space + due.to_bytes(8, "big") + job_id, b"", None),
+                timer_key(Timer.PROMOTE, due, job_id),
+            )
+
+
+def _conditions(job: Job, names: QueueKeys, job_id: bytes) -> list[IndexKey]:
+    indexed: list[IndexKey] = []
+    if job.expires_ns and (job.state is not State.ACTIVE or job.expires_active):
+        indexed.append(timer_key(Timer.EXPIRE, job.expires_ns, job_id))
+    if job.unique_until_ns:
+        lock = keys.unique_value(job.id, job.unique_until_ns)
+        indexed.append((names.unique + job.unique_key.encode(), lock, None))
+        indexed.append(timer_key(Timer.UNIQUE, job.unique_until_ns, job_id))
+    for awaited in job.waits_for:
+        indexed.append((keys.DEPENDENT.prefix + awaited.encode() + b"\0" + job_id, b"", None))
+    return indexed
+
+
+def timer_key(timer: Timer, due_ns: int, name: bytes) -> IndexKey:
+    """The key that makes something due."""
+    group = TIMERS[timer]
+    return (group.prefix + due_ns.to_bytes(8, "big") + name, b"", group)
+
+
+def _tally(job: Job) -> tuple[str, int]:
+    return job.queue, job.state.number
+
+
+def _check(before: Job, after: Job) -> None:
+    assert may_follow(before.state, after.state), f"{before.state} never becomes {after.state}"
+    assert after.lease_token >= before.lease_token, "tokens rise"
+
+
+REQUEST_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000
+"""How long the answer to a request key is kept: longer than anybody retries."""
+WORKER_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000
+"""How long a worker that is not heard of is listed."""
+
+
+def _queue_indexes(queue: Queue) -> tuple[IndexKey, ...]:
+    name: IndexKey = (keys.QUEUE_NAME.prefix + queue.name.encode(), b"", None)
+    if not queue.sweep_ns:
+        return (name,)
+    return (name, timer_key(Timer.SWEEP, queue.sweep_ns, queue.name.encode()))
+
+
+JOBS: Final = Table(
+    "job",
+    keys.JOB.prefix,
+    Job,
+    key=lambda job: job.id,
+    indexes=job_indexes,
+    tally=_tally,
+    check=_check,
+)
+QUEUES: Final = Table(
+    "queue",
+    keys.QUEUE_CONFIG.prefix,
+    Queue,
+    key=lambda queue: queue.name,
+    indexes=_queue_indexes,
+    json=True,
+)
+WORKERS: Final = Table(
+    "worker",
+    keys.WORKER.prefix,
+    Worker,
+    key=lambda worker: worker.id,
+    indexes=lambda worker: (
+        timer_key(Timer.WORKER, worker.seen_ns + WORKER_KEPT_NS, worker.id.encode()),
+    ),
+    json=True,
+)
+BATCHES: Final = Table("batch", keys.BATCH.prefix, Batch, key=lambda batch: batch.id, json=True)
+FORWARDS: Final = Table("forwarding address", keys.FORWARD.prefix, Forward, key=lambda it: it.id)
+REQUESTS: Final = Table(
+    "request key",
+    keys.REQUEST.prefix,
+    Request,
+    key=lambda request: request.key,
+    indexes=lambda request: (
+        timer_key(Timer.REQUEST, request.at_ns + REQUEST_KEPT_NS, request.key.encode()),
+    ),
+)

@@ -1,0 +1,78 @@
+"""What an op gets to work with: the tables' transaction, and what only a shard has.
+
+Time, ids and places in a queue follow from the entry: its stamp, its index, and how much was made
+in it before. Nothing else may be asked for them.
+"""
+
+import zlib
+from typing import Final
+
+import msgspec
+
+from corvo.ids import Mint
+from corvo.kv.keys import META
+from corvo.kv.store import Store
+from corvo.kv.tables import CACHE_BYTES_MAX, Meta, Transaction
+from corvo.shard.entry import Stamp
+
+TOKEN_BITS: Final = 9
+"""A job can be fetched, released and fetched again within one entry, once an op: 512 times."""
+
+
+_GRACE_KEY: Final = META.build("grace")
+
+
+class Grace(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A time in which leases do not end: those that had not ended by `since_ns`, until `until_ns`.
+
+    It begins with a new leader. Heartbeats may not have got through before, and a worker must not
+    lose a job because the shard was away.
+    """
+
+    since_ns: int = 0
+    until_ns: int = 0
+
+
+class Tx(Transaction):
+    """One entry's view of one shard."""
+
+    def __init__(
+        self,
+        store: Store,
+        meta: Meta,
+        *,
+        shard: int,
+        shards: int,
+        cache_bytes_max: int = CACHE_BYTES_MAX,
+    ) -> None:
+        super().__init__(store, meta, cache_bytes_max=cache_bytes_max)
+        self.shard = shard
+        self.shards = shards
+        self.by = ""
+        """Who asked for the op at hand."""
+        self.touched: dict[str, None] = {}
+        """Queues of which the entry may have made something available."""
+        self.rates: dict[str, list[bytes]] = {}
+        """Rows of the present window by queue with a rate limit: see `corvo.shard.limits`."""
+        self.dice = 0
+        """Drawn by the leader once for each entry."""
+        saved = store.get(_GRACE_KEY)
+        self.grace = msgspec.msgpack.decode(saved, type=Grace) if saved is not None else Grace()
+
+    def start(self, *, index: int, term: int, stamp: Stamp) -> None:
+        """The entry behind the last one begins."""
+        self.begin(index=index, term=term, stamp_ns=stamp.now_ns)
+        self.dice = stamp.dice
+        self.mint = Mint(self.shard, self.now_ns, index)
+        self.token = index << TOKEN_BITS
+        """Of a lease that begins in this entry, unless the job had one from it before."""
+        self.touched = {}
+
+    def dice_for(self, name: str) -> int:
+        """A number from 0 to 65,535 that every replica draws alike."""
+        return zlib.crc32(name.encode(), self.dice) & 0xFFFF
+
+    def give_grace(self, until_ns: int) -> None:
+        """A new leader took over: see `Grace`."""
+        self.grace = Grace(self.meta.now_ns, until_ns)
+        self.set_key(_GRACE_KEY, msgspec.msgpack.encode(self.grace))

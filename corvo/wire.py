@@ -1,0 +1,289 @@
+"""Every message between processes, and the frames that they travel in.
+
+    length:4 | message (msgpack array, first its tag)
+
+The length is big-endian and counts the message alone. Tags are never reused, and a field is only
+ever added at the end, with a default: an older process passes over what it does not know, a newer
+one fills in what is missing, and neither needs another `WIRE_VERSION` for it.
+
+A link begins with a `Hello` in both directions. What comes then depends on who talks to whom; each
+such `Group` is a union of its own, so that a receiver's `match` can be checked for completeness.
+Ops, queries and their results travel as the JSON bytes that a client sent or will get.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from corvo.errors import WireError
+from corvo.raft import codec
+
+WIRE_VERSION: Final = 1
+"""Rises when a peer of the version before would misunderstand: a new tag, or a new meaning."""
+
+WIRE_VERSION_OLDEST: Final = 1
+"""The oldest version still spoken, so that a cluster can be upgraded node by node."""
+
+FRAME_BYTES_MAX: Final = codec.FRAME_BYTES_MAX + 64
+"""16 MiB, which is what the largest Raft frame has, and room for the message around it."""
+
+HELLO_BYTES_MAX: Final = 4096
+"""A hello has some 100 bytes, and until it is read nobody knows who is asking to be remembered."""
+
+ROUTER: Final = "router"
+REPLICA: Final = "replica"
+
+
+# What every link carries.
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Says who one is: the first message in each direction.
+
+    It is read before the versions are compared, so its fields keep their places for ever.
+    """
+
+    role: str
+    node: int
+    shard: int
+    """The shard that this link is about."""
+    cluster: str
+    wire_version: int
+    op_version: int
+    config_digest: int
+
+
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Asks for a sign of life."""
+
+    id: int
+
+
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Answers the `Ping` of that id."""
+
+    id: int
+
+
+class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The last message of a sender that leaves in order; without it, the link was lost."""
+
+    reason: str
+
+
+# A router to a replica.
+
+
+class Submit(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Asks the leader to carry out an op."""
+
+    id: int
+    op: int
+    body: bytes
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Asks for something that changes nothing."""
+
+    id: int
+    query: int
+    body: bytes
+
+
+# A replica to a router.
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Answers a `Submit` or an `Ask`."""
+
+    id: int
+    code: str
+    """Empty when all is well, else the code of the refusal."""
+    body: bytes
+    index: int = 0
+    """The place in the shard's log that the answer speaks of; 0 when it has none."""
+
+
+class NotLeader(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Answers a request that only the leader takes. It had no effect."""
+
+    id: int
+    leader: int | None
+
+
+class Busy(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Answers a request for which there is no room. It had no effect."""
+
+    id: int
+    retry_after_ms: int
+
+
+class WorkAvailable(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Tells that a fetch from these queues may find something now."""
+
+    queues: tuple[str, ...]
+
+
+class Leading(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Tells who leads the shard, as far as this replica knows."""
+
+    leader: int | None
+    term: int
+
+
+# Replicas among themselves.
+
+
+class Peer(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """One frame of `corvo.raft.codec`."""
+
+    data: bytes
+
+
+Control: TypeAlias = Ping | Pong | Goodbye
+Request: TypeAlias = Submit | Ask
+Answer: TypeAlias = Reply | NotLeader | Busy
+Push: TypeAlias = WorkAvailable | Leading
+AnyMessage: TypeAlias = Hello | Control | Request | Answer | Push | Peer
+
+Message = TypeVar("Message")
+
+
+class Group(Generic[Message]):
+    """What one end of a link may be told after the hello, beside what every link carries."""
+
+    def __init__(self, decoder: "msgspec.msgpack.Decoder[Message | Control]") -> None:
+        self.decode: Callable[[memoryview], Message | Control] = decoder.decode
+
+
+FROM_ROUTER: Final[Group[Request]] = Group(msgspec.msgpack.Decoder(Request | Control))
+TO_ROUTER: Final[Group[Answer | Push]] = Group(msgspec.msgpack.Decoder(Answer | Push | Control))
+BETWEEN_REPLICAS: Final[Group[Peer]] = Group(msgspec.msgpack.Decoder(Peer | Control))
+EVERYTHING: Final[Group[AnyMessage]] = Group(msgspec.msgpack.Decoder(AnyMessage))
+"""For whoever looks on, or no longer cares."""
+
+_HELLO: Final[msgspec.msgpack.Decoder[Hello]] = msgspec.msgpack.Decoder(Hello)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_PREFIX_BYTES: Final = 4
+
+
+def encode(message: AnyMessage) -> bytes:
+    """One frame. Raises `WireError` when it is larger than any peer would take."""
+    payload = _ENCODER.encode(message)
+    return _prefix(payload) + payload
+
+
+def encode_many(messages: Iterable[AnyMessage]) -> bytes:
+    """Their frames, one after the other. Raises `WireError` as `encode` does."""
+    parts = []
+    for message in messages:
+        payload = _ENCODER.encode(message)
+        parts.append(_prefix(payload))
+        parts.append(payload)
+    return b"".join(parts)
+
+
+def _prefix(payload: bytes) -> bytes:
+    if len(payload) > FRAME_BYTES_MAX:
+        raise WireError(f"a message of {len(payload)} bytes; at most {FRAME_BYTES_MAX}")
+    return len(payload).to_bytes(_PREFIX_BYTES, "big")
+
+
+class Frames:
+    """The receiving side: bytes as they come in, messages as they are whole.
+
+    After a `WireError` nobody knows where the next frame begins, and the object is of no more use.
+    """
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._held = bytearray()  # the beginning of a frame, and never a whole one
+        self._is_broken = False
+
+    @property
+    def is_between(self) -> bool:
+        """Whether all that came was whole frames."""
+        return not self._held
+
+    def receive(self, data: bytes | bytearray, group: Group[Message]) -> list[Message | Control]:
+        """The messages that `data` completes. Raises `WireError` for what is no frame of ours."""
+        assert not self._is_broken, "nothing can be read behind a broken frame"
+        if self._held:
+            self._held += data
+            data = self._held
+        # Whatever is raised from here on leaves it so.
+        self._is_broken = True
+        messages, end = self._decode(data, group.decode)
+        if data is self._held:
+            del self._held[:end]
+        else:
+            self._held += data[end:]
+        self._is_broken = False
+        return messages
+
+    def _decode(
+        self, data: bytes | bytearray, decode: Callable[[memoryview], Message | Control]
+    ) -> tuple[list[Message | Control], int]:
+        """The messages of all whole frames, and where the first one that is not whole begins."""
+        messages: list[Message | Control] = []
+        start = 0
+        # A view, so that large frames are not copied once more; closed, so that `data` can shrink.
+        with memoryview(data) as view:
+            while True:
+                body = start + _PREFIX_BYTES
+                if body > len(view):
+                    return messages, start
+                size = int.from_bytes(view[start:body], "big")
+                if size > self._frame_bytes_max:
+                    raise WireError(f"a frame of {size} bytes; at most {self._frame_bytes_max}")
+                if body + size > len(view):
+                    return messages, start
+                start = body + size
+                messages.append(_decoded(decode, view[body:start]))
+
+
+class Opening:
+    """The receiving side of a link that has just begun: one `Hello`, and what came behind it."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def receive(self, data: bytes | bytearray) -> tuple[Hello, bytes] | None:
+        """The hello once it is whole, with the bytes behind it. Raises `WireError`."""
+        self._held += data
+        size = int.from_bytes(self._held[:_PREFIX_BYTES], "big")
+        if len(self._held) >= _PREFIX_BYTES and size > HELLO_BYTES_MAX:
+            raise WireError(f"no hello: it begins with a frame of {size} bytes")
+        end = _PREFIX_BYTES + size
+        if len(self._held) < end:
+            return None
+        hello = _decoded(_HELLO.decode, memoryview(bytes(self._held[_PREFIX_BYTES:end])))
+        return hello, bytes(self._held[end:])
+
+
+Decoded = TypeVar("Decoded")
+
+
+def _decoded(decode: Callable[[memoryview], Decoded], payload: memoryview) -> Decoded:
+    try:
+        return decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # Not msgpack, no message of this group, text that is none, or nested beyond all reason.
+        raise WireError(f"a frame that is no message: {error}") from error
+
+
+def refuse(ours: Hello, theirs: Hello) -> str | None:
+    """Why the two must not talk, or None.
+
+    A newer process knows which older versions it still understands, so the newer one judges.
+    """
+    if theirs.wire_version < WIRE_VERSION_OLDEST:
+        return f"wire version {theirs.wire_version}; at least {WIRE_VERSION_OLDEST} is spoken here"
+    if theirs.cluster != ours.cluster:
+        return f"cluster {theirs.cluster!r}, not {ours.cluster!r}"
+    if theirs.shard != ours.shard:
+        return f"shard {theirs.shard}, not {ours.shard}"
+    if theirs.role == ours.role == REPLICA and theirs.node == ours.node:
+        return f"another replica of node {theirs.node}: two nodes have the same number"
+    return None
