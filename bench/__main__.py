@@ -8,21 +8,22 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, TypeAlias
 
-from bench import calibration, log, raft_commit
+from bench import backlog, calibration, log, raft_commit, shard_process, state_machine
 from bench.measure import Measurement
 
 
 def main(arguments: list[str]) -> int:
-    """Run the benches that are named, or all of them."""
-    unknown = [name for name in arguments if name not in BENCHES]
+    """Run the benches that are named, or all that are not long."""
+    there_are = BENCHES | LONG
+    unknown = [name for name in arguments if name not in there_are]
     if unknown:
-        print(f"unknown: {' '.join(unknown)}; there are: {' '.join(BENCHES)}", file=sys.stderr)
+        print(f"unknown: {' '.join(unknown)}; there are: {' '.join(there_are)}", file=sys.stderr)
         return 2
     print(f"{'name':48} {'value':>14} {'unit':10} {'ratio':>9}")
     for name in arguments or BENCHES:
-        for measured in BENCHES[name]():
+        for measured in there_are[name]():
             print(row(measured), flush=True)
     return 0
 
@@ -33,17 +34,32 @@ def row(measured: Measurement) -> str:
     return f"{measured.name:48} {measured.value:14,.1f} {measured.unit:10} {ratio:>9}"
 
 
-def log_here() -> Iterator[Measurement]:
+Bench: TypeAlias = Callable[[], Iterator[Measurement]]
+
+
+def here(measure: Callable[[Path], Iterator[Measurement]]) -> Bench:
     """On the disk of this directory: the one for temporary files may be memory."""
-    with TemporaryDirectory(prefix="bench-", dir=Path.cwd()) as directory:
-        yield from log.measure(Path(directory))
+
+    def measurements() -> Iterator[Measurement]:
+        with TemporaryDirectory(prefix="bench-", dir=Path.cwd()) as directory:
+            yield from measure(Path(directory))
+
+    return measurements
 
 
-BENCHES: Final[dict[str, Callable[[], Iterator[Measurement]]]] = {
+BENCHES: Final[dict[str, Bench]] = {
     "calibration": calibration.measurements,
     "raft_commit": raft_commit.measurements,
-    "log": log_here,
+    "log": here(log.measure),
+    "state_machine": here(state_machine.measure),
+    "shard_process": here(shard_process.measure),
+    "backlog": here(backlog.measure),
 }
+
+LONG: Final[dict[str, Bench]] = {
+    "backlog_large": here(lambda directory: backlog.measure(directory, backlog.LARGE)),
+}
+"""Only when they are named: each takes minutes."""
 
 
 if __name__ == "__main__":

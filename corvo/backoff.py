@@ -4,12 +4,14 @@ from typing import Final
 
 from corvo.model import Backoff
 
+DELAY_MS_MAX: Final = 10 * 366 * 86_400_000
+"""What no delay exceeds, capped or not: ten years, which a key can still hold."""
 _SHIFT_MAX: Final = 62
 """More doublings than fit in any delay: the cap decides from there on."""
 
 
 def delay_ms(backoff: Backoff, *, attempt: int, base_ms: int, max_ms: int) -> int:
-    """The delay after `attempt` (1 or more) failed; no longer than `max_ms`, unless that is 0."""
+    """The delay after `attempt` (1 or more) failed, at most `max_ms`; 0 is `DELAY_MS_MAX`."""
     assert attempt >= 1
     match backoff:
         case Backoff.NONE:
@@ -18,9 +20,9 @@ def delay_ms(backoff: Backoff, *, attempt: int, base_ms: int, max_ms: int) -> in
             delay = base_ms
         case Backoff.LINEAR:
             delay = base_ms * attempt
-        case Backoff.EXPONENTIAL:
+        case _:
             delay = base_ms << min(attempt - 1, _SHIFT_MAX)
-    return min(delay, max_ms) if max_ms else delay
+    return min(delay, max_ms or DELAY_MS_MAX)
 
 
 def jittered(delay: int, *, share: int, dice: int) -> int:

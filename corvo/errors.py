@@ -8,6 +8,9 @@
     │   └── StoreRefused    the directory is in use, or another shard's
     ├── BadKey              a name that would break a key's layout
     ├── WireError           bytes that are not a frame of ours; the connection ends
+    ├── LinkLost            the peer is gone: what became of a request may be unknown (corvo.link)
+    ├── LinkRefused         the two ends must not talk (corvo.link)
+    ├── BadConfig           a process was told something that cannot work (corvo.shard.config)
     └── Poisoned            an entry that ended the process twice; see `docs/operations.md`
 
 Refusals of an op are values (`corvo.shard.ops.base.Rejected`), and bugs are assertions; neither is

@@ -47,6 +47,7 @@ def shard_of(identifier: str) -> int | None:
     """The shard that made an id; None for an id that somebody chose."""
     prefix, underscore, _ = identifier.partition("_")
     number = prefix[1:]
-    if not underscore or prefix[:1] != "s" or len(number) < 2:
+    if not underscore or prefix[:1] != "s" or not (number.isascii() and number.isdigit()):
         return None
-    return int(number) if number.isascii() and number.isdigit() else None
+    is_ours = len(number) == 2 or (2 < len(number) < 10 and number[0] != "0")
+    return int(number) if is_ours else None

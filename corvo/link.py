@@ -22,7 +22,6 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Final, TypeVar, assert_never
 
 import trio
@@ -84,9 +83,9 @@ class LinkSettings:
     beat_s: float = 2.0
     """A peer that says nothing for so long is asked for a sign of life."""
 
-    silent_beats_max: int = 3
-    """So many beats may pass unanswered. They are counted, not measured: a process that was stopped
-    for a minute finds one beat gone by when it wakes, and its peers' bytes waiting to be read."""
+    pings_max: int = 3
+    """So many in a row may go unanswered. They are counted, and no time is measured: a process that
+    was stopped for a minute finds one beat gone by when it wakes, and its peers' bytes unread."""
 
     goodbye_s: float = 1.0
     """For what is left to be sent when we leave: a stop must not wait for a peer that stalls."""
@@ -122,7 +121,7 @@ class Link:
         self._wake = trio.Event()  # set while there is something for the writer to look at
         self._takes = True  # nothing follows a goodbye, or goes into a broken stream
         self._written = trio.Event()  # the writer has ended
-        # Reading.
+        # Reading, which is also how we know that the peer lives.
         self._frames = Frames(frame_bytes_max=settings.frame_bytes_max)
         self._behind_hello: bytes | None = None  # came in one read with the hello
         self._is_receiving = False
@@ -248,6 +247,7 @@ class Link:
                     await self._leave()
                     nursery.cancel_scope.cancel()
         finally:
+            self._takes = False
             await trio.aclose_forcefully(self._stream)
 
     async def _greet(self, ours: Hello) -> None:
@@ -282,35 +282,38 @@ class Link:
             # Whoever receives will come upon the end, behind what the peer said before it.
             self._takes = False
             self._gathered.clear()
+            self._unsent_bytes = 0
         self._written.set()
 
     async def _watch(self) -> None:
         """Ask a quiet peer for a sign of life, and give it up when none comes."""
-        silent_beats = 0
-        while silent_beats <= self._settings.silent_beats_max:
+        unanswered = 0
+        while True:
             await trio.sleep(self._settings.beat_s)
             # Where nobody listens, nobody can say that it is silent.
             if self._was_heard or not self._is_receiving:
                 self._was_heard = False
-                silent_beats = 0
+                unanswered = 0
+            elif unanswered < self._settings.pings_max:
+                unanswered += 1
+                self.send(Ping(unanswered))
             else:
-                silent_beats += 1
-                self.send(Ping(silent_beats))
-        self._loss = f"the peer was silent for {silent_beats} beats of {self._settings.beat_s} s"
+                break
+        self._loss = f"the peer was silent, and asked {self._settings.pings_max} times"
         self._takes = False
-        self._wake.set()
         await trio.aclose_forcefully(self._stream)
 
     async def _leave(self) -> None:
-        """Send what was taken, then wait for the peer's own end.
+        """Say goodbye, and wait for the peer's own end.
 
         A socket that is closed on unread bytes throws away what it has not delivered.
         """
         self.close("done")
         with trio.move_on_after(self._settings.goodbye_s), suppress(LinkLost, WireError):
-            await self._written.wait()
+            # Reading comes first, or two that leave at once would each wait for the other's reader.
             while await self.receive(EVERYTHING):
                 pass
+            await self._written.wait()
 
 
 def open_link(
@@ -455,16 +458,14 @@ async def open_caller(
 def _alone() -> Iterator[None]:
     """Take one exception out of the group in which a nursery wraps it.
 
-    Our users are to write `except LinkLost`, and that does not match a group of one. A `Cancelled`
-    beside it may go: whoever is cancelled hears of it again at the next checkpoint.
+    Our users are to write `except LinkLost`, and that does not match a group of one.
     """
     try:
         yield
     except BaseExceptionGroup as group:
-        problems = [one for one in group.exceptions if not isinstance(one, trio.Cancelled)]
-        if len(problems) > 1:
+        if len(group.exceptions) > 1:
             raise
-        alone = problems[0] if problems else group.exceptions[0]
+        alone = group.exceptions[0]
     else:
         return
     raise alone
@@ -517,7 +518,7 @@ async def listen_tcp(host: str, port: int) -> list[trio.SocketListener]:
     return await trio.open_tcp_listeners(port, host=host, backlog=LISTEN_BACKLOG)
 
 
-async def listen_unix(path: str | PurePath) -> trio.SocketListener:
+async def listen_unix(path: str) -> trio.SocketListener:
     """A listener at `path`, for this user alone. Raises `OSError` when that is not possible.
 
     A socket that a process left behind when it ended is taken out of the way: nobody answers on it.

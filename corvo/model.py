@@ -177,6 +177,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     agent: Agent | None = None
     born_in: int = -1
     """The shard whose ids name it, after it moved to another; -1 while it is at home."""
+    unique_period_ms: int = 0
+    """How long its unique key is locked each time that it takes the lock."""
 
 
 class JobError(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,9 +207,10 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rate_window_ms: int = 0
     retention_ms: int = 0
     """How long finished jobs are kept; 0 is what the server does with every queue."""
-    sweep_ns: int = 0
-    """Jobs up to this place are being removed: waiting ones, or all of them."""
-    sweep_all: bool = False
+    cleared_ns: int = 0
+    """Pending, scheduled and retrying jobs up to this place are being removed; 0 when none are."""
+    deleted_ns: int = 0
+    """All jobs up to this place are being removed, for the queue was deleted; 0 when none are."""
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -25,14 +25,20 @@ WIRE_VERSION: Final = 1
 WIRE_VERSION_OLDEST: Final = 1
 """The oldest version still spoken, so that a cluster can be upgraded node by node."""
 
-FRAME_BYTES_MAX: Final = codec.FRAME_BYTES_MAX + 64
-"""16 MiB, which is what the largest Raft frame has, and room for the message around it."""
+BODY_BYTES_MAX: Final = codec.FRAME_BYTES_MAX
+"""16 MiB, for the largest Raft frame. A body that is no larger always fits into a frame."""
+
+FRAME_BYTES_MAX: Final = BODY_BYTES_MAX + 1024
+"""A body as large as any may be, and room for the message around it, a refusal's code included."""
 
 HELLO_BYTES_MAX: Final = 4096
 """A hello has some 100 bytes, and until it is read nobody knows who is asking to be remembered."""
 
 ROUTER: Final = "router"
 REPLICA: Final = "replica"
+SHARD: Final = "shard"
+"""A replica that brings an effect to another shard: it asks as a router does, and may ask for what
+only shards may."""
 
 
 # What every link carries.

@@ -1,7 +1,7 @@
 """The documentation as a test: what a page lists must be what there is.
 
-`make docs` writes the part of docs/ARCHITECTURE.md that is generated: the tree, with the first line
-of each module's docstring as its purpose.
+`make docs` writes the parts that are generated: in docs/ARCHITECTURE.md the tree, with the first
+line of each module's docstring as its purpose, and in docs/formats.md the registry of keys.
 """
 
 import ast
@@ -16,10 +16,16 @@ from typing import Final
 import msgspec
 import pytest
 
+from corvo.kv.keys import SPACES
+
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURE: Final = ROOT / "docs" / "ARCHITECTURE.md"
 TREE: Final = re.compile(
     r"(?<=<!-- tree: `make docs` writes this -->\n).*?(?=<!-- /tree -->)", re.DOTALL
+)
+FORMATS: Final = ROOT / "docs" / "formats.md"
+KEYS: Final = re.compile(
+    r"(?<=<!-- keys: `make docs` writes this -->\n).*?(?=<!-- /keys -->)", re.DOTALL
 )
 KINDS: Final = ("feature", "fix", "break", "op", "internal")
 
@@ -58,6 +64,13 @@ def test_the_tree_in_the_architecture_page_is_the_tree_on_disk() -> None:
 
     assert drawn is not None, "docs/ARCHITECTURE.md has lost its tree markers"
     assert drawn[0] == tree(), f"run `make docs`, or paste this:\n\n{tree()}"
+
+
+def test_the_keys_in_the_formats_page_are_those_of_the_registry() -> None:
+    drawn = KEYS.search(FORMATS.read_text())
+
+    assert drawn is not None, "docs/formats.md has lost its key markers"
+    assert drawn[0] == key_table(), f"run `make docs`, or paste this:\n\n{key_table()}"
 
 
 def test_every_make_target_is_explained() -> None:
@@ -185,6 +198,19 @@ def purpose(module: Path) -> str:
     return docstring.splitlines()[0]
 
 
+# ---- The keys.
+
+
+def key_table() -> str:
+    """Every key space as a row: those of the original, and then ours."""
+    rows = [("name", "layout", "value", "decided by"), ("---",) * 4]
+    rows += [(it.name, f"`{it.layout}`", it.value, f"`{it.owner}`") for it in SPACES]
+    # A bar would begin the next column, within a code span too.
+    escaped = [[column.replace("|", r"\|") for column in row] for row in rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in escaped)
+
+
 if __name__ == "__main__":
     assert sys.argv[1:] == ["--rewrite"], "usage: python -m tests.test_docs --rewrite"
     ARCHITECTURE.write_text(TREE.sub(lambda _: tree(), ARCHITECTURE.read_text()))
+    FORMATS.write_text(KEYS.sub(lambda _: key_table(), FORMATS.read_text()))

@@ -25,18 +25,36 @@ FUNCTION_LINES_MAX: Final = 70  # a screen, and some; the docstring does not cou
 LONG_FUNCTIONS: Final[dict[str, str]] = {}
 """The ratchet: `path:name` of each longer function, and why it reads better whole."""
 
-LOUD: Final = {"corvo/raft/files.py"}
+LOUD: Final = {
+    "corvo/__main__.py",
+    "corvo/clock.py",
+    "corvo/kv/checkpoints.py",
+    "corvo/kv/directories.py",
+    "corvo/kv/level.py",
+    "corvo/link.py",
+    "corvo/raft/files.py",
+    "corvo/shard/poison.py",
+    "corvo/shard/process.py",
+}
 """Modules that may wait, ask the time or touch the disk. Every other module of corvo is quiet."""
 
-PROCESS_MAINS: Final[set[str]] = set()
+PROCESS_MAINS: Final = {"corvo/shard/poison.py", "corvo/shard/process.py"}
 """The only places that may catch everything, because behind them there is only the exit code."""
 
 DOORS: Final = {
     "google_crc32c": {"corvo/raft/checksum.py"},
-    "os": {"corvo/raft/files.py"},
-    "pathlib": {"corvo/raft/files.py"},
-    "fcntl": {"corvo/raft/files.py"},
-    "time": set[str](),
+    "plyvel": {"corvo/kv/level.py"},
+    "trio": {"corvo/link.py", "corvo/shard/process.py"},
+    "os": {"corvo/kv/directories.py", "corvo/raft/files.py", "corvo/shard/process.py"},
+    "pathlib": {
+        "corvo/kv/checkpoints.py",
+        "corvo/kv/directories.py",
+        "corvo/raft/files.py",
+        "corvo/shard/poison.py",
+        "corvo/shard/process.py",
+    },
+    "fcntl": {"corvo/kv/directories.py", "corvo/raft/files.py"},
+    "time": {"corvo/clock.py"},
     "datetime": set[str](),
     "logging": set[str](),
     "subprocess": set[str](),

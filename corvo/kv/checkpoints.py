@@ -21,15 +21,16 @@ done again by the next start if it was cut short.
 """
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final, Literal
 from zlib import crc32
 
 from corvo.errors import StoreDamaged, StoreError, StoreFailed, StoreFull
-from corvo.kv import directories, sums
+from corvo.kv import directories, framing, sums
 from corvo.kv.level import WRITE_BUFFER_BYTES, LevelStore
 from corvo.kv.store import Store
 from corvo.kv.streams import Source, Unpacking, pack
@@ -50,11 +51,17 @@ TRIES_MAX: Final = 20
 ROOM_BYTES_MIN: Final = 2 * WRITE_BUFFER_BYTES
 
 
+Ending = Literal["nothing", "clean stop", "process crash", "machine crash", "distrust"]
+"""How the process before this one came to its end."""
+
+_DISTRUSTED: Final = b"distrusted"  # stands where the name of a boot would
+
+
 @dataclass(frozen=True)
 class Recovery:
     """How a start came by its live store."""
 
-    after: Literal["nothing", "clean stop", "process crash", "machine crash"]
+    after: Ending
     rebuilt: bool
     """Whether it is the newest checkpoint, or empty for want of one."""
     damage: str = ""
@@ -65,10 +72,11 @@ class LevelStates:
     """See above. To be had from `open`; raises `StoreRefused` when another process has it."""
 
     def __init__(self, root: Path, *, boot_id: str, applied: Callable[[Store], int]) -> None:
-        assert boot_id, "a boot has a name"
+        assert boot_id.encode() not in (b"", _DISTRUSTED), "a boot has a name"
         self._root = root
         self._applied = applied
         self._streams = count()
+        self._is_distrusted = False
         self._lock = directories.lock(root)
         try:
             self._store, self._checkpointed, self.recovery = self._start(boot_id)
@@ -102,43 +110,47 @@ class LevelStates:
             if name.endswith(_UNFINISHED):
                 directories.remove(self._root / name)
         after = self._ended(boot_id)
-        installed = self._numbered(_INSTALLED)
-        if installed:
-            self._settle(installed[-1])
+        for index in self._numbered(_INSTALLED):
+            self._settle(index)
         *older, checkpointed = [0, *self._numbered(_CHECKPOINT)]
         for index in older[1:]:
             self._discard(f"checkpoint-{index}")
-        self._mark(boot_id)
+        if after in ("machine crash", "distrust"):
+            # Not marked before it is replaced: another start in this boot would trust it.
+            store = self._rebuild(checkpointed)
+            self._mark(boot_id.encode())
+            return store, checkpointed, Recovery(after, rebuilt=True)
+        self._mark(boot_id.encode())
         damage = ""
-        if directories.exists(self._live) and after != "machine crash":
+        if directories.exists(self._live):
             try:
                 return self._open_live(), checkpointed, Recovery(after, rebuilt=False)
             except StoreDamaged as error:
                 damage = str(error)
         store = self._rebuild(checkpointed)
-        rebuilt = after != "nothing"
-        return store, checkpointed, Recovery(after, rebuilt=rebuilt, damage=damage)
+        return store, checkpointed, Recovery(after, rebuilt=after != "nothing", damage=damage)
 
-    def _ended(
-        self, boot_id: str
-    ) -> Literal["nothing", "clean stop", "process crash", "machine crash"]:
+    def _ended(self, boot_id: str) -> Ending:
         """What ended the process before this one."""
         if not directories.exists(self._marker):
             # Whoever makes a live store marks it first.
             is_new = not directories.exists(self._live) and not self._numbered(_CHECKPOINT)
             return "nothing" if is_new else "clean stop"
         # A marker that cannot be read names no boot, and so not this one.
-        is_same = directories.read(self._marker) == boot_id.encode()
-        return "process crash" if is_same else "machine crash"
+        found = directories.read(self._marker)
+        if found == _DISTRUSTED:
+            return "distrust"
+        return "process crash" if found == boot_id.encode() else "machine crash"
 
-    def _mark(self, boot_id: str) -> None:
+    def _mark(self, text: bytes) -> None:
         unfinished = self._root / f"running{_UNFINISHED}"
-        directories.write(unfinished, iter([boot_id.encode()]))
+        self._put(unfinished, text)
         directories.sync(unfinished)
         directories.rename(unfinished, self._marker)
-        directories.sync(self._root)
+        directories.sync_names(self._root)
 
     def _open_live(self) -> LevelStore:
+        self._check_live()
         store = LevelStore(str(self._live), must_exist=True)
         try:
             self._applied(store)
@@ -147,21 +159,30 @@ class LevelStates:
             raise
         return store
 
+    def _check_live(self) -> None:
+        """Find what LevelDB would not tell: see `corvo.kv.framing`."""
+        listed = directories.names(self._live)
+        logs = sorted((name for name in listed if name.endswith(".log")), key=_number)
+        if not logs:
+            raise StoreDamaged(f"{self._live} has lost its log")
+        # The newest one may end amid a write that the end of the process cut short. What is lost
+        # then is the last of all writes, so no hole; and with it goes its applied index.
+        for name in (*logs[:-1], *(name for name in listed if name.startswith("MANIFEST-"))):
+            if not framing.is_whole(directories.read(self._live / name)):
+                raise StoreDamaged(f"{self._live / name} is not whole")
+
     def _rebuild(self, checkpointed: int) -> LevelStore:
         """A live store out of the newest checkpoint, or an empty one."""
-        if not checkpointed:
-            self._discard("live")
-            return LevelStore(str(self._live))
-        checkpoint = self._root / f"checkpoint-{checkpointed}"
-        self._check(checkpoint)
-        self._discard("live")
         unfinished = self._root / f"live{_UNFINISHED}"
-        self._copy(checkpoint, unfinished)
+        checkpoint = self._root / f"checkpoint-{checkpointed}"
+        if checkpointed:
+            self._check(checkpoint)
+            self._copy(checkpoint, unfinished)
+        else:
+            LevelStore(str(unfinished)).close()
+        self._discard("live")
         directories.rename(unfinished, self._live)
-        try:
-            store = self._open_live()
-        except StoreDamaged as error:
-            raise _damaged(checkpoint, str(error)) from error
+        store = LevelStore(str(self._live), must_exist=True)
         assert self._applied(store) == checkpointed, f"{checkpoint} is what its name says"
         return store
 
@@ -180,37 +201,37 @@ class LevelStates:
             raise StoreFull(f"no room for a checkpoint: {ROOM_BYTES_MIN} bytes are to be free")
         due = self._applied(self._store)
         assert due >= max(1, self._checkpointed), "what was applied is not taken back"
-        self._store.sync()
         unfinished = self._root / f"checkpoint{_UNFINISHED}"
         try:
-            applied = self._collect(unfinished)
+            applied = self._collect(unfinished, due)
             assert applied >= due, "what was synced is in the tables"
-            if applied == self._checkpointed:
-                directories.remove(unfinished)
-                return applied
-            self._seal(unfinished)
-            self._publish(unfinished, applied)
-        except StoreFull:
+            if applied != self._checkpointed:
+                self._seal(unfinished)
+                self._publish(unfinished, applied)
+        finally:
             directories.remove(unfinished)
-            raise
         return applied
 
-    def _collect(self, target: Path) -> int:
+    def _collect(self, target: Path, due: int) -> int:
         """Gather one consistent state of the live store, which is being written all the while."""
+        problem = ""
         for _ in range(TRIES_MAX):
-            directories.make(target)
+            self._store.sync()
             self._gather(target)
             try:
-                applied, tables = self._look_into(target)
-            except StoreDamaged:
-                tables = None  # most likely a table was gone before it was linked
-            if tables is not None and self._keep(target, tables):
-                return applied
+                applied = self._keep_needed(target)
+            except StoreDamaged as error:
+                problem = str(error)  # most likely a table that was gone before it was linked
+            else:
+                if applied >= due:
+                    return applied
+                problem = "LevelDB flushed nothing"  # see `LevelStore.sync`
             directories.remove(target)
-        raise StoreFailed(f"no consistent checkpoint in {TRIES_MAX} tries")
+        raise StoreFailed(f"no consistent checkpoint in {TRIES_MAX} tries: {problem}")
 
     def _gather(self, target: Path) -> None:
         """First what names the tables, then the tables: none that is named can be too new."""
+        directories.make(target)
         current = directories.read(self._live / "CURRENT")
         manifest = current.decode().strip()
         self._put(target / "CURRENT", current)
@@ -235,13 +256,17 @@ class LevelStates:
         finally:
             directories.remove(scratch)
 
-    def _keep(self, target: Path, tables: list[str]) -> bool:
-        """Drop all other tables: some of them are still being written. False if one is missing."""
+    def _keep_needed(self, target: Path) -> int:
+        """Drop the tables that do not count: some of them are still being written."""
+        applied, tables = self._look_into(target)
         present = [name for name in directories.names(target) if name.endswith(".ldb")]
+        for name in tables:
+            if name not in present:
+                raise StoreDamaged(f"{target / name} is missing")
         for name in present:
             if name not in tables:
                 directories.remove_file(target / name)
-        return all(name in present for name in tables)
+        return applied
 
     def _copy(self, source: Path, target: Path) -> None:
         """Another LevelDB of the same content, which may be opened and written."""
@@ -268,16 +293,21 @@ class LevelStates:
         if not self._checkpointed:
             return {}
         checkpoint = self._root / f"checkpoint-{self._checkpointed}"
+        try:
+            noted = _sums(checkpoint)
+        except StoreDamaged:
+            return {}  # the checkpoint that is about to replace it notes its own
+        present = [name for name in directories.names(checkpoint) if name.endswith(".ldb")]
         return {
-            (name, directories.inode(checkpoint / name)): noted
-            for name, noted in _sums(checkpoint).items()
-            if name.endswith(".ldb")
+            (name, directories.inode(checkpoint / name)): noted[name]
+            for name in present
+            if name in noted
         }
 
     def _publish(self, finished: Path, applied: int) -> None:
         """The rename that decides; then the older ones are not needed any more."""
         directories.rename(finished, self._root / f"checkpoint-{applied}")
-        directories.sync(self._root)
+        directories.sync_names(self._root)
         self._checkpointed = applied
         for index in self._numbered(_CHECKPOINT):
             if index != applied:
@@ -295,19 +325,17 @@ class LevelStates:
     def _stream(self) -> Generator[bytes, None, None]:
         pinned = self._root / f"stream-{next(self._streams)}{_UNFINISHED}"
         try:
-            self._pin(pinned)
+            checkpoint = self._pin(pinned)
             yield b""
-            noted = _sums(pinned)
+            noted = _sums(pinned, told=checkpoint)
             yield from pack(
-                Source(
-                    name, noted[name].size, lambda name=name: _checked(pinned / name, noted[name])
-                )
+                Source(name, noted[name].size, partial(_checked, checkpoint, pinned, name, noted))
                 for name in sorted(noted)
             )
         finally:
             directories.remove(pinned)
 
-    def _pin(self, pinned: Path) -> None:
+    def _pin(self, pinned: Path) -> Path:
         """Give the files second names, so that the checkpoint may go while they are read."""
         for _ in range(TRIES_MAX):
             directories.make(pinned)
@@ -318,11 +346,9 @@ class LevelStates:
                 if directories.exists(checkpoint):
                     raise
                 listed = []
-            # A checkpoint that is replaced meanwhile is renamed first: all its names go at once.
-            if listed and all(
-                directories.link(checkpoint / name, pinned / name) for name in listed
-            ):
-                return
+            # One that is replaced meanwhile is renamed first, so all its names go at once.
+            if listed and all(directories.link(checkpoint / it, pinned / it) for it in listed):
+                return checkpoint
             directories.remove(pinned)
         raise StoreFailed(f"a checkpoint was replaced {TRIES_MAX} times while it was looked at")
 
@@ -331,16 +357,13 @@ class LevelStates:
         unfinished = self._root / f"installed{_UNFINISHED}"
         try:
             self._receive(unfinished, stream)
-            applied, tables = self._look_into(unfinished)
-            if not self._keep(unfinished, tables):
-                raise StoreDamaged("a table is missing in the stream of a checkpoint")
+            applied = self._keep_needed(unfinished)
+            assert applied >= 1, "a checkpoint is of something"
             directories.sync_all(unfinished)
-        except (StoreDamaged, StoreFull):
+            directories.rename(unfinished, self._root / f"installed-{applied}")
+        finally:
             directories.remove(unfinished)
-            raise
-        assert applied >= 1, "a checkpoint is of something"
-        directories.rename(unfinished, self._root / f"installed-{applied}")
-        directories.sync(self._root)
+        directories.sync_names(self._root)
         self._store.close()
         try:
             self._settle(applied)
@@ -366,25 +389,38 @@ class LevelStates:
         for index in self._numbered(_CHECKPOINT):
             self._discard(f"checkpoint-{index}")
         # Else a loss of power might bring back an older state beside the new name.
-        directories.sync(self._root)
+        directories.sync_names(self._root)
         directories.rename(
             self._root / f"installed-{applied}", self._root / f"checkpoint-{applied}"
         )
-        directories.sync(self._root)
+        directories.sync_names(self._root)
 
     # Stopping.
+
+    def distrust(self) -> None:
+        """Have the next start throw the live store away, as after a crash of the machine.
+
+        For when a read found damage, or a write failed: opening need not notice either.
+        """
+        self._is_distrusted = True
+        self._mark(_DISTRUSTED)
 
     def close(self) -> None:
         """Stop cleanly. Without it, or when it fails, the next start takes it for a crash."""
         try:
-            self._store.sync()
+            try:
+                if not self._is_distrusted:
+                    self._store.sync()
+            finally:
+                self._store.close()
+            if self._is_distrusted:
+                return
+            directories.sync_all(self._live)
+            directories.sync_names(self._root)
+            directories.remove_file(self._marker)
+            directories.sync_names(self._root)
         finally:
-            self._store.close()
             directories.unlock(self._lock)
-        directories.sync_all(self._live)
-        directories.sync(self._root)
-        directories.remove_file(self._marker)
-        directories.sync(self._root)
 
     # Names.
 
@@ -410,25 +446,33 @@ class LevelStates:
             directories.remove(discarded)
 
 
-def _sums(checkpoint: Path) -> dict[str, Sum]:
-    path = checkpoint / _SUMS
+def _number(log: str) -> int:
+    return int(log.removesuffix(".log"))
+
+
+def _sums(directory: Path, *, told: Path | None = None) -> dict[str, Sum]:
+    path = directory / _SUMS
+    told = told or directory
     if not directories.exists(path):
-        raise _damaged(checkpoint, f"{_SUMS} is missing")
+        raise _damaged(told, f"{_SUMS} is missing")
     try:
         return sums.decode(directories.read(path))
     except StoreDamaged as error:
-        raise _damaged(checkpoint, str(error)) from error
+        raise _damaged(told, str(error)) from error
 
 
-def _checked(path: Path, expected: Sum) -> Iterator[bytes]:
+def _checked(
+    checkpoint: Path, pinned: Path, name: str, noted: Mapping[str, Sum]
+) -> Iterator[bytes]:
     """A file to be sent; the last thing that is known of it is whether it was right."""
     size = crc = 0
-    for piece in directories.pieces(path):
-        size += len(piece)
-        crc = crc32(piece, crc)
-        yield piece
-    if Sum(size, crc) != expected:
-        raise _damaged(path.parent, f"{path.name} is not what was written")
+    if directories.exists(pinned / name):
+        for piece in directories.pieces(pinned / name):
+            size += len(piece)
+            crc = crc32(piece, crc)
+            yield piece
+    if Sum(size, crc) != noted[name]:
+        raise _damaged(checkpoint, f"{name} is not what was written")
 
 
 def _damaged(checkpoint: Path, what: str) -> StoreDamaged:

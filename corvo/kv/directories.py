@@ -120,6 +120,14 @@ def sync(path: Path) -> None:
             os.close(descriptor)
 
 
+def sync_names(directory: Path) -> None:
+    """Make durable what was renamed or removed. Had it no room, nobody knows which name holds."""
+    try:
+        sync(directory)
+    except StoreFull as error:
+        raise StoreFailed(str(error)) from error
+
+
 def sync_all(directory: Path) -> None:
     """Make a directory with all its files durable."""
     for name in names(directory):

@@ -1,5 +1,4 @@
-"""Heads: the first keys of an ordered index, kept in memory so that a queue costs the same at any
-length.
+"""Heads: the first keys of an ordered index, in memory, so that length makes no difference.
 
 A scan that begins at an index's prefix walks over everything that was ever taken from its front
 and not yet compacted away; a thousand tombstones cost more than the fetch. So the first few
@@ -37,21 +36,21 @@ class Head:
             self.keys = self._scan(self.start, HEAD_KEYS_MAX // 2)
             self._complete = len(self.keys) < HEAD_KEYS_MAX // 2
 
-    def extend(self) -> bool:
-        """Look further than `keys` reaches; False when there is no more."""
-        if self._complete:
-            return False
-        after = self.keys[-1] + b"\0" if self.keys else self.start
-        more = self._scan(after, HEAD_KEYS_MAX // 2)
-        self._complete = len(more) < HEAD_KEYS_MAX // 2
-        self.keys += more
-        return bool(more)
+    def at(self, position: int) -> bytes | None:
+        """The key at a position, however far that is; None behind the last."""
+        while position >= len(self.keys):
+            if self._complete:
+                return None
+            after = self.keys[-1] + b"\0" if self.keys else self.start
+            more = self._scan(after, HEAD_KEYS_MAX // 2)
+            self._complete = len(more) < HEAD_KEYS_MAX // 2
+            self.keys += more
+        return self.keys[position]
 
     def add(self, key: bytes) -> None:
         """A key came into the index."""
         keys = self.keys
-        if key < self.start:
-            self.start = key
+        self.start = min(self.start, key)
         if keys and key < keys[-1]:
             insort(keys, key)
         elif self._complete:

@@ -159,7 +159,7 @@ def parse_unique_value(value: bytes) -> tuple[str, int]:
     """Who holds a unique lock, and until when."""
     if len(value) < 10 or value[-9:-8] != b"|":
         raise BadKey(f"{value!r} is not the value of a unique lock")
-    return value[:-9].decode(), int.from_bytes(value[-8:], "big")
+    return _decode(Field("jobid", Kind.TAIL), value[:-9]), int.from_bytes(value[-8:], "big")
 
 
 _NS = 1_700_000_000_000_000_001
@@ -168,7 +168,7 @@ _JOB = "s00_job_01HF7YAT000000000003800000"
 _JOB_BYTES = _JOB.encode()
 
 
-def _space(  # noqa: PLR0913 -- a row of the registry
+def _space(
     name: str, layout: str, value: str, owner: str, example: tuple[Value, ...], example_key: bytes
 ) -> Space:
     prefix = layout.partition("|")[0].encode() + b"|"
@@ -261,7 +261,7 @@ UNIQUE: Final = _space(
 RATE_LIMIT: Final = _space(
     "rate limit window",
     "l|{queue}\\x00{fetched_ns:8BE}{random:8BE}",
-    "empty; `random` is the lease's token, for chance would differ between replicas",
+    "empty; `random` is a place given out in the entry, for chance would differ between replicas",
     "shard.limits",
     ("mail", _NS, 7),
     b"l|mail\0" + _NS8 + b"\0\0\0\0\0\0\0\x07",
@@ -408,7 +408,12 @@ FORWARD: Final = _space(
     b"fw|" + _JOB_BYTES,
 )
 META: Final = _space(
-    "meta", "m|{name}", "msgpack: kv.tables.Meta", "kv.tables", ("applied",), b"m|applied"
+    "meta",
+    "m|{name}",
+    "msgpack: what there is one of in a shard; `applied` is kv.tables.Meta",
+    "kv.tables",
+    ("applied",),
+    b"m|applied",
 )
 
 SPACES: Final = (

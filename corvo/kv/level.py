@@ -8,6 +8,8 @@ Habits of the two that the rest is built around, each of them tried:
   plyvel asks at each key that it finds, but not when it finds no more: what is unreadable at the
   end would look like the end. So a scan that runs into the end of all keys asks once more; one that
   is ended by a key beyond `stop` need not, and that is nearly every scan.
+- A table that is removed under a running LevelDB reads as keys that are not there, for `get` alone
+  (in LevelDB, a missing file and a missing key are one error). Opening finds it.
 - `compact_range` tells nobody that it failed, but each later write does. `sync` asks with one.
 - After a write that failed nobody knows what the log holds, and later records may be unreadable
   behind it. So the object ends there, and with it the process.
@@ -167,11 +169,15 @@ class LevelStore(LevelView):
             raise self._end("write", error) from error
 
     def sync(self) -> None:
-        """Make every write before this durable. May run on another thread beside the rest.
+        """Make every write before this durable.
 
         A synced write would not do: LevelDB changes its log file now and then, and does not sync
         the old one. So everything goes into tables, which it does sync. No key is empty, so the
         range has nothing in it, and no table is merged for its sake.
+
+        May run on another thread beside writes, but then it may do nothing: LevelDB takes the order
+        to flush for an empty write, and may join it to one that is being held up. Whoever needs to
+        know looks at what the tables hold.
         """
         if self._failure is not None:
             raise self._refusal()
@@ -209,10 +215,12 @@ class LevelStore(LevelView):
 
 
 def store_error(what: str, error: plyvel.Error) -> StoreError:
-    """What a read ran into. A table that is not there any more is damage, not a disk that fails."""
-    if isinstance(error, plyvel.CorruptionError) or "No such file" in str(error):
-        return StoreDamaged(f"cannot {what}: {error}")
-    return StoreFailed(f"cannot {what}: {error}")
+    """What a read ran into. A table that lost its end or its name is damage, not a failing disk."""
+    told = str(error)
+    is_short = "No such file" in told or "Invalid argument" in told
+    if isinstance(error, plyvel.CorruptionError) or is_short:
+        return StoreDamaged(f"cannot {what}: {told}")
+    return StoreFailed(f"cannot {what}: {told}")
 
 
 def opening_error(directory: str, error: plyvel.Error) -> StoreError:

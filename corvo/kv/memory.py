@@ -197,6 +197,7 @@ class MemoryStates:
         self._checkpoint: dict[bytes, bytes] = {}
         self._checkpointed = 0
         self._is_clean = False
+        self._is_distrusted = False
 
     @property
     def store(self) -> MemoryStore:
@@ -232,19 +233,25 @@ class MemoryStates:
         self._checkpoint, self._checkpointed = content, self._applied(store)
         self._replace(store)
 
+    def distrust(self) -> None:
+        """Have the next start begin with the checkpoint."""
+        self._is_distrusted = True
+
     def close(self) -> None:
-        """Stop cleanly: whatever ends after this, nothing is lost."""
-        self._store.sync()
+        """Stop cleanly: whatever ends after this, nothing is lost, unless it is distrusted."""
+        if not self._is_distrusted:
+            self._store.sync()
+            self._is_clean = True
         self._store.close()
-        self._is_clean = True
 
     def crash(self, *, power_loss: bool) -> None:
         """End the process or the machine, and start again."""
         if self._is_clean:
             self._store.crash()
         else:
-            self._replace(MemoryStore(self._checkpoint if power_loss else self._store.content()))
-        self._is_clean = False
+            goes_back = power_loss or self._is_distrusted
+            self._replace(MemoryStore(self._checkpoint if goes_back else self._store.content()))
+        self._is_clean = self._is_distrusted = False
 
     def _replace(self, store: MemoryStore) -> None:
         self._store.close()

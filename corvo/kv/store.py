@@ -33,7 +33,7 @@ class Store(Reader, Protocol):
         """Carry out all changes in one step, seen by every later read; None removes.
 
         Survives a crash of the process, and only after `sync` one of the machine; then a later
-        write may be there and an earlier one not. Raises `StoreFailed`, and `StoreFull`.
+        write may be there and an earlier one not. Raises `StoreFailed`.
         """
 
     def sync(self) -> None:
@@ -85,6 +85,9 @@ class States(Protocol):
         Durable when it returns; a crash before leaves the old state. Raises `StoreDamaged` when
         the stream is not what `stream` wrote.
         """
+
+    def distrust(self) -> None:
+        """The live store failed or was damaged: the next start begins with the checkpoint."""
 
     def close(self) -> None:
         """Stop cleanly: sync the live store and say so, so that the next start trusts it."""

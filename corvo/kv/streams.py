@@ -2,8 +2,8 @@
 
     magic | (header | check | data | check)* | end | check
 
-A header is the length of the name, the size of the data, and the name; the end is a header whose
-name has no bytes and whose size is the number of files. Each check is the CRC-32 of *everything*
+A header is the length of the name, the size of the data, and the name; the end is a header without
+name and data. Each check is the CRC-32 of *everything*
 before it, so that a piece which is missing, doubled or out of place is found out as surely as one
 that changed; and a header is checked before its sizes are believed.
 """
@@ -37,7 +37,6 @@ def pack(sources: Iterable[Source]) -> Iterator[bytes]:
     """The stream, in pieces of at most `PIECE_BYTES_MAX`."""
     crc = crc32(MAGIC)
     yield MAGIC
-    count = 0
     for source in sources:
         name = source.name.encode()
         assert 0 < len(name) <= NAME_BYTES_MAX, f"{source.name!r} is not a name for a file"
@@ -55,8 +54,7 @@ def pack(sources: Iterable[Source]) -> Iterator[bytes]:
         check = _CHECK.pack(crc)
         crc = crc32(check, crc)
         yield check
-        count += 1
-    end = _HEADER.pack(0, count)
+    end = _HEADER.pack(0, 0)
     yield end + _CHECK.pack(crc32(end, crc))
 
 
@@ -77,7 +75,6 @@ class Unpacking:
         self._held = b""
         self._at = 0  # of `_held`, what lies before is used up
         self._crc = 0
-        self._count = 0
         self._due = 0  # bytes of data that are still to come
         if self._exactly(len(MAGIC)) != MAGIC:
             raise StoreDamaged("this is not a stream of a checkpoint, or one of another version")
@@ -91,9 +88,8 @@ class Unpacking:
         name = self._exactly(length)
         self._check("a header")
         if not length:
-            self._end(size)
+            self._end()
             return None
-        self._count += 1
         self._due = size
         return name.decode(), size
 
@@ -105,9 +101,7 @@ class Unpacking:
             yield piece
         self._check("a file")
 
-    def _end(self, count: int) -> None:
-        if count != self._count:
-            raise StoreDamaged(f"the stream of a checkpoint has {self._count} files, not {count}")
+    def _end(self) -> None:
         if self._at < len(self._held) or any(self._stream):
             raise StoreDamaged("the stream of a checkpoint goes on after its end")
 

@@ -5,7 +5,7 @@ difference between before and after. So no op can leave a stale key behind, and 
 made again from the documents and compared.
 
 A `Transaction` is one log entry's view of a store. Ops read and write through it, each seeing what
-those before it did; `commit` hands everything to the store in one write, with the applied index inside.
+those before it did; `commit` hands everything to the store in one write, the applied index with it.
 There is no going back: an op decides first, and writes only when nothing can be refused any more.
 What is kept in memory between entries (documents, heads, counts) is bounded and derived: losing it
 costs time and changes no answer.
@@ -58,13 +58,16 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A checksum over every write since the beginning: replicas compare it."""
 
 
+Tally: TypeAlias = tuple[str, int]
+"""The group, and the class in it, that a document is counted in."""
+
 D = TypeVar("D", bound=msgspec.Struct)
 
 
 class Table(Generic[D]):
     """Documents of one type."""
 
-    def __init__(  # noqa: PLR0913 -- the declaration of a table
+    def __init__(
         self,
         name: str,
         prefix: bytes,
@@ -72,8 +75,9 @@ class Table(Generic[D]):
         *,
         key: Callable[[D], str],
         indexes: Callable[[D], tuple[IndexKey, ...]] | None = None,
-        tally: Callable[[D], tuple[str, int]] | None = None,
+        tally: Callable[[D], Tally] | None = None,
         check: Callable[[D, D], None] | None = None,
+        is_cold: Callable[[D], bool] | None = None,
         json: bool = False,
     ) -> None:
         self.name = name
@@ -85,6 +89,10 @@ class Table(Generic[D]):
         """The group and the class that a document is counted in."""
         self.check = check
         """Asserts that one document may follow another."""
+        self.is_cold = is_cold
+        """Says that hardly anybody will ask for the document again: it is not kept in memory, where
+        what is asked for has the room, and the memory of what is gone is used again while it is
+        still in the processor's caches."""
         self.encode: Callable[[D], bytes] = (
             msgspec.json.Encoder().encode if json else msgspec.msgpack.Encoder().encode
         )
@@ -131,13 +139,13 @@ class Table(Generic[D]):
         key = self.prefix + identifier.encode()
         held = tx.held(self, key)
         assert held is not None, f"{self.name} {identifier} is there"
-        tx.displace(self, key, held)
+        tx.displace(key, held)
 
 
 class Held(Generic[D]):
     """A document in memory, with the keys that are in the store for it."""
 
-    __slots__ = ("document", "indexed", "key", "size", "table")
+    __slots__ = ("document", "indexed", "key", "size", "table", "tally")
 
     def __init__(
         self, table: Table[D], key: bytes, document: D, indexed: tuple[IndexKey, ...], size: int
@@ -147,6 +155,7 @@ class Held(Generic[D]):
         self.document = document
         self.indexed = indexed
         self.size = size
+        self.tally: Tally | None = None
 
 
 AnyHeld: TypeAlias = "Held[msgspec.Struct]"
@@ -172,8 +181,10 @@ class Cache:
         self.young[key] = held
 
     def drop(self, key: bytes) -> None:
-        """Forget one that is gone."""
-        self.young.pop(key, None)
+        """Forget one that is gone, or not wanted any more."""
+        held = self.young.pop(key, None)
+        if held is not None:
+            self.size -= held.size + HELD_BYTES
         self.old.pop(key, None)
 
 
@@ -195,6 +206,11 @@ class Transaction:
         self.counts: dict[str, list[int]] = {}
         self.counted: dict[str, None] = {}
         """Groups whose counts the entry changed."""
+        self.index = meta.applied
+        self.term = meta.term
+        self.now_ns = meta.now_ns
+        self.order_ns = meta.now_ns
+        """The last place that was given out."""
 
     # Documents.
 
@@ -219,6 +235,7 @@ class Transaction:
         document = table.decode(data)
         indexed = table.indexes(document) if table.indexes is not None else ()
         held = Held(table, key, document, indexed, len(data))
+        held.tally = table.tally(document) if table.tally is not None else None
         cache.add(key, held)  # type: ignore[arg-type]  # a cache holds documents of all tables
         return held
 
@@ -229,65 +246,80 @@ class Transaction:
             held = Held(table, key, document, indexed, 0)
             self.cache.add(key, held)  # type: ignore[arg-type]
             self.writes.pop(key, None)
-            if table.tally is not None:
-                self._count(*table.tally(document), 1)
             for entry in indexed:
-                self._set(*entry)
+                self._set(entry)
         else:
             held = before
+            old = before.indexed
             if table.check is not None:
                 table.check(before.document, document)
-            if table.tally is not None:
-                was, now = table.tally(before.document), table.tally(document)
-                if was != now:
-                    self._count(*was, -1)
-                    self._count(*now, 1)
-            old = before.indexed
-            if old != indexed:
-                # A key that only gets another value is removed first and then written.
-                for entry in old:
-                    if entry not in indexed:
-                        self._unset(entry[0], entry[2])
-                for entry in indexed:
-                    if entry not in old:
-                        self._set(*entry)
             held.document = document
             held.indexed = indexed
+            # A key that only gets another value is removed first and then written.
+            for entry in old:
+                if entry not in indexed:
+                    self._unset(entry)
+            for entry in indexed:
+                if entry not in old:
+                    self._set(entry)
         self.dirty[key] = held  # type: ignore[assignment]
-
-    def displace(self, table: Table[D], key: bytes, held: Held[D]) -> None:
-        """Remove a document and what followed from it."""
-        for index, _, group in held.indexed:
-            self._unset(index, group)
         if table.tally is not None:
-            self._count(*table.tally(held.document), -1)
+            self._tally(held, table.tally(document))
+
+    def _tally(self, held: Held[D], tally: Tally) -> None:
+        """Count a document where it belongs now, and no longer where it belonged."""
+        was = held.tally
+        if was == tally:
+            return
+        held.tally = tally
+        group, number = tally
+        if was is not None and was[0] == group:
+            counts = self.count(group)
+            counts[was[1]] -= 1
+            counts[number] += 1
+            assert counts[was[1]] >= 0, f"there are no fewer than none in {group}"
+            self.counted[group] = None
+        else:
+            if was is not None:
+                self._count(was, -1)
+            self._count(tally, 1)
+
+    def displace(self, key: bytes, held: Held[D]) -> None:
+        """Remove a document and what followed from it."""
+        for entry in held.indexed:
+            self._unset(entry)
+        if held.tally is not None:
+            self._count(held.tally, -1)
         self.dirty.pop(key, None)
         self.cache.drop(key)
         self.writes[key] = None
 
-    def _set(self, key: bytes, value: bytes, group: Group | None) -> None:
+    def _set(self, entry: IndexKey) -> None:
+        key, value, group = entry
+        if group is not None:
+            head = self._moving(group)
+            if head is not None:
+                head.add(key)
         self.writes[key] = value
-        if group is None:
-            return
-        head = self.heads.get(group.prefix)
-        if head is not None:
-            head.add(key)
-        elif group.cursor:
-            self.head(group)  # reads what was just written
-        if group.cursor:
-            self.moved[group.prefix] = group
 
-    def _unset(self, key: bytes, group: Group | None) -> None:
+    def _unset(self, entry: IndexKey) -> None:
+        key, _, group = entry
+        if group is not None:
+            head = self._moving(group)
+            if head is not None:
+                head.discard(key)
         self.writes[key] = None
-        if group is None:
-            return
-        head = self.heads.get(group.prefix)
-        if head is not None:
-            head.discard(key)
-        elif group.cursor:
-            self.head(group)
-        if group.cursor:
-            self.moved[group.prefix] = group
+
+    def _moving(self, group: Group) -> Head | None:
+        """The head of an index that is about to change, if there is one to keep up to date.
+
+        One with a cursor is always there, and filled, so that where the cursor goes does not depend
+        on what this replica happens to have in memory.
+        """
+        if not group.cursor:
+            return self.heads.get(group.prefix)
+        self.moved[group.prefix] = group
+        return self.head(group)
 
     # Keys that are no document and follow from none.
 
@@ -320,24 +352,15 @@ class Transaction:
         start = group.prefix
         if group.cursor:
             start = self.get_key(group.cursor) or start
-        first = self._first_written(group.prefix)
         stop = prefix_end(group.prefix)
-        return Head(
-            min(start, first or start),
-            lambda start, limit: self.keys(start, stop, limit=limit),
-        )
-
-    def _first_written(self, prefix: bytes) -> bytes | None:
-        written = [
-            key for key, value in self.writes.items() if value is not None and key[: len(prefix)] == prefix
-        ]
-        return min(written, default=None)
+        return Head(start, lambda first, limit: self.keys(first, stop, limit=limit))
 
     def keys(self, start: bytes, stop: bytes, *, limit: int) -> list[bytes]:
         """Keys from `start` on and below `stop`, in order, with what this entry changed.
 
         Documents that this entry added are seen by their index keys, not here.
         """
+        assert limit > 0
         changed = sorted(key for key in self.writes if start <= key < stop)
         if not changed:
             return self._store.keys(start, stop, limit=limit)
@@ -373,7 +396,8 @@ class Transaction:
             self.counts[group] = counts
         return counts
 
-    def _count(self, group: str, number: int, change: int) -> None:
+    def _count(self, tally: Tally, change: int) -> None:
+        group, number = tally
         counts = self.counts.get(group)
         if counts is None:
             counts = self.count(group)
@@ -396,10 +420,13 @@ class Transaction:
         writes = self.writes
         encoded = 0
         for key, held in self.dirty.items():
-            data = held.table.encode(held.document)
+            table, document = held.table, held.document
+            data = table.encode(document)
             encoded += len(data) - held.size
             held.size = len(data)
             writes[key] = data
+            if table.is_cold is not None and table.is_cold(document):
+                self.cache.drop(key)
         self.cache.size += encoded
         for group in self.moved.values():
             head = self.heads.get(group.prefix)
@@ -409,10 +436,10 @@ class Transaction:
             counts = self.counts[name]
             key = COUNTS.prefix + name.encode()
             writes[key] = _encode(counts) if any(counts) else None
-        digest = zlib.crc32(
-            b"".join([part or b"-" for pair in writes.items() for part in pair]),
-            self.meta.digest,
-        )
+        digest = zlib.crc32(b"".join(writes), self.meta.digest)
+        values = writes.values()
+        digest = zlib.crc32(bytes([value is None for value in values]), digest)
+        digest = zlib.crc32(b"".join(filter(None, values)), digest)
         self.meta = Meta(self.index, self.term, max(self.now_ns, self.order_ns), digest)
         writes[_META_KEY] = _encode(self.meta)
         self._store.write(writes)

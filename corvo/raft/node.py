@@ -301,6 +301,11 @@ class Node:
         return self._raft.term
 
     @property
+    def commit(self) -> int:
+        """The last index that is known to be committed."""
+        return self._raft.log.commit
+
+    @property
     def membership(self) -> Membership:
         """The membership in force: that of the applied index."""
         return self._raft.membership

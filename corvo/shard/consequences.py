@@ -4,6 +4,7 @@ One function is told of every end, whichever op brought it about.
 """
 
 from corvo.model import Forward, Job
+from corvo.shard import outbox
 from corvo.shard.tables import FORWARDS
 from corvo.shard.tx import Tx
 
@@ -13,7 +14,9 @@ def follow(tx: Tx, job: Job) -> None:
 
 
 def removed(tx: Tx, job: Job) -> None:
-    """`job` is gone from this shard for good."""
+    """`job` is gone from this shard for good: its home, if that is elsewhere, is told."""
+    if job.born_in >= 0:
+        outbox.post(tx, job.born_in, outbox.encode(outbox.Forget(job.id)))
 
 
 def forwarded(tx: Tx, job_id: str) -> Forward | None:

@@ -46,6 +46,7 @@ def encode(stamp: Stamp, records: Iterable[Record]) -> bytes:
     ]
     count = 1
     for op, body in records:
+        assert op != STAMP, "an entry has one stamp"
         size = len(body)
         if op < 0x80 and size < 0x80:
             parts.append(bytes((op, size)))
@@ -64,8 +65,16 @@ def decode(data: bytes) -> tuple[Stamp, list[Record]]:
     end = len(data)
     records: list[Record] = []
     for _ in range(count):
-        op, at = _read_uvarint(data, at)
-        size, at = _read_uvarint(data, at)
+        # What nearly all records begin with: one byte, and one or two.
+        if at + 2 < end and (op := data[at]) < 0x80 and data[at + 2] < 0x80:
+            size = data[at + 1]
+            at += 2
+            if size >= 0x80:
+                size += (data[at] << 7) - 0x80
+                at += 1
+        else:
+            op, at = _read_uvarint(data, at)
+            size, at = _read_uvarint(data, at)
         after = at + size
         if after > end:
             raise BadEntry("a record is cut short")
@@ -75,6 +84,8 @@ def decode(data: bytes) -> tuple[Stamp, list[Record]]:
         raise BadEntry("something follows the last record")
     if not records or records[0][0] != STAMP or len(records[0][1]) != _STAMP_BYTES:
         raise BadEntry("the first record is not a stamp")
+    if any(op == STAMP for op, _ in records[1:]):
+        raise BadEntry("a record behind the first is a stamp")
     stamp = records[0][1]
     now_ns, dice = int.from_bytes(stamp[:8], "big"), int.from_bytes(stamp[8:], "big")
     return Stamp(now_ns, dice), records[1:]

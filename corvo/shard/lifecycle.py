@@ -10,11 +10,12 @@ import msgspec
 
 from corvo import backoff
 from corvo.kv import keys
+from corvo.kv.keys import parse_unique_value
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Event, Job, JobError, Queue, Settled, State
 from corvo.shard import consequences
-from corvo.shard.ops.base import Rejected
-from corvo.shard.tables import JOBS, QUEUES
+from corvo.shard.refusals import Rejected
+from corvo.shard.tables import JOBS, QUEUES, is_swept, queue_keys
 from corvo.shard.tx import Tx
 
 TRAIL_MAX: Final = 32
@@ -22,7 +23,10 @@ TRAIL_MAX: Final = 32
 ERRORS_MAX: Final = 20
 """Errors kept of one job: the last ones."""
 CRASH_LOOP: Final = "crash_loop"
+"""Why a job is held whose lease ran out too often."""
+RUN_TOO_LONG: Final = "max_run_time exceeded"
 NS: Final = 1_000_000
+"""Nanoseconds of one millisecond."""
 
 _replace: Final = msgspec.structs.replace
 _encode_error: Final = msgspec.json.Encoder().encode
@@ -34,6 +38,16 @@ def trail(tx: Tx, job: Job, what: str, why: str = "") -> tuple[Event, ...]:
     if len(job.trail) < TRAIL_MAX:
         return (*job.trail, event)
     return (job.trail[0], *job.trail[2:], event)
+
+
+def find(tx: Tx, job_id: str) -> Held[Job] | None:
+    """A job that is there for everybody: not one that was cleared and only waits to be removed."""
+    found = JOBS.find(tx, job_id)
+    if found is None:
+        return None
+    queue = QUEUES.get(tx, found.document.queue)
+    assert queue is not None, "a job's queue is known"
+    return None if is_swept(queue, found.document) else found
 
 
 # Leases.
@@ -69,11 +83,14 @@ def is_over(tx: Tx, job: Job) -> bool:
     return not (expires_ns > tx.grace.since_ns and tx.now_ns < tx.grace.until_ns)
 
 
-def holder(
-    tx: Tx, job_id: str, token: int | None, worker_id: str = ""
-) -> "Held[Job] | Rejected":
+def has_run_too_long(tx: Tx, job: Job) -> bool:
+    """Whether an active job has used up the time for one run, however well it keeps its lease."""
+    return 0 < job.run_expires_ns <= tx.now_ns
+
+
+def holder(tx: Tx, job_id: str, token: int | None, worker_id: str = "") -> Held[Job] | Rejected:
     """The active job that a worker speaks of, if it holds its lease."""
-    found = JOBS.find(tx, job_id)
+    found = find(tx, job_id)
     if found is None:
         return missing(tx, job_id)
     job = found.document
@@ -83,7 +100,7 @@ def holder(
         if token is not None:
             return lost(job, f"the job is {job.state.value}")
         return not_active(job)
-    if worker_id and job.worker_id and worker_id != job.worker_id:
+    if token is None and worker_id and job.worker_id and worker_id != job.worker_id:
         return lost(job, f"worker {job.worker_id} has it")
     if is_over(tx, job):
         return lost(job, "it has expired")
@@ -144,32 +161,118 @@ def unleased(job: Job, **changes: object) -> Job:
 def place_again(tx: Tx, job: Job) -> int:
     """The job's old place in its queue; behind all others if that place was cleared since."""
     queue = QUEUES.get(tx, job.queue)
-    is_cleared = queue is not None and job.order_ns <= queue.sweep_ns
+    is_cleared = queue is not None and job.order_ns <= queue.cleared_ns
     return tx.next_order_ns() if is_cleared else job.order_ns
 
 
 def give_back(
-    tx: Tx, found: Held[Job], *, what: str, why: str = "", settled: Settled | None = None
+    tx: Tx,
+    found: Held[Job],
+    state: State,
+    *,
+    what: str,
+    why: str = "",
+    how: str = "",
+    scheduled_ns: int = 0,
+    **changes: object,
 ) -> Job:
-    """An active job becomes pending at its old place; the attempt is not counted."""
+    """An active job leaves its worker at its old place, and the attempt is not counted.
+
+    One that was asked to stop, stops. `how` is the worker's word, if it was one.
+    """
     job = found.document
+    if job.cancel_requested:
+        state, what, why, scheduled_ns = State.CANCELLED, "cancelled", "asked to stop", 0
+    attempt = max(0, job.attempt - 1)
+    settled = Settled(job.lease_token, how, state, scheduled_ns) if how else job.settled
+    if state is State.CANCELLED:
+        return finish(
+            tx, found, state, what=what, why=why, attempt=attempt, settled=settled, **changes
+        )
     tx.touched[job.queue] = None
     return JOBS.change(
         tx,
         found,
         unleased(
             job,
-            state=State.PENDING,
-            attempt=max(0, job.attempt - 1),
+            state=state,
+            attempt=attempt,
             order_ns=place_again(tx, job),
-            settled=settled or job.settled,
+            scheduled_ns=scheduled_ns,
+            settled=settled,
             trail=trail(tx, job, what, why),
+            **changes,
         ),
     )
 
 
-def make_pending(tx: Tx, found: Held[Job], *, what: str, why: str = "", attempt: int) -> Job:
-    """A job becomes pending at the end of its queue."""
+def release(tx: Tx, found: Held[Job], *, why: str, checkpoint: bytes) -> Job:
+    """A worker gives a job back, for anybody to take it."""
+    return give_back(
+        tx,
+        found,
+        State.PENDING,
+        what="released",
+        why=why,
+        how="release",
+        checkpoint=checkpoint,
+    )
+
+
+def snooze(tx: Tx, found: Held[Job], *, delay_ms: int, why: str, checkpoint: bytes) -> Job:
+    """A worker gives a job back, to be taken later."""
+    return give_back(
+        tx,
+        found,
+        State.SCHEDULED,
+        what="snoozed",
+        why=why,
+        how="snooze",
+        scheduled_ns=tx.now_ns + delay_ms * NS,
+        checkpoint=checkpoint,
+    )
+
+
+def crash(tx: Tx, found: Held[Job]) -> Job:
+    """A lease ran out. A job that this happens to again and again waits for somebody to look."""
+    job = found.document
+    crashes = job.crashes + 1
+    if crashes < job.max_crashes or job.cancel_requested:
+        why = f"the lease of worker {job.worker_id or '(unnamed)'} is over"
+        return give_back(tx, found, State.PENDING, what="crashed", why=why, crashes=crashes)
+    return give_back(
+        tx,
+        found,
+        State.HELD,
+        what="held",
+        why=CRASH_LOOP,
+        crashes=crashes,
+        held_ns=tx.now_ns,
+        hold_reason=CRASH_LOOP,
+    )
+
+
+def promote(tx: Tx, found: Held[Job]) -> Job:
+    """A scheduled or retrying job is due."""
+    job = found.document
+    tx.touched[job.queue] = None
+    return JOBS.change(
+        tx,
+        found,
+        _replace(
+            job,
+            state=State.PENDING,
+            order_ns=tx.next_order_ns(),
+            scheduled_ns=0,
+            trail=trail(tx, job, "promoted"),
+        ),
+    )
+
+
+def make_pending(
+    tx: Tx, found: Held[Job], *, what: str, why: str = "", attempt: int, **changes: object
+) -> Job:
+    """A job becomes pending at the end of its queue; `changes` are what else changes of it."""
     job = found.document
     tx.touched[job.queue] = None
     return JOBS.change(
@@ -187,6 +290,7 @@ def make_pending(tx: Tx, found: Held[Job], *, what: str, why: str = "", attempt:
             failed_ns=0,
             finished_ns=0,
             trail=trail(tx, job, what, why),
+            **changes,
         ),
     )
 
@@ -237,6 +341,7 @@ def finish(
         completed_ns=now_ns if state is State.COMPLETED else 0,
         failed_ns=now_ns if state is State.DEAD else job.failed_ns,
         held_ns=0,
+        hold_reason="",
         unique_until_ns=0,
         waits_for=(),
         trail=trail(tx, job, what, why),
@@ -247,6 +352,11 @@ def finish(
         tx.touched[job.queue] = None
     consequences.follow(tx, after)
     return after
+
+
+def expire(tx: Tx, found: Held[Job]) -> Job:
+    """A job is given up, for its time is over."""
+    return finish(tx, found, State.DEAD, what="died", why="expired")
 
 
 # Failing.
@@ -262,32 +372,49 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retry_after_ms: int | None = None
 
 
-def fail(tx: Tx, found: Held[Job], failure: Failure, *, token: int | None) -> Settled:
-    """An active job's attempt failed: it waits for the next, or that was the last."""
+def fail(tx: Tx, found: Held[Job], failure: Failure, *, is_said: bool = True) -> Settled:
+    """An active job's attempt failed: it waits for the next, or that was the last.
+
+    `is_said` is whether its worker said so; only then the answer is kept for when it says it again.
+    """
     job = found.document
     record_error(tx, job, failure)
-    attempts_left = max(0, job.max_retries - job.attempt) if failure.retryable else 0
-    settled_token = token or job.lease_token
+    outcome = _outcome(tx, job, failure)
+    settled = outcome if is_said else job.settled
+    failures = job.failures + 1
+    match outcome.state:
+        case State.RETRYING:
+            _wait_for_retry(tx, found, outcome, failure, settled=settled, failures=failures)
+        case State.CANCELLED:
+            finish(
+                tx,
+                found,
+                State.CANCELLED,
+                what="cancelled",
+                why="asked to stop",
+                settled=settled,
+                failures=failures,
+            )
+        case _:
+            why = "no attempts left" if failure.retryable else "not retryable"
+            finish(tx, found, State.DEAD, what="died", why=why, settled=settled, failures=failures)
+    return outcome
+
+
+def _outcome(tx: Tx, job: Job, failure: Failure) -> Settled:
     if job.cancel_requested:
-        settled = Settled(settled_token, "fail", State.CANCELLED)
-        finish(
-            tx,
-            found,
-            State.CANCELLED,
-            what="cancelled",
-            settled=settled,
-            failures=job.failures + 1,
-        )
-        return settled
+        return Settled(job.lease_token, "fail", State.CANCELLED)
+    attempts_left = max(0, job.max_retries - job.attempt) if failure.retryable else 0
     if attempts_left == 0:
-        settled = Settled(settled_token, "fail", State.DEAD)
-        why = "not retryable" if not failure.retryable else "no attempts left"
-        finish(
-            tx, found, State.DEAD, what="died", why=why, settled=settled, failures=job.failures + 1
-        )
-        return settled
-    due_ns = tx.now_ns + retry_delay_ns(tx, job, failure.retry_after_ms)
-    settled = Settled(settled_token, "fail", State.RETRYING, due_ns, attempts_left)
+        return Settled(job.lease_token, "fail", State.DEAD)
+    due_ns = tx.now_ns + retry_delay_ms(tx, job, failure.retry_after_ms) * NS
+    return Settled(job.lease_token, "fail", State.RETRYING, due_ns, attempts_left)
+
+
+def _wait_for_retry(
+    tx: Tx, found: Held[Job], outcome: Settled, failure: Failure, **changes: object
+) -> None:
+    job = found.document
     tx.touched[job.queue] = None
     JOBS.change(
         tx,
@@ -295,30 +422,29 @@ def fail(tx: Tx, found: Held[Job], failure: Failure, *, token: int | None) -> Se
         unleased(
             job,
             state=State.RETRYING,
-            scheduled_ns=due_ns,
+            order_ns=place_again(tx, job),
+            scheduled_ns=outcome.due_ns,
             failed_ns=tx.now_ns,
-            failures=job.failures + 1,
-            settled=settled,
             trail=trail(tx, job, "failed", failure.error_class or failure.error[:80]),
+            **changes,
         ),
     )
-    return settled
 
 
-def retry_delay_ns(tx: Tx, job: Job, retry_after_ms: int | None) -> int:
+def retry_delay_ms(tx: Tx, job: Job, retry_after_ms: int | None) -> int:
     """How long the job waits for its next attempt."""
     if retry_after_ms is not None:
-        return retry_after_ms * NS
+        return retry_after_ms
     delay_ms = backoff.delay_ms(
         job.backoff,
-        attempt=job.attempt,
+        # A job that was moved while it was active may have had its attempts reset.
+        attempt=max(1, job.attempt),
         base_ms=job.retry_base_delay_ms,
         max_ms=job.retry_max_delay_ms,
     )
-    delay_ns = delay_ms * NS
-    if job.retry_jitter:
-        return backoff.jittered(delay_ns, share=job.retry_jitter, dice=tx.dice_for(job.id))
-    return delay_ns
+    if not job.retry_jitter:
+        return delay_ms
+    return backoff.jittered(delay_ms, share=job.retry_jitter, dice=tx.dice_for(job.id))
 
 
 def record_error(tx: Tx, job: Job, failure: Failure) -> None:
@@ -359,9 +485,67 @@ def remove(tx: Tx, found: Held[Job]) -> None:
     consequences.removed(tx, job)
 
 
+# Unique locks: a lock is in the index of the job that has it, and follows from `unique_until_ns`.
+
+
+def lock_holder(tx: Tx, queue: str, unique_key: str) -> Job | None:
+    """The job that has a lock now: not one whose time is over, or that is being swept."""
+    found = _locked(tx, queue, unique_key)
+    if found is None or _has_lost_lock(tx, found.document):
+        return None
+    return found.document
+
+
+def free_lock(tx: Tx, queue: str, unique_key: str) -> None:
+    """Take a lock from a job that it does not protect any more, so that another can have it."""
+    found = _locked(tx, queue, unique_key)
+    if found is None:
+        return
+    assert _has_lost_lock(tx, found.document), "nobody takes a lock that is held"
+    if find(tx, found.document.id) is None:
+        remove(tx, found)
+    else:
+        unlock(tx, found)
+
+
+def unlock(tx: Tx, found: Held[Job]) -> Job:
+    """The time of a job's lock is over."""
+    return JOBS.change(tx, found, _replace(found.document, unique_until_ns=0))
+
+
+def locked_until_ns(tx: Tx, job: Job) -> int:
+    """Until when a job has its lock, when it takes that now; 0 for one without a unique key."""
+    return tx.now_ns + job.unique_period_ms * NS if job.unique_key else 0
+
+
+def _locked(tx: Tx, queue: str, unique_key: str) -> Held[Job] | None:
+    value = tx.get_key(queue_keys(queue).unique + unique_key.encode())
+    if value is None:
+        return None
+    job_id, until_ns = parse_unique_value(value)
+    found = JOBS.find(tx, job_id)
+    assert found is not None, "a lock goes with its job"
+    assert found.document.unique_until_ns == until_ns
+    return found
+
+
+def _has_lost_lock(tx: Tx, job: Job) -> bool:
+    return job.unique_until_ns <= tx.now_ns or find(tx, job.id) is None
+
+
+# Queues.
+
+
 def ensure_queue(tx: Tx, name: str) -> Queue:
-    """The queue, which comes into being when it is first named."""
-    queue = QUEUES.get(tx, name)
-    if queue is None:
-        queue = QUEUES.insert(tx, Queue(name=name, created_ns=tx.now_ns))
-    return queue
+    """The queue, which comes into being when it is first named.
+
+    A queue that was deleted stays as `Queue(name, deleted_ns=…)` until its jobs are swept: nothing
+    is set for it, and it was created at no time. Naming it begins it anew.
+    """
+    found = QUEUES.find(tx, name)
+    if found is None:
+        return QUEUES.insert(tx, Queue(name=name, created_ns=tx.now_ns))
+    queue = found.document
+    if queue.created_ns:
+        return queue
+    return QUEUES.change(tx, found, _replace(queue, created_ns=tx.now_ns))

@@ -83,16 +83,17 @@ def forget_rows(tx: Tx, queue: str) -> None:
 
 
 def _rows(tx: Tx, queue: Queue) -> list[bytes]:
-    """Every row that may still count, oldest first. Whoever asks later than the last entry must
-    get the same: so the edge is that of the state's own time."""
+    """Every row there is, oldest first.
+
+    Also those that have left the window and are not removed yet: what is removed must not depend on
+    when this replica looked first.
+    """
     rows = tx.rates.get(queue.name)
     if rows is None:
         if len(tx.rates) >= _QUEUES_MAX:
             tx.rates.clear()
         prefix = queue_keys(queue.name).rate
-        edge_ns = max(0, tx.meta.now_ns - queue.rate_window_ms * _NS)
-        start = prefix + edge_ns.to_bytes(8, "big")
-        rows = tx.keys(start, prefix_end(prefix), limit=2 * RATE_MAX)
+        rows = tx.keys(prefix, prefix_end(prefix), limit=2 * RATE_MAX)
         tx.rates[queue.name] = rows
     return rows
 

@@ -5,17 +5,16 @@ state. An op that is refused leaves nothing behind; an exception is a bug, and e
 before anything of the entry is written.
 """
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
-from corvo.model import Request
+from corvo.shard import requests
 from corvo.shard.entry import Record, decode
 from corvo.shard.ops import OPS
 from corvo.shard.ops.base import Op, Rejected
-from corvo.shard.tables import REQUESTS
 from corvo.shard.tx import Tx
 
 
@@ -82,9 +81,6 @@ class Machine:
         tx = self.tx
         tx.by = op.by
         if op.request_key:
-            return self._once(record, op)
+            return Answer(*requests.once(tx, number, op))
         result = op.apply(tx)
         return Answer(result.code if isinstance(result, Rejected) else "", _encode(result))
-
-    def _once(self, record: Record, op: Op) -> Answer:
-        raise NotImplementedError

@@ -8,13 +8,17 @@ from typing import Final
 
 import msgspec
 
-from corvo.kv.tables import Group, Held
+from corvo.kv.heads import Head
+from corvo.kv.tables import Held
 from corvo.model import FINISHED, Job, Queue, State
 from corvo.shard import lifecycle
 from corvo.shard.limits import Allowance, allowance
-from corvo.shard.tables import JOBS, QUEUES, queue_keys
+from corvo.shard.tables import JOBS, QUEUES, is_swept, queue_keys
 from corvo.shard.tx import Tx
 
+FETCH_BYTES_MAX: Final = 4 << 20
+"""Payloads and checkpoints that one fetch gives out, and one job more: a frame can carry four times
+that, and what cannot be sent would be leased to nobody."""
 REMOVED_MAX: Final = 512
 """Expired or cleared jobs that one fetch removes; then it gives what it has, and more next time."""
 
@@ -30,58 +34,74 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that come before it, as far as they were counted."""
 
 
-def take(tx: Tx, queue: Queue, want: int) -> list[Held[Job]]:
-    """Up to `want` pending jobs of a queue, in order, that may be given out now.
+class Selection:
+    """What one fetch has taken so far, and what bounds it."""
 
-    They are still at the front when this returns; the caller takes each of them.
+    __slots__ = ("bytes_left", "found", "removals_left")
+
+    def __init__(self) -> None:
+        self.found: list[Held[Job]] = []
+        self.removals_left = REMOVED_MAX
+        self.bytes_left = FETCH_BYTES_MAX
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the fetch has to be answered with what it has."""
+        return self.bytes_left <= 0 or self.removals_left <= 0
+
+
+def take(tx: Tx, queue: Queue, want: int, selection: Selection) -> int:
+    """Select up to `want` pending jobs of a queue, in order, that may be given out now.
+
+    Returns how many; they are at the end of `selection.found`, and still at the front of the queue:
+    the caller takes each of them.
     """
-    allowed = allowance(tx, queue, now_ns=tx.now_ns, want=want)
-    if allowed.count == 0:
-        return []
+    count = want
+    if queue.paused or queue.max_concurrency or queue.rate_limit:
+        count = allowance(tx, queue, now_ns=tx.now_ns, want=want).count
+        if count == 0:
+            return 0
     names = queue_keys(queue.name)
-    removals = REMOVED_MAX
-    taken: list[Held[Job]] = []
-    for group in (names.pending_group, names.append_group):
-        if tx.head(group).keys:
-            removals = _take_from(tx, queue, group, allowed.count, taken, removals)
-    return taken
+    before = len(selection.found)
+    goal = before + count
+    for group, skip in (
+        (names.pending_group, names.pending_skip),
+        (names.append_group, names.append_skip),
+    ):
+        head = tx.head(group)
+        if head.keys:
+            _take_from(tx, queue, head, skip, goal, selection)
+    return len(selection.found) - before
 
 
-def _take_from(  # noqa: PLR0913 -- one loop of `take`
-    tx: Tx, queue: Queue, group: Group, want: int, taken: list[Held[Job]], removals: int
-) -> int:
-    """Add to `taken` from the front of one index; returns how many may still be removed."""
-    head = tx.head(group)
+def _take_from(
+    tx: Tx, queue: Queue, head: Head, skip: int, goal: int, selection: Selection
+) -> None:
+    """Select from the front of one index until there are `goal`; ids begin at `skip` of a key."""
+    found, prefix = selection.found, JOBS.prefix
     at = 0
-    skip = len(group.prefix) + (8 if group.cursor else 9)
-    find, prefix = tx.held, JOBS.prefix
-    while len(taken) < want and removals:
-        if at == len(head.keys):
-            if at == 0:
-                head.fill()
-            else:
-                head.extend()
-            if at == len(head.keys):
-                break
-        found = find(JOBS, prefix + head.keys[at][skip:])
-        assert found is not None, "an index names jobs that are there"
-        job = found.document
+    while len(found) < goal and not selection.is_over:
+        key = head.at(at)
+        if key is None:
+            return
+        held = tx.held(JOBS, prefix + key[skip:])
+        assert held is not None, "an index names jobs that are there"
+        job = held.document
         assert job.state is State.PENDING
-        if not job.expires_ns and not queue.sweep_ns:
-            taken.append(found)
-            at += 1
-        elif _is_gone(tx, queue, found):
-            removals -= 1
+        # Most jobs do not expire, and most queues were not cleared.
+        may_be_gone = job.expires_ns or queue.cleared_ns or queue.deleted_ns
+        if may_be_gone and _is_gone(tx, queue, held):
+            selection.removals_left -= 1
         else:
-            taken.append(found)
+            found.append(held)
+            selection.bytes_left -= len(job.payload) + len(job.checkpoint)
             at += 1
-    return removals
 
 
 def _is_gone(tx: Tx, queue: Queue, found: Held[Job]) -> bool:
     """Remove a job that should not be there any more, and say so."""
     job = found.document
-    if queue.sweep_ns and job.order_ns <= queue.sweep_ns:
+    if is_swept(queue, job):
         lifecycle.remove(tx, found)
         return True
     if job.expires_ns and job.expires_ns <= tx.now_ns:

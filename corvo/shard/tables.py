@@ -54,11 +54,13 @@ class QueueKeys:
         "active",
         "append",
         "append_group",
+        "append_skip",
         "blocked",
         "finished",
         "held",
         "pending",
         "pending_group",
+        "pending_skip",
         "rate",
         "retrying",
         "scheduled",
@@ -72,6 +74,8 @@ class QueueKeys:
         self.pending = keys.PENDING.prefix + name
         self.append_group = Group(self.append, keys.QUEUE_CURSOR.prefix + queue.encode())
         self.pending_group = Group(self.pending)
+        self.append_skip = len(self.append) + 8  # where the id begins
+        self.pending_skip = len(self.pending) + 9
         self.active = keys.ACTIVE.prefix + name
         self.scheduled = keys.SCHEDULED.prefix + name
         self.retrying = keys.RETRYING.prefix + name
@@ -91,42 +95,50 @@ def queue_keys(queue: str) -> QueueKeys:
 def job_indexes(job: Job) -> tuple[IndexKey, ...]:
     """The keys that a job has in its present state, beside its own."""
     names = queue_keys(job.queue)
-    state = job.state
     job_id = job.id.encode()
-    if state in FINISHED:
+    state = job.state
+    if state is _PENDING:
+        first = _waiting(job, names, job_id)
+    elif state is _ACTIVE:
+        lease, run = job.lease_expires_ns, job.run_expires_ns
+        due = min(lease, run) if run else lease
+        first = (
+            (names.active + job_id, lease.to_bytes(8, "big"), None),
+            (_LEASE.prefix + due.to_bytes(8, "big") + job_id, b"", _LEASE),
+        )
+    elif state in FINISHED:
         return ((names.finished + job.finished_ns.to_bytes(8, "big") + job_id, b"", None),)
-    first = _place(job, names, job_id)
+    else:
+        first = _resting(job, names, job_id)
     if not (job.expires_ns or job.unique_until_ns or job.waits_for):
         return first
     return (*first, *_conditions(job, names, job_id))
 
 
-def _place(job: Job, names: QueueKeys, job_id: bytes) -> tuple[IndexKey, ...]:
-    match job.state:
-        case State.PENDING:
-            order = job.order_ns.to_bytes(8, "big")
-            if job.waits_for:
-                return ((names.blocked + order + job_id, b"", None),)
-            if job.priority == Priority.NORMAL:
-                return ((names.append + order + job_id, b"", names.append_group),)
-            urgent = names.pending + bytes((job.priority,)) + order + job_id
-            return ((urgent, b"", names.pending_group),)
-        case State.ACTIVE:
-            lease, run = job.lease_expires_ns, job.run_expires_ns
-            due = min(lease, run) if run else lease
-            return (
-                (names.active + job_id, lease.to_bytes(8, "big"), None),
-                timer_key(Timer.LEASE, due, job_id),
-            )
-        case State.HELD:
-            return ((names.held + job.held_ns.to_bytes(8, "big") + job_id, b"", None),)
-        case _:
-            due = job.scheduled_ns
-            space = names.scheduled if job.state is State.SCHEDULED else names.retrying
-            return (
-                (space + due.to_bytes(8, "big") + job_id, b"", None),
-                timer_key(Timer.PROMOTE, due, job_id),
-            )
+_PENDING: Final = State.PENDING
+_ACTIVE: Final = State.ACTIVE
+_LEASE: Final = TIMERS[Timer.LEASE]
+
+
+def _waiting(job: Job, names: QueueKeys, job_id: bytes) -> tuple[IndexKey, ...]:
+    order = job.order_ns.to_bytes(8, "big")
+    if job.waits_for:
+        return ((names.blocked + order + job_id, b"", None),)
+    if job.priority == Priority.NORMAL:
+        return ((names.append + order + job_id, b"", names.append_group),)
+    urgent = names.pending + bytes((job.priority,)) + order + job_id
+    return ((urgent, b"", names.pending_group),)
+
+
+def _resting(job: Job, names: QueueKeys, job_id: bytes) -> tuple[IndexKey, ...]:
+    if job.state is State.HELD:
+        return ((names.held + job.held_ns.to_bytes(8, "big") + job_id, b"", None),)
+    due = job.scheduled_ns
+    space = names.scheduled if job.state is State.SCHEDULED else names.retrying
+    return (
+        (space + due.to_bytes(8, "big") + job_id, b"", None),
+        timer_key(Timer.PROMOTE, due, job_id),
+    )
 
 
 def _conditions(job: Job, names: QueueKeys, job_id: bytes) -> list[IndexKey]:
@@ -137,8 +149,10 @@ def _conditions(job: Job, names: QueueKeys, job_id: bytes) -> list[IndexKey]:
         lock = keys.unique_value(job.id, job.unique_until_ns)
         indexed.append((names.unique + job.unique_key.encode(), lock, None))
         indexed.append(timer_key(Timer.UNIQUE, job.unique_until_ns, job_id))
-    for awaited in job.waits_for:
-        indexed.append((keys.DEPENDENT.prefix + awaited.encode() + b"\0" + job_id, b"", None))
+    indexed += [
+        (keys.DEPENDENT.prefix + awaited.encode() + b"\0" + job_id, b"", None)
+        for awaited in job.waits_for
+    ]
     return indexed
 
 
@@ -165,9 +179,20 @@ WORKER_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000
 
 def _queue_indexes(queue: Queue) -> tuple[IndexKey, ...]:
     name: IndexKey = (keys.QUEUE_NAME.prefix + queue.name.encode(), b"", None)
-    if not queue.sweep_ns:
+    sweep_ns = max(queue.cleared_ns, queue.deleted_ns)
+    if not sweep_ns:
         return (name,)
-    return (name, timer_key(Timer.SWEEP, queue.sweep_ns, queue.name.encode()))
+    return (name, timer_key(Timer.SWEEP, sweep_ns, queue.name.encode()))
+
+
+def is_swept(queue: Queue, job: Job) -> bool:
+    """Whether a job was cleared, or deleted with its queue, and only not removed yet."""
+    if job.order_ns <= queue.deleted_ns:
+        return True
+    return job.order_ns <= queue.cleared_ns and job.state in _CLEARED
+
+
+_CLEARED: Final = (State.PENDING, State.SCHEDULED, State.RETRYING)
 
 
 JOBS: Final = Table(
@@ -178,6 +203,7 @@ JOBS: Final = Table(
     indexes=job_indexes,
     tally=_tally,
     check=_check,
+    is_cold=lambda job: job.state in FINISHED,
 )
 QUEUES: Final = Table(
     "queue",

@@ -51,7 +51,7 @@ class Tx(Transaction):
         self.by = ""
         """Who asked for the op at hand."""
         self.touched: dict[str, None] = {}
-        """Queues of which the entry may have made something available."""
+        """Queues that may have something to give since somebody looked and emptied this."""
         self.rates: dict[str, list[bytes]] = {}
         """Rows of the present window by queue with a rate limit: see `corvo.shard.limits`."""
         self.dice = 0
@@ -66,13 +66,15 @@ class Tx(Transaction):
         self.mint = Mint(self.shard, self.now_ns, index)
         self.token = index << TOKEN_BITS
         """Of a lease that begins in this entry, unless the job had one from it before."""
-        self.touched = {}
 
     def dice_for(self, name: str) -> int:
         """A number from 0 to 65,535 that every replica draws alike."""
         return zlib.crc32(name.encode(), self.dice) & 0xFFFF
 
     def give_grace(self, until_ns: int) -> None:
-        """A new leader took over: see `Grace`."""
-        self.grace = Grace(self.meta.now_ns, until_ns)
+        """A new leader took over: see `Grace`. One right behind another prolongs the first's."""
+        before = self.grace
+        is_running = self.meta.now_ns < before.until_ns
+        since_ns = before.since_ns if is_running else self.meta.now_ns
+        self.grace = Grace(since_ns, max(until_ns, before.until_ns))
         self.set_key(_GRACE_KEY, msgspec.msgpack.encode(self.grace))

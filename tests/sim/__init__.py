@@ -17,7 +17,9 @@ Where what is:
     contact     who heard whom: the rules of leases and of CheckQuorum
     failures    how a run may end
     campaign    one seed to look at, or many, on every core
+    command     the command line; `kind` is what it needs to know of this kind of run
     bugs        planted bugs that the simulation must find; the list is in `planted`
 
+The simulation of whole replicas of a shard, clients included, stands on this one: see `shards`.
 How to use it from the command line stands in `__main__`.
 """

@@ -27,15 +27,21 @@ class Bug(NamedTuple):
     after: str
     seed: int
     """The first run that finds it, as the table of `--bugs` says."""
+    package: str = "corvo.raft"
+    """What `module` is in."""
+
+    @property
+    def fullname(self) -> str:
+        """The module as it is imported."""
+        return f"{self.package}.{self.module}"
 
 
 BY_NAME: Final = {row[0]: Bug(*row) for row in BUGS}
 
 
-def plant(name: str) -> None:
+def plant(bug: Bug) -> None:
     """From now on the product is imported with this bug."""
-    bug = BY_NAME[name]
-    assert f"corvo.raft.{bug.module}" not in sys.modules, "too late: the product is imported"
+    assert bug.fullname not in sys.modules, "too late: the product is imported"
     sys.meta_path.insert(0, _Finder(bug))
 
 
@@ -49,7 +55,7 @@ def mutated(bug: Bug, source: str) -> str:
 def source_of(bug: Bug) -> str:
     """What the bug is planted in."""
     root = Path(__file__).parents[2]
-    return (root / "corvo" / "raft" / f"{bug.module}.py").read_text(encoding="utf-8")
+    return (root / f"{bug.fullname.replace('.', '/')}.py").read_text(encoding="utf-8")
 
 
 class _Loader(SourceFileLoader):
@@ -68,7 +74,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != f"corvo.raft.{self._bug.module}":
+        if fullname != self._bug.fullname:
             return None
         spec = PathFinder.find_spec(fullname, path)
         assert spec is not None

@@ -6,18 +6,20 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from corvo.errors import CorvoError
 from corvo.raft import RaftError
 from tests.sim.failures import Outcome, Violation
-from tests.sim.options import draw
+from tests.sim.options import Options, draw
 from tests.sim.world import Report, World
 from tests.support.files import Crashed
 
@@ -25,6 +27,7 @@ CRASHES: Final = (
     ArithmeticError,
     AssertionError,
     AttributeError,
+    CorvoError,
     Crashed,
     LookupError,
     NameError,
@@ -41,6 +44,28 @@ _CHUNK: Final = 20
 _HANGS_AFTER_S: Final = 900
 
 
+def _draw(seed: int, without: tuple[str, ...]) -> Options:
+    return draw(seed, without=without)
+
+
+def _live(seed: int, without: tuple[str, ...]) -> Report:
+    return World(draw(seed, without=without)).run()
+
+
+class Kind(NamedTuple):
+    """A kind of run."""
+
+    command: str
+    """The module that replays one."""
+    draw: Callable[[int, tuple[str, ...]], Options]
+    live: Callable[[int, tuple[str, ...]], Report]
+    found: Path
+    """Where seeds that failed are kept for ever."""
+
+
+RAFT: Final = Kind("tests.sim", _draw, _live, FOUND)
+
+
 class Ended(msgspec.Struct, frozen=True):
     """How a run ended."""
 
@@ -53,10 +78,10 @@ class Ended(msgspec.Struct, frozen=True):
     traceback: str = ""
 
 
-def run(seed: int, without: tuple[str, ...] = ()) -> Ended:
+def run(seed: int, without: tuple[str, ...] = (), kind: Kind = RAFT) -> Ended:
     """One run. Nothing that goes wrong in it escapes."""
     try:
-        report = World(draw(seed, without=without)).run()
+        report = kind.live(seed, without)
     except Violation as violation:
         return Ended(seed, violation.outcome, violation.rule, str(violation))
     except CRASHES as error:
@@ -65,18 +90,18 @@ def run(seed: int, without: tuple[str, ...] = ()) -> Ended:
     return Ended(seed, Outcome.OK, "", "", report)
 
 
-def run_twice(seed: int, without: tuple[str, ...] = ()) -> Ended:
+def run_twice(seed: int, without: tuple[str, ...] = (), kind: Kind = RAFT) -> Ended:
     """One run, and once more: both must be the same."""
-    first, second = run(seed, without), run(seed, without)
+    first, second = run(seed, without, kind), run(seed, without, kind)
     if first != second:
         return Ended(seed, Outcome.NONDETERMINISM, "trace", f"{first}\n{second}")
     return first
 
 
-def replay(seed: int, without: tuple[str, ...], *, twice: bool) -> Outcome:
+def replay(seed: int, without: tuple[str, ...], *, twice: bool, kind: Kind = RAFT) -> Outcome:
     """Run one seed and say everything about it."""
-    print(draw(seed, without=without))
-    ended = run_twice(seed, without) if twice else run(seed, without)
+    print(kind.draw(seed, without))
+    ended = run_twice(seed, without, kind) if twice else run(seed, without, kind)
     if ended.report is not None:
         print(f"{ended.report}\nok")
         return ended.outcome
@@ -84,35 +109,36 @@ def replay(seed: int, without: tuple[str, ...], *, twice: bool) -> Outcome:
     return ended.outcome
 
 
-def shrink(seed: int, without: tuple[str, ...]) -> Outcome:
+def shrink(seed: int, without: tuple[str, ...], kind: Kind = RAFT) -> Outcome:
     """Leave out every fault that a failure does not need, and print the line that is left."""
-    ended = run(seed, without)
+    ended = run(seed, without, kind)
     if ended.outcome is Outcome.OK:
         print("ok: there is nothing to shrink")
         return ended.outcome
-    for fault in draw(seed, without=without).faults:
-        fewer = run(seed, (*without, fault))
+    for fault in kind.draw(seed, without).faults:
+        fewer = run(seed, (*without, fault), kind)
         if (fewer.outcome, fewer.what) == (ended.outcome, ended.what):
             without, ended = (*without, fault), fewer
     print(f"{ended.outcome.name}: {ended.detail}")
-    print(line_of(seed, without), f"# {', '.join(draw(seed, without=without).faults)}")
+    print(line_of(seed, without, kind), f"# {', '.join(kind.draw(seed, without).faults)}")
     return ended.outcome
 
 
-def line_of(seed: int, without: Iterable[str] = ()) -> str:
+def line_of(seed: int, without: Iterable[str] = (), kind: Kind = RAFT) -> str:
     """What to paste to see it again."""
-    return " ".join([f"python -m tests.sim {seed:#x}", *(f"--without {name}" for name in without)])
+    faults = (f"--without {name}" for name in without)
+    return " ".join([f"python -m {kind.command} {seed:#x}", *faults])
 
 
 # Many.
 
 
-def chunk(seeds: range) -> tuple[list[Ended], Counter[str]]:
+def chunk(seeds: range, kind: Kind = RAFT) -> tuple[list[Ended], Counter[str]]:
     """Some runs: those that failed, and what all of them were together."""
     failed: list[Ended] = []
     totals: Counter[str] = Counter()
     for seed in seeds:
-        ended = run_twice(seed) if seed % 100 == 0 else run(seed)
+        ended = run_twice(seed, kind=kind) if seed % 100 == 0 else run(seed, kind=kind)
         if ended.report is None:
             failed.append(ended)
             totals["seeds failed"] += 1
@@ -133,7 +159,7 @@ def chunks(first: int, count: int | None) -> Iterator[range]:
         done += size
 
 
-def campaign(*, first: int, count: int | None, minutes: float | None) -> Outcome:
+def campaign(*, first: int, count: int | None, minutes: float | None, kind: Kind = RAFT) -> Outcome:
     """Run seeds on every core; returns the first failure's outcome."""
     begin = time.monotonic()
     totals: Counter[str] = Counter()
@@ -147,19 +173,19 @@ def campaign(*, first: int, count: int | None, minutes: float | None) -> Outcome
             some = list(islice(portions, 4 * cores))
             if not some:
                 break
-            for failed, part in pool.imap_unordered(chunk, some):
+            for failed, part in pool.imap_unordered(partial(chunk, kind=kind), some):
                 totals.update(part)
                 for ended in failed:
                     worst = worst or ended.outcome
-                    note(ended)
+                    note(ended, kind)
     summary(totals, time.monotonic() - begin)
     return worst
 
 
-def note(ended: Ended) -> None:
+def note(ended: Ended, kind: Kind = RAFT) -> None:
     """Tell of a failure in one line to paste, and keep the seed for ever."""
-    print(f"{line_of(ended.seed)}  # {ended.outcome.name} {ended.what}", flush=True)
-    with FOUND.open("a", encoding="utf-8") as file:
+    print(f"{line_of(ended.seed, kind=kind)}  # {ended.outcome.name} {ended.what}", flush=True)
+    with kind.found.open("a", encoding="utf-8") as file:
         file.write(f"{ended.seed:#x}  # {ended.outcome.name} {ended.what}\n")
 
 
@@ -174,28 +200,28 @@ def summary(totals: Counter[str], seconds: float) -> None:
 # Planted bugs.
 
 
-def report_hunt(first: int, budget: int) -> Outcome:
+def report_hunt(first: int, budget: int, kind: Kind = RAFT) -> Outcome:
     """The first seed that fails, with whatever bug this process was started with, and as what."""
     for seed in range(first, first + budget):
-        ended = run(seed)
+        ended = run(seed, kind=kind)
         if ended.outcome is not Outcome.OK:
             print(seed, ended.what)
             return ended.outcome
     return Outcome.OK
 
 
-def table(budget: int, ranges: int, names: list[str]) -> Outcome:
+def table(budget: int, ranges: int, names: list[str], kind: Kind = RAFT) -> Outcome:
     """How many seeds each planted bug takes, from several beginnings."""
     print(f"{'bug':<44} {'first seed':>10} {'median':>7} {'worst':>6}  found as", flush=True)
     missing = 0
     with ThreadPoolExecutor(max_workers=multiprocessing.cpu_count()) as pool:
         for name, found in zip(
-            names, pool.map(lambda n: tried(n, budget, ranges), names), strict=True
+            names, pool.map(lambda n: tried(n, budget, ranges, kind), names), strict=True
         ):
             needed = [number for number, _ in found]
             missing += max(needed) > budget
             first = f"{needed[0]}" if needed[0] <= budget else "-"
-            kinds = ", ".join(sorted({kind for _, kind in found if kind}))
+            kinds = ", ".join(sorted({how for _, how in found if how}))
             print(
                 f"{name:<44} {first:>10} {median(needed):>7.0f} {max(needed):>6}  {kinds}",
                 flush=True,
@@ -204,14 +230,15 @@ def table(budget: int, ranges: int, names: list[str]) -> Outcome:
     return Outcome.CORRECTNESS if missing else Outcome.OK
 
 
-def tried(name: str, budget: int, ranges: int) -> list[tuple[int, str]]:
+def tried(name: str, budget: int, ranges: int, kind: Kind) -> list[tuple[int, str]]:
     """For each range: the seeds needed, and as what the bug showed itself."""
-    return [search(name, first=1 + number * 100_000, budget=budget) for number in range(ranges)]
+    firsts = [1 + number * 100_000 for number in range(ranges)]
+    return [search(name, first=first, budget=budget, kind=kind) for first in firsts]
 
 
-def search(name: str, *, first: int, budget: int) -> tuple[int, str]:
+def search(name: str, *, first: int, budget: int, kind: Kind) -> tuple[int, str]:
     """Hunt in a process of its own."""
-    command = [sys.executable, "-m", "tests.sim", "--bug", name, "--hunt", str(budget)]
+    command = [sys.executable, "-m", kind.command, "--bug", name, "--hunt", str(budget)]
     try:
         done = subprocess.run(
             [*command, "--from", str(first)],

@@ -7,7 +7,7 @@ A process is alive while `node` is set. Everything that it will do later is an e
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from corvo.raft import (
     AnyMessage,
@@ -33,7 +33,7 @@ from corvo.raft.wal import DiskStorage
 from tests.sim.chance import fork
 from tests.sim.contact import Contact
 from tests.sim.failures import Stuck, Violation
-from tests.sim.machine import Machine
+from tests.sim.machine import Machine, State
 from tests.sim.options import MS, TICK_NS
 from tests.sim.oracles import inside
 from tests.support.files import Crashed, MemoryFiles
@@ -50,11 +50,26 @@ class LostPower(Crashed):
     """The machine ended here."""
 
 
+class Member(Protocol):
+    """What a driver tells things to: a `Node`, or what is built around one."""
+
+    def step(self, message: AnyMessage) -> None:
+        """A message from another replica."""
+
+    def tick(self, missed: int = 0) -> None:
+        """One tick has passed."""
+
+    def stored(self, token: int, *, intact: bool = True) -> None:
+        """A write is durable."""
+
+
 class Host:
     """A machine with one disk and, most of the time, one process."""
 
     raft: Raft
     """What the node of the last process believes, for the oracles."""
+    machine: Machine
+    """What the last process applied entries to."""
 
     def __init__(self, world: "World", replica: int, membership: Membership) -> None:
         self.world = world
@@ -85,7 +100,7 @@ class Host:
         self._limits = world.options.limits
         self._applied_at_end = 0
         self._lost_power = False
-        self._alive: tuple[Node, DiskStorage, Machine] | None = None
+        self._alive: tuple[Node, DiskStorage, State] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -125,10 +140,15 @@ class Host:
         return self._alive[1]
 
     @property
-    def machine(self) -> Machine:
-        """Its state machine."""
+    def state(self) -> State:
+        """What it has applied."""
         assert self._alive is not None, f"replica {self.replica} is down"
         return self._alive[2]
+
+    @property
+    def member(self) -> Member:
+        """What is told of messages, ticks and finished writes."""
+        return self.node
 
     @property
     def is_leader(self) -> bool:
@@ -144,40 +164,47 @@ class Host:
         self._forget()
         try:
             storage = self._open()
-            machine = self._restore(storage)
+            state = self._restore(storage)
         except (Crashed, LogFailed, DiskFull):
             self.end(power_loss=self._random.random() < 0.5)
             self.world.later(self._random.randrange(1, 10) * TICK_NS, self.start)
             return
-        node = Node(
-            Settings(
-                replica=self.replica,
-                instance=storage.identity.instance,
-                election_ticks=self._limits.election_ticks,
-                heartbeat_ticks=self._limits.heartbeat_ticks,
-                append_bytes_max=self._limits.append_bytes_max,
-                window_messages_max=self._limits.window_messages_max,
-                window_bytes_max=self._limits.window_bytes_max,
-                uncommitted_bytes_max=self._limits.uncommitted_bytes_max,
-                page_bytes_max=self._limits.page_bytes_max,
-                chunk_bytes_max=self._limits.chunk_bytes_max,
-                reads_waiting_max=self._limits.reads_waiting_max,
-                promotion_lag_max=self._limits.promotion_lag_max,
-            ),
-            storage,
-            fork(self.world.options.seed, f"node {self.replica} {self.incarnation}"),
-            applied=machine.applied,
-            repair=storage.repairing,
-        )
-        self._alive = node, storage, machine
+        node = self._make_node(storage, state)
+        self._alive = node, storage, state
         self.raft = inside(node)
-        self.handed = machine.applied
-        self._checkpointed = machine.applied
-        self.world.note(b"start %d %d" % (self.replica, machine.applied))
-        self.world.oracles.look(self, applied_before=machine.applied)
+        self.handed = state.applied
+        self._checkpointed = state.applied
+        self.world.note(b"start %d %d" % (self.replica, state.applied))
+        self.world.oracles.look(self, applied_before=state.applied)
         self.world.oracles.in_force(self)
         self.do(int(self._random.random() * self.tick_ns), self._tick)
         self.do(0, self._work)
+
+    def _make_node(self, storage: DiskStorage, state: State) -> Node:
+        return Node(
+            self._settings(storage),
+            storage,
+            fork(self.world.options.seed, f"node {self.replica} {self.incarnation}"),
+            applied=state.applied,
+            repair=storage.repairing,
+        )
+
+    def _settings(self, storage: DiskStorage) -> Settings:
+        """What this life allows a node."""
+        return Settings(
+            replica=self.replica,
+            instance=storage.identity.instance,
+            election_ticks=self._limits.election_ticks,
+            heartbeat_ticks=self._limits.heartbeat_ticks,
+            append_bytes_max=self._limits.append_bytes_max,
+            window_messages_max=self._limits.window_messages_max,
+            window_bytes_max=self._limits.window_bytes_max,
+            uncommitted_bytes_max=self._limits.uncommitted_bytes_max,
+            page_bytes_max=self._limits.page_bytes_max,
+            chunk_bytes_max=self._limits.chunk_bytes_max,
+            reads_waiting_max=self._limits.reads_waiting_max,
+            promotion_lag_max=self._limits.promotion_lag_max,
+        )
 
     def _open(self) -> DiskStorage:
         oracles = self.world.oracles
@@ -203,9 +230,9 @@ class Host:
             self.files, identity, self._first, segment_bytes=self._limits.segment_bytes
         )
 
-    def _restore(self, storage: DiskStorage) -> Machine:
+    def _restore(self, storage: DiskStorage) -> State:
         """After a crash of the process any applied index may be kept; else that of the snapshot."""
-        machine = self.world.make_machine()
+        machine = self.machine = self.world.make_machine()
         if storage.snapshot() is not None:
             machine.load(b"".join(storage.snapshot_data()))
         index = machine.applied
@@ -222,7 +249,7 @@ class Host:
     def end(self, *, power_loss: bool) -> None:
         """The process, or the whole machine, ends at once."""
         if self._alive is not None:
-            self._applied_at_end = self.machine.applied
+            self._applied_at_end = self.state.applied
             self.world.oracles.refused(self.replica, dict(self.raft.refused))
             self.world.gather(self.raft.refused)
         self.world.note(b"end %d" % self.replica)
@@ -320,7 +347,7 @@ class Host:
             raise Violation("damaged-frame", f"replica {self.replica} takes {frame!r} for whole")
         before = self.contact.before(self, message)
         self.world.oracles.reads.arrives(self, message)
-        self.tell(lambda: self.node.step(message))
+        self.tell(lambda: self.member.step(message))
         self.contact.after(self, message, before)
         self._work()
 
@@ -329,7 +356,7 @@ class Host:
         self._tick_once(0)
 
     def _tick_once(self, missed: int) -> None:
-        self.tell(lambda: self.node.tick(missed))
+        self.tell(lambda: self.member.tick(missed))
         self.contact.tick(self)
         self._work()
 
@@ -464,7 +491,7 @@ class Host:
         self.burn()
         if write.install is not None:
             self._install(write.install)
-        self.tell(lambda: self.node.stored(write.token, intact=intact))
+        self.tell(lambda: self.member.stored(write.token, intact=intact))
         if write.install is not None:
             self.world.oracles.in_force(self)
         if self.storage.repairing and not self.node.is_repairing:

@@ -13,13 +13,20 @@ import msgspec
 from corvo.raft import Entry, Kind
 
 
-class Machine(Protocol):
-    """A replicated state."""
+class State(Protocol):
+    """What the world may know of a replicated state."""
 
-    applied: int
-    """The index of the last entry applied."""
-    digest: int
-    """Stands for the whole state: equal wherever `applied` is equal."""
+    @property
+    def applied(self) -> int:
+        """The index of the last entry applied."""
+
+    @property
+    def digest(self) -> int:
+        """Stands for the whole state: equal wherever `applied` is equal."""
+
+
+class Machine(State, Protocol):
+    """A replicated state that a host drives by itself."""
 
     def apply(self, entry: Entry) -> None:
         """Take in the entry behind `applied`."""

@@ -125,7 +125,7 @@ class Workload:
         floor = self._reads.pop((host.replica, read.context)).floor
         self._world.counts["reads checked"] += 1
         self._world.oracles.read(host.replica, index=read.index, floor=floor)
-        self._world.oracles.acknowledge(host.machine.applied)
+        self._world.oracles.acknowledge(host.state.applied)
         self.readers[host.replica] = self.readers.get(host.replica, 0) + 1
 
     def read_lost(self, replica: int, context: ReadContext) -> None:

@@ -78,12 +78,16 @@ class World:
         self.network = Network(self, self.deliver)
         self.workload = make_workload(self)
         spares = range(options.voters + 1, options.voters + options.spares + 1)
-        self.hosts = {voter: Host(self, voter, first) for voter in voters}
+        self.hosts = {voter: self.make_host(voter, first) for voter in voters}
         if options.has("change"):
-            self.hosts |= {spare: Host(self, spare, Membership()) for spare in spares}
+            self.hosts |= {spare: self.make_host(spare, Membership()) for spare in spares}
         self.is_chaos = False
         self.nemesis = Nemesis(self)
         self.operator = Operator(self)
+
+    def make_host(self, replica: int, first: Membership) -> Host:
+        """A machine, and what it is told about the group before its disk knows more."""
+        return Host(self, replica, first)
 
     def instance_of(self, replica: int) -> int:
         """The data directory of a replica."""
@@ -216,7 +220,7 @@ class World:
             not silent
             and not group.outgoing
             and all(
-                host.is_alive and host.machine.applied >= target and not host.node.is_repairing
+                host.is_alive and host.state.applied >= target and not host.node.is_repairing
                 for host in members
             )
         )
@@ -238,7 +242,7 @@ class World:
             if host.is_alive:
                 self.oracles.refused(host.replica, dict(host.raft.refused))
                 self.gather(host.raft.refused)
-                self.note(b"%d %d %d" % (host.replica, host.machine.applied, host.machine.digest))
+                self.note(b"%d %d %d" % (host.replica, host.state.applied, host.state.digest))
         self.counts["elections"] = self.oracles.elections
         self.counts["commits"] = self.oracles.committed
         return Report(

@@ -4,12 +4,81 @@ from typing import Final
 
 from corvo.shard.ops.base import Op
 from corvo.shard.ops.enqueue import Enqueue
-from corvo.shard.ops.work import Ack, Fetch
+from corvo.shard.ops.jobs import (
+    Approve,
+    Cancel,
+    ChangePriority,
+    Delete,
+    Hold,
+    Move,
+    Reject,
+    Requeue,
+    Retry,
+)
+from corvo.shard.ops.queues import (
+    Clear,
+    DeleteQueue,
+    Drain,
+    Pause,
+    RemoveThrottle,
+    Resume,
+    SetConcurrency,
+    SetRetention,
+    SetThrottle,
+)
+from corvo.shard.ops.transfer import Delivered, Receive
+from corvo.shard.ops.upkeep import (
+    CleanRateLimits,
+    CleanRequests,
+    CleanUnique,
+    CleanWorkers,
+    Expire,
+    Lead,
+    Promote,
+    Purge,
+    Reclaim,
+    Sweep,
+)
+from corvo.shard.ops.work import Ack, Fail, Fetch, Heartbeat, Release, Snooze
 
 OPS: Final[dict[int, type[Op]]] = {
     1: Enqueue,
     3: Fetch,
     4: Ack,
+    5: Fail,
+    6: Heartbeat,
+    7: Retry,
+    8: Cancel,
+    9: Move,
+    10: Delete,
+    11: Pause,
+    12: Resume,
+    13: Clear,
+    14: DeleteQueue,
+    15: SetConcurrency,
+    16: SetThrottle,
+    17: RemoveThrottle,
+    18: Promote,
+    19: Reclaim,
+    21: CleanUnique,
+    22: CleanRateLimits,
+    46: Expire,
+    47: Purge,
+    64: Release,
+    65: Snooze,
+    66: Requeue,
+    67: Hold,
+    68: Approve,
+    69: Reject,
+    70: ChangePriority,
+    71: Drain,
+    72: SetRetention,
+    73: CleanRequests,
+    74: CleanWorkers,
+    75: Sweep,
+    76: Lead,
+    77: Receive,
+    78: Delivered,
 }
 
 NUMBERS: Final = {op: number for number, op in OPS.items()}

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 import msgspec
 
+from corvo.shard import refusals
 from corvo.shard.tx import Tx
 
 NAME_BYTES_MAX: Final = 255
@@ -22,6 +23,8 @@ ITEMS_MAX: Final = 1_000
 TEXT_BYTES_MAX: Final = 4_096
 """Of a reason, a worker's name and the like."""
 
+_NO_CONTROL: Final = "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
+
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX)]
 Id: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_BYTES_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_BYTES_MAX)]
@@ -30,23 +33,9 @@ Millis: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10 * 366 * 86_400_000)]
 """A duration: ten years are enough."""
 Nanos: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """A moment; 0 is none."""
+Rejected: TypeAlias = refusals.Rejected
 Json: TypeAlias = msgspec.Raw | msgspec.UnsetType
 """JSON that is passed on as it came; not given is UNSET, for `null` is a value."""
-
-
-class Rejected(msgspec.Struct, frozen=True):
-    """A refusal. Nothing was done."""
-
-    code: str
-    """Stable; what programs look at."""
-    error: str
-    """For people: the thing, its state, and what to do."""
-    field: str = ""
-    """Where in the request, when it is the request that is wrong."""
-    job_id: str = ""
-    """The job that is in the way, or is meant."""
-    shard: int = -1
-    """Where to ask instead."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +56,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One command."""
 
-    request_key: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    request_key: Annotated[str, msgspec.Meta(max_length=64, pattern=_NO_CONTROL)] = ""
     """The caller's name for this request: the same again has no second effect."""
     by: Text = ""
     """Who asks, for the trail."""
@@ -75,13 +64,28 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     PRIVATE: ClassVar[bool] = False
     """Whether only the leader itself may propose it."""
 
-    def check(self, limits: Limits) -> Rejected | None:
+    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- for those who look
         """What is wrong with it beside its types, before it reaches the log."""
         return None
 
     def apply(self, tx: Tx) -> msgspec.Struct:
         """Do it. Returns what is answered, or `Rejected`."""
         raise NotImplementedError
+
+    def asked(self) -> bytes:
+        """What it asks for: not who asks, and not how its JSON happened to be written."""
+        return encode_json(msgspec.structs.replace(self, request_key="", by=""))
+
+    def keep(self, result: msgspec.Struct) -> bytes:
+        """What is kept of an answer that a request key stands for."""
+        return encode_json(result)
+
+    def again(self, tx: Tx, kept: bytes) -> bytes:  # noqa: ARG002 -- for those who look
+        """The answer as JSON, when the same request comes again."""
+        return kept
+
+
+encode_json: Final = msgspec.json.Encoder().encode
 
 
 def json_bytes(value: Json, default: bytes = b"") -> bytes:
@@ -98,6 +102,4 @@ def too_long(field: str, value: Json, bytes_max: int) -> Rejected | None:
     """Refuse JSON that is longer than a limit."""
     if value is msgspec.UNSET or len(bytes(value)) <= bytes_max:
         return None
-    return Rejected(
-        "payload_too_large", f"{field} has more than {bytes_max} bytes", field=field
-    )
+    return Rejected("payload_too_large", f"{field} has more than {bytes_max} bytes", field=field)

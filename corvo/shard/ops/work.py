@@ -1,11 +1,11 @@
 """What workers do: fetch jobs, and say what became of them."""
 
-from typing import Annotated, ClassVar, Final
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import msgspec
 
-from corvo.kv.tables import Held
-from corvo.model import Event, Job, Settled, State, Worker
+from corvo.model import Job, Settled, State, Worker
 from corvo.shard import lifecycle
 from corvo.shard.limits import record_fetches
 from corvo.shard.ops.base import (
@@ -20,10 +20,11 @@ from corvo.shard.ops.base import (
     Text,
     Token,
     as_json,
+    encode_json,
     json_bytes,
-    too_long,
 )
-from corvo.shard.select import take
+from corvo.shard.ops.checks import bad_json, bad_name, too_long_text
+from corvo.shard.select import Selection, take
 from corvo.shard.tables import JOBS, QUEUES, WORKERS
 from corvo.shard.tx import Tx
 
@@ -32,6 +33,8 @@ LEASE_MS: Final = 60_000
 FETCH_MAX: Final = 512
 QUEUES_MAX: Final = 64
 """Queues that one fetch may name."""
+LEASE_MS_MIN: Final = 1_000
+"""No lease is shorter: heartbeats have to get through."""
 _SEEN_EVERY_NS: Final = 1_000_000_000
 """How often a worker's document is written at most, while it only fetches."""
 
@@ -82,11 +85,16 @@ class Fetch(Op, frozen=True, kw_only=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=FETCH_MAX)] = 1
     lease_ms: Millis = LEASE_MS
 
-    def check(self, limits: Limits) -> Rejected | None:
+    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- has nothing to measure
         """A lease has to be long enough to be kept."""
-        if self.lease_ms < 1_000:
-            return Rejected("bad_request", "a lease has at least 1000 ms", field="lease_ms")
-        return None
+        if self.lease_ms < LEASE_MS_MIN:
+            error = f"a lease has at least {LEASE_MS_MIN} ms"
+            return Rejected("bad_request", error, field="lease_ms")
+        for number, name in enumerate(self.queues):
+            refused = bad_name(f"queues[{number}]", name)
+            if refused is not None:
+                return refused
+        return bad_name("worker_id", self.worker_id)
 
     def apply(self, tx: Tx) -> Claims:
         """Give out what may be given out."""
@@ -94,12 +102,13 @@ class Fetch(Op, frozen=True, kw_only=True):
             tx.by = self.worker_id
             see_worker(tx, self)
         claims: list[Claim] = []
+        selection = Selection()
         for name in self.queues:
             queue = QUEUES.get(tx, name)
             if queue is None:
                 continue
-            taken = take(tx, queue, self.count - len(claims))
-            for found in taken:
+            taken = take(tx, queue, self.count - len(claims), selection)
+            for found in selection.found[len(claims) :]:
                 job = lifecycle.lease(
                     tx,
                     found.document,
@@ -109,11 +118,32 @@ class Fetch(Op, frozen=True, kw_only=True):
                 )
                 JOBS.change(tx, found, job)
                 claims.append(claim(job))
-            if taken:
-                record_fetches(tx, queue, len(taken))
-            if len(claims) == self.count:
+            if taken and queue.rate_limit:
+                record_fetches(tx, queue, taken)
+            if len(claims) == self.count or selection.is_over:
                 break
         return Claims(claims)
+
+    def keep(self, result: msgspec.Struct) -> bytes:
+        """Which leases were given: what is told of them is looked up again."""
+        assert isinstance(result, Claims)
+        return _encode_given([(claim.job_id, claim.lease_token) for claim in result.jobs])
+
+    def again(self, tx: Tx, kept: bytes) -> bytes:
+        """Those that are still the caller's."""
+        claims = []
+        for job_id, token in _decode_given(kept):
+            found = lifecycle.find(tx, job_id)
+            if found is None:
+                continue
+            job = found.document
+            if job.state is State.ACTIVE and job.lease_token == token:
+                claims.append(claim(job))
+        return encode_json(Claims(claims))
+
+
+_encode_given: Final = msgspec.json.Encoder().encode
+_decode_given: Final = msgspec.json.Decoder(list[tuple[str, int]]).decode
 
 
 def claim(job: Job) -> Claim:
@@ -168,19 +198,33 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost_micros: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
+# What is said under a lease.
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One job, and by what right something is said of it."""
+
+    job_id: Id
+    lease_token: Token | None = None
+    worker_id: Text = ""
+
+
 class Acked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What became of a job that was acknowledged."""
+    """What became of a job that was acknowledged, released or snoozed."""
 
     job_id: str
     status: str
 
 
-class AckItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+def _settled(tx: Tx, word: Word, how: str) -> Settled | None:
+    """How it ended, when the same was said under the same token before."""
+    found = lifecycle.find(tx, word.job_id)
+    return lifecycle.settled_before(found.document, word.lease_token, how) if found else None
+
+
+class AckItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A job whose work is done."""
 
-    job_id: Id
-    lease_token: Token | None = None
-    worker_id: Text = ""
     result: Json = msgspec.UNSET
     checkpoint: Json = msgspec.UNSET
 
@@ -188,9 +232,7 @@ class AckItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         """Complete it, once."""
         found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
         if isinstance(found, Rejected):
-            settled = lifecycle.settled_before(
-                JOBS.get(tx, self.job_id), self.lease_token, "ack"
-            )
+            settled = _settled(tx, self, "ack")
             return Acked(self.job_id, settled.state.value) if settled is not None else found
         job = found.document
         lifecycle.finish(
@@ -202,7 +244,7 @@ class AckItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
             checkpoint=json_bytes(self.checkpoint, job.checkpoint),
             settled=Settled(job.lease_token, "ack", State.COMPLETED),
         )
-        return Acked(job.id, "completed")
+        return Acked(job.id, State.COMPLETED.value)
 
 
 class AckResults(msgspec.Struct, frozen=True):
@@ -219,9 +261,10 @@ class Ack(Op, frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """Results and checkpoints have a limit."""
         for number, item in enumerate(self.acks):
-            refused = too_long(f"acks[{number}].result", item.result, limits.result_bytes_max)
-            refused = refused or too_long(
-                f"acks[{number}].checkpoint", item.checkpoint, limits.checkpoint_bytes_max
+            field = f"acks[{number}]"
+            refused = bad_json(f"{field}.result", item.result, limits.result_bytes_max)
+            refused = refused or bad_json(
+                f"{field}.checkpoint", item.checkpoint, limits.checkpoint_bytes_max
             )
             if refused is not None:
                 return refused
@@ -230,3 +273,205 @@ class Ack(Op, frozen=True, kw_only=True):
     def apply(self, tx: Tx) -> AckResults:
         """Each by itself: one that is refused does not hold up the others."""
         return AckResults([item.apply(tx) for item in self.acks])
+
+
+class Failed(msgspec.Struct, frozen=True, gc=False):
+    """What became of a job whose attempt failed."""
+
+    job_id: str
+    status: str
+    next_attempt_ns: int = 0
+    """0 when there is none."""
+    attempts_remaining: int = 0
+
+
+class FailItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A job whose attempt failed, and why."""
+
+    error: str = ""
+    backtrace: str = ""
+    error_class: Text = ""
+    retryable: bool = True
+    retry_after_ms: Millis | None = None
+    """When to try again; without it the job's own backoff decides."""
+
+    def apply(self, tx: Tx) -> Failed | Rejected:
+        """Let it wait for its next attempt, or give it up."""
+        found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
+        if isinstance(found, Rejected):
+            settled = _settled(tx, self, "fail")
+            return found if settled is None else self._answer(settled)
+        failure = lifecycle.Failure(
+            error=self.error,
+            backtrace=self.backtrace,
+            error_class=self.error_class,
+            retryable=self.retryable,
+            retry_after_ms=self.retry_after_ms,
+        )
+        return self._answer(lifecycle.fail(tx, found, failure))
+
+    def _answer(self, settled: Settled) -> Failed:
+        return Failed(self.job_id, settled.state.value, settled.due_ns, settled.attempts_left)
+
+
+class FailResults(msgspec.Struct, frozen=True):
+    """One answer for each job, in order."""
+
+    results: list[Failed | Rejected]
+
+
+class Fail(Op, frozen=True, kw_only=True):
+    """Say of jobs that this attempt failed."""
+
+    fails: Annotated[list[FailItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
+
+    def check(self, limits: Limits) -> Rejected | None:
+        """Errors and backtraces have a limit."""
+        for number, item in enumerate(self.fails):
+            field = f"fails[{number}]"
+            refused = too_long_text(f"{field}.error", item.error, limits.error_bytes_max)
+            refused = refused or too_long_text(
+                f"{field}.backtrace", item.backtrace, limits.backtrace_bytes_max
+            )
+            if refused is not None:
+                return refused
+        return None
+
+    def apply(self, tx: Tx) -> FailResults:
+        """Each by itself."""
+        return FailResults([item.apply(tx) for item in self.fails])
+
+
+class Beat(msgspec.Struct, frozen=True, gc=False):
+    """A lease that goes on."""
+
+    job_id: str
+    status: str
+    """`ok`, or `cancel`: the worker is asked to stop."""
+    lease_expires_ns: int
+
+
+class BeatItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A job that is still being worked on."""
+
+    progress: Json = msgspec.UNSET
+    checkpoint: Json = msgspec.UNSET
+
+    def apply(self, tx: Tx) -> Beat | Rejected:
+        """The lease begins anew, and is never shortened."""
+        found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
+        if isinstance(found, Rejected):
+            return found
+        job = found.document
+        after = _replace(
+            job,
+            lease_expires_ns=max(job.lease_expires_ns, tx.now_ns + job.lease_ms * lifecycle.NS),
+            progress=json_bytes(self.progress, job.progress),
+            checkpoint=json_bytes(self.checkpoint, job.checkpoint),
+        )
+        JOBS.change(tx, found, after)
+        return Beat(job.id, "cancel" if job.cancel_requested else "ok", after.lease_expires_ns)
+
+
+class BeatResults(msgspec.Struct, frozen=True):
+    """One answer for each job, in order."""
+
+    results: list[Beat | Rejected]
+
+
+class Heartbeat(Op, frozen=True, kw_only=True):
+    """Say of jobs that they are being worked on, and how far."""
+
+    jobs: Annotated[list[BeatItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
+
+    def check(self, limits: Limits) -> Rejected | None:
+        """Progress and checkpoints have a limit."""
+        for number, item in enumerate(self.jobs):
+            field = f"jobs[{number}]"
+            refused = bad_json(f"{field}.progress", item.progress, limits.progress_bytes_max)
+            refused = refused or bad_json(
+                f"{field}.checkpoint", item.checkpoint, limits.checkpoint_bytes_max
+            )
+            if refused is not None:
+                return refused
+        return None
+
+    def apply(self, tx: Tx) -> BeatResults:
+        """Each by itself."""
+        return BeatResults([item.apply(tx) for item in self.jobs])
+
+
+class ReleaseItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A job that its worker does not go on with."""
+
+    checkpoint: Json = msgspec.UNSET
+    why: Text = ""
+
+    def apply(self, tx: Tx) -> Acked | Rejected:
+        """It is pending again, where it was."""
+        found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
+        if isinstance(found, Rejected):
+            settled = _settled(tx, self, "release")
+            return Acked(self.job_id, settled.state.value) if settled is not None else found
+        checkpoint = json_bytes(self.checkpoint, found.document.checkpoint)
+        job = lifecycle.release(tx, found, why=self.why, checkpoint=checkpoint)
+        return Acked(job.id, job.state.value)
+
+
+class Release(Op, frozen=True, kw_only=True):
+    """Give jobs back, as if they had not been taken."""
+
+    jobs: Annotated[list[ReleaseItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
+
+    def check(self, limits: Limits) -> Rejected | None:
+        """Checkpoints have a limit."""
+        return _check_checkpoints(self.jobs, limits)
+
+    def apply(self, tx: Tx) -> AckResults:
+        """Each by itself."""
+        return AckResults([item.apply(tx) for item in self.jobs])
+
+
+class SnoozeItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A job that its worker wants to see again later."""
+
+    delay_ms: Millis
+    checkpoint: Json = msgspec.UNSET
+    why: Text = ""
+
+    def apply(self, tx: Tx) -> Acked | Rejected:
+        """It is scheduled, and its attempt is not counted."""
+        found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
+        if isinstance(found, Rejected):
+            settled = _settled(tx, self, "snooze")
+            return Acked(self.job_id, settled.state.value) if settled is not None else found
+        checkpoint = json_bytes(self.checkpoint, found.document.checkpoint)
+        job = lifecycle.snooze(
+            tx, found, delay_ms=self.delay_ms, why=self.why, checkpoint=checkpoint
+        )
+        return Acked(job.id, job.state.value)
+
+
+class Snooze(Op, frozen=True, kw_only=True):
+    """Give jobs back, to be taken again later."""
+
+    jobs: Annotated[list[SnoozeItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
+
+    def check(self, limits: Limits) -> Rejected | None:
+        """Checkpoints have a limit."""
+        return _check_checkpoints(self.jobs, limits)
+
+    def apply(self, tx: Tx) -> AckResults:
+        """Each by itself."""
+        return AckResults([item.apply(tx) for item in self.jobs])
+
+
+def _check_checkpoints(
+    items: Sequence[ReleaseItem | SnoozeItem], limits: Limits
+) -> Rejected | None:
+    for number, item in enumerate(items):
+        field = f"jobs[{number}].checkpoint"
+        refused = bad_json(field, item.checkpoint, limits.checkpoint_bytes_max)
+        if refused is not None:
+            return refused
+    return None

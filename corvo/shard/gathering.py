@@ -1,0 +1,140 @@
+"""Submissions on their way: gathered into entries, and remembered until these are applied.
+
+What gathers while the disk is busy becomes one entry; nobody waits for a timer. Its size is
+bounded, and so is how much may wait at all.
+"""
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from corvo.shard.entry import Record
+
+ENTRY_OPS_MAX: Final = 512
+ENTRY_BYTES_MAX: Final = 1 << 20
+"""Ops of one entry, unless a single one is larger."""
+WAITING_OPS_MAX: Final = 16_384
+"""Ops that wait for agreement or to be proposed: at 20,000 a second, less than a second."""
+WAITING_BYTES_MAX: Final = 64 << 20
+
+
+class Submission(msgspec.Struct, frozen=True, gc=False):
+    """An op that somebody asked for."""
+
+    client: int
+    """Which link it came by; `INTERNAL` for the replica's own."""
+    request: int
+    """That client's number for it."""
+    record: Record
+
+
+INTERNAL: Final = 0
+
+
+class Proposed(msgspec.Struct, frozen=True, gc=False):
+    """An entry that was proposed here and whose fate is not known yet."""
+
+    index: int
+    term: int
+    submissions: tuple[Submission, ...]
+
+
+class Gathering:
+    """Everything submitted and not answered."""
+
+    def __init__(self) -> None:
+        self._gathered: deque[Submission] = deque()
+        self._proposed: deque[Proposed] = deque()  # by index; two may have the same one
+        self._ops = 0
+        self._bytes = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits: then the applied state is all there is."""
+        return not self._ops
+
+    @property
+    def has_gathered(self) -> bool:
+        """Whether something waits to be proposed."""
+        return bool(self._gathered)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more is taken."""
+        return self._ops >= WAITING_OPS_MAX or self._bytes >= WAITING_BYTES_MAX
+
+    @property
+    def waiting(self) -> int:
+        """How many ops wait."""
+        return self._ops
+
+    def add(self, submission: Submission, *, first: bool = False) -> None:
+        """Take in a submission; `first` puts it before all that only gather."""
+        if first:
+            self._gathered.appendleft(submission)
+        else:
+            self._gathered.append(submission)
+        self._ops += 1
+        self._bytes += len(submission.record[1])
+
+    def next_entry(self) -> list[Submission]:
+        """What the next entry would hold, in order; it stays gathered until `proposed`."""
+        chosen: list[Submission] = []
+        size = 0
+        for submission in self._gathered:
+            size += len(submission.record[1])
+            if chosen and (len(chosen) == ENTRY_OPS_MAX or size > ENTRY_BYTES_MAX):
+                break
+            chosen.append(submission)
+        return chosen
+
+    def proposed(self, submissions: list[Submission], *, index: int, term: int) -> None:
+        """The next entry was proposed."""
+        for submission in submissions:
+            taken = self._gathered.popleft()
+            assert taken is submission, "entries are proposed in the order of submission"
+        is_behind = not self._proposed or index > self._proposed[-1].index
+        self._proposed.append(Proposed(index, term, tuple(submissions)))
+        if not is_behind:
+            # What was proposed in a term before may still come about in another's log: its fate is
+            # known when its index is applied, and not when we propose something else for it.
+            assert all(proposed.term <= term for proposed in self._proposed)
+            self._proposed = deque(sorted(self._proposed, key=lambda proposed: proposed.index))
+
+    def refuse_gathered(self) -> list[Submission]:
+        """Give up what was not proposed: it had no effect."""
+        given_up = list(self._gathered)
+        self._gathered.clear()
+        for submission in given_up:
+            self._forget(submission)
+        return given_up
+
+    def applied(self, *, index: int, term: int) -> tuple[list[Submission], list[Submission]]:
+        """An entry was applied: whose submissions it held, and whose it took the place of.
+
+        Only the first were done; the second are lost for certain.
+        """
+        done: list[Submission] = []
+        lost: list[Submission] = []
+        while self._proposed and self._proposed[0].index <= index:
+            proposed = self._proposed.popleft()
+            is_ours = (proposed.index, proposed.term) == (index, term)
+            (done if is_ours else lost).extend(proposed.submissions)
+            for submission in proposed.submissions:
+                self._forget(submission)
+        return done, lost
+
+    def skipped_to(self, index: int) -> list[Submission]:
+        """A snapshot took the place of the log up to `index`: nobody knows what became of these."""
+        unknown: list[Submission] = []
+        while self._proposed and self._proposed[0].index <= index:
+            proposed = self._proposed.popleft()
+            unknown.extend(proposed.submissions)
+            for submission in proposed.submissions:
+                self._forget(submission)
+        return unknown
+
+    def _forget(self, submission: Submission) -> None:
+        self._ops -= 1
+        self._bytes -= len(submission.record[1])

@@ -1,0 +1,95 @@
+"""What names, ids and tags may look like: checked at the door, and never in the log.
+
+Whatever becomes part of a key must not have a zero byte in it; and whatever people will have to
+read in a list should not have control characters.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from corvo.ids import shard_of
+from corvo.shard.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX, Json, Limits, Rejected, too_long
+
+DEPTH_MAX: Final = 100
+"""Lists and objects inside each other in a client's JSON: far from where any reader gives up."""
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKETS: Final = b"[]{}"
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+_CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
+_ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{ID_BYTES_MAX}}}")
+
+
+def bad_name(field: str, name: str) -> Rejected | None:
+    """What is wrong with a name that becomes part of a key: a queue's, a worker's, a unique key."""
+    if len(name) > NAME_BYTES_MAX or len(name.encode()) > NAME_BYTES_MAX:
+        return _bad(field, f"{field} has more than {NAME_BYTES_MAX} bytes")
+    if not name.isprintable() and _CONTROL.search(name):
+        return _bad(field, f"{field} has a control character in it")
+    return None
+
+
+def bad_chosen_id(field: str, chosen: str) -> Rejected | None:
+    """What is wrong with an id that a client chose."""
+    if not _ID.fullmatch(chosen):
+        allowed = f"1 to {ID_BYTES_MAX} letters, digits, '_', '.', ':' and '-'"
+        return _bad(field, f"{field} may have {allowed}")
+    if shard_of(chosen) is not None:
+        return _bad(
+            field, f"{field} looks like one that a shard made: begin it with something else"
+        )
+    return None
+
+
+def bad_tags(field: str, tags: dict[str, str], limits: Limits) -> Rejected | None:
+    """What is wrong with tags."""
+    if len(tags) > limits.tags_max:
+        return _bad(field, f"{field} has more than {limits.tags_max} tags")
+    for name, value in tags.items():
+        if not name:
+            return _bad(field, f"{field} has a tag without a name")
+        if max(len(name.encode()), len(value.encode())) > limits.tag_bytes_max:
+            return _bad(field, f"{field} has a tag of more than {limits.tag_bytes_max} bytes")
+    return None
+
+
+def bad_json(field: str, value: Json, bytes_max: int) -> Rejected | None:
+    """What is wrong with JSON that is passed on as it came: its type was not looked at."""
+    if value is msgspec.UNSET:
+        return None
+    refused = too_long(field, value, bytes_max)
+    if refused is not None:
+        return refused
+    data = bytes(value)
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            return _bad(field, f"{field} is not UTF-8")
+    if _is_deep(data):
+        return _bad(field, f"{field} is nested deeper than {DEPTH_MAX}")
+    return None
+
+
+def _is_deep(data: bytes) -> bool:
+    if data.count(b"[") + data.count(b"{") <= DEPTH_MAX:
+        return False
+    brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
+    for _ in range(DEPTH_MAX):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not brackets:
+            return False
+    return True
+
+
+def too_long_text(field: str, text: str, bytes_max: int) -> Rejected | None:
+    """What is wrong with a text that is longer than a limit."""
+    if 4 * len(text) <= bytes_max or len(text.encode()) <= bytes_max:
+        return None
+    return Rejected("payload_too_large", f"{field} has more than {bytes_max} bytes", field=field)
+
+
+def _bad(field: str, error: str) -> Rejected:
+    return Rejected("bad_request", error, field=field)

@@ -1,0 +1,232 @@
+"""What is done with jobs by their ids: by people, programs, and whoever answers for them.
+
+Each op names some jobs and does each by itself, in order: one that is refused does not hold up the
+others. An op is the states that it takes a job from, and what becomes of it.
+"""
+
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from corvo.kv.tables import Held
+from corvo.model import STATES, Job, Priority, State
+from corvo.shard import lifecycle
+from corvo.shard.ops import transfer
+from corvo.shard.ops.base import ITEMS_MAX, Id, Limits, Name, Op, Rejected, Text, Token
+from corvo.shard.ops.checks import bad_name
+from corvo.shard.tables import JOBS
+from corvo.shard.tx import Tx
+
+_replace: Final = msgspec.structs.replace
+
+
+class Done(msgspec.Struct, frozen=True, gc=False):
+    """What became of a job."""
+
+    job_id: str
+    status: str
+
+
+class JobResults(msgspec.Struct, frozen=True):
+    """One for each job, in order."""
+
+    results: list[Done | Rejected]
+
+
+class JobsOp(Op, frozen=True, kw_only=True):
+    """An op on jobs."""
+
+    TAKES: ClassVar[tuple[State, ...]] = STATES
+    """The states that a job may be in; from any other it is refused."""
+
+    job_ids: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
+
+    def apply(self, tx: Tx) -> JobResults:
+        """Do it to one after the other."""
+        return JobResults([self._each(tx, job_id) for job_id in self.job_ids])
+
+    def _each(self, tx: Tx, job_id: str) -> Done | Rejected:
+        found = lifecycle.find(tx, job_id)
+        if found is None:
+            return lifecycle.missing(tx, job_id)
+        if found.document.state not in self.TAKES:
+            return self._bad_state(found.document)
+        done = self.change(tx, found)
+        return done if isinstance(done, Rejected) else Done(job_id, done)
+
+    def _bad_state(self, job: Job) -> Rejected:
+        takes = ", ".join(state.value for state in self.TAKES)
+        return Rejected(
+            "bad_state",
+            f"job {job.id} is {job.state.value}: {type(self).__name__} takes jobs that are {takes}",
+            job_id=job.id,
+        )
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """Do it to one job, which is in one of the states. Returns the status."""
+        raise NotImplementedError
+
+
+# Back to the queue.
+
+
+class Retry(JobsOp, frozen=True, kw_only=True):
+    """Begin jobs anew, as if they had never been tried; or do not wait for their time."""
+
+    TAKES = (State.COMPLETED, State.DEAD, State.CANCELLED, State.SCHEDULED)
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """The attempts are counted from the beginning."""
+        return _back_to_queue(tx, found, "retried", attempt=0, crashes=0)
+
+
+class Requeue(JobsOp, frozen=True, kw_only=True):
+    """Give dead jobs one more attempt."""
+
+    TAKES = (State.DEAD,)
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """The attempts that it had still count."""
+        job = found.document
+        return _back_to_queue(tx, found, "requeued", attempt=job.attempt, crashes=job.crashes)
+
+
+def _back_to_queue(
+    tx: Tx, found: Held[Job], what: str, *, attempt: int, crashes: int
+) -> str | Rejected:
+    """The job waits at the end of its queue, with its unique lock, if that is to be had."""
+    job = found.document
+    if job.unique_key:
+        refused = transfer.take_lock(tx, job, job.queue)
+        if refused is not None:
+            return refused
+    return lifecycle.make_pending(
+        tx,
+        found,
+        what=what,
+        attempt=attempt,
+        crashes=crashes,
+        unique_until_ns=lifecycle.locked_until_ns(tx, job),
+    ).state.value
+
+
+# The end.
+
+
+class Cancel(JobsOp, frozen=True, kw_only=True):
+    """Give jobs up. A worker that has one is asked to stop, and may still complete it."""
+
+    TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.HELD, State.ACTIVE)
+
+    why: Text = ""
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """Cancelled at once, unless a worker has it."""
+        job = found.document
+        if job.state is not State.ACTIVE:
+            lifecycle.finish(tx, found, State.CANCELLED, what="cancelled", why=self.why)
+            return "cancelled"
+        if not job.cancel_requested:
+            trail = lifecycle.trail(tx, job, "asked to stop", self.why)
+            JOBS.change(tx, found, _replace(job, cancel_requested=True, trail=trail))
+        return "cancelling"
+
+
+class Delete(JobsOp, frozen=True, kw_only=True):
+    """Remove jobs and everything that is kept of them. A worker that has one is not told."""
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """It is gone."""
+        lifecycle.remove(tx, found)
+        return "deleted"
+
+
+# Somebody's word.
+
+
+class Hold(JobsOp, frozen=True, kw_only=True):
+    """Let jobs wait until somebody approves or rejects them. A worker that has one loses it."""
+
+    TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.ACTIVE)
+
+    reason: Text = ""
+    lease_token: Token | None = None
+    """Of a worker that holds its own job."""
+
+    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- the door asks all alike
+        """A token is one job's."""
+        if self.lease_token is not None and len(self.job_ids) != 1:
+            return Rejected(
+                "bad_request", "a lease token goes with one job only", field="lease_token"
+            )
+        return None
+
+    def _each(self, tx: Tx, job_id: str) -> Done | Rejected:
+        if self.lease_token is not None:
+            found = lifecycle.holder(tx, job_id, self.lease_token)
+            if isinstance(found, Rejected):
+                return found
+        return super()._each(tx, job_id)
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """Nobody has it any longer."""
+        return lifecycle.hold(tx, found, reason=self.reason).state.value
+
+
+class Approve(JobsOp, frozen=True, kw_only=True):
+    """Let held jobs be worked on."""
+
+    TAKES = (State.HELD,)
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """It waits at the end of its queue."""
+        attempt = found.document.attempt
+        return lifecycle.make_pending(
+            tx, found, what="approved", attempt=attempt, crashes=0
+        ).state.value
+
+
+class Reject(JobsOp, frozen=True, kw_only=True):
+    """Let held jobs die."""
+
+    TAKES = (State.HELD,)
+
+    why: Text = ""
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """It is dead."""
+        return lifecycle.finish(tx, found, State.DEAD, what="rejected", why=self.why).state.value
+
+
+# Elsewhere, and sooner or later.
+
+
+class Move(JobsOp, frozen=True, kw_only=True):
+    """Bring jobs to another queue, in whichever shard that is."""
+
+    queue: Name
+    reset_attempts: bool = False
+
+    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- the door asks all alike
+        """The queue has to have a name that can be one."""
+        return bad_name("queue", self.queue)
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """It is in the other queue, or on its way."""
+        refused = transfer.move(tx, found, self.queue, reset_attempts=self.reset_attempts)
+        return refused if refused is not None else "moved"
+
+
+class ChangePriority(JobsOp, frozen=True, kw_only=True):
+    """Give jobs another priority; among those that have it they keep their place."""
+
+    TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.HELD)
+
+    priority: Annotated[int, msgspec.Meta(ge=Priority.CRITICAL, le=Priority.NORMAL)]
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """Its place is the same."""
+        job = found.document
+        trail = lifecycle.trail(tx, job, "priority", f"from {job.priority} to {self.priority}")
+        JOBS.change(tx, found, _replace(job, priority=self.priority, trail=trail))
+        return job.state.value

@@ -1,0 +1,333 @@
+"""Moving a job to another queue, wherever that queue lives.
+
+Within a shard the job changes its queue in place. If the queue lives in another shard, the job
+leaves this one in one step (document, indexes, errors, lock) and travels as an effect: see
+`corvo.shard.outbox`. While it travels it is nowhere live, and afterwards in one shard.
+
+**Its home**, the shard it was born in, always knows where it is, so that it is found by its id. To
+be sure of that, every journey from one foreign shard to another leads through the home:
+
+    home -> A       the home writes down that the job is in A, and sends it there
+    A -> home -> B  A sends it to the home, which writes down B and sends it on
+    A -> home       the home forgets the address: the job is here
+    A: gone         A tells the home (`Forget`), which forgets the address
+
+The home alone decides where the job goes next, and what it gets from A comes in the order in which
+it happened there: the address is never older than the last journey that reached the home. Until a
+job has landed, the shard that its home names answers `job_not_found`; whoever asks should believe
+that from the home alone.
+
+**Ids that clients choose** are unique within a shard only. A job that finds another job of its id
+where it wants to go turns back to the queue that it left. If that queue is in a third shard, and
+its id is taken there by now as well, it stays at home, held (`id_taken`), until somebody moves it.
+
+**What it keeps**: everything, its lease, its token and its errors included, and its unique lock if
+that is free where it lands. It gets a new place. Shards do not share a clock: a lease has as
+much left on landing as it had on leaving.
+"""
+
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from corvo.kv.tables import Held
+from corvo.model import FINISHED, Forward, Job, State
+from corvo.placement import shard_of_queue
+from corvo.shard import lifecycle, outbox
+from corvo.shard.ops.base import Limits, Op, Rejected
+from corvo.shard.outbox import EFFECT_BYTES_MAX, Arrival, Forget
+from corvo.shard.tables import FORWARDS, JOBS
+from corvo.shard.tx import Tx
+
+DELIVERED_MAX: Final = 1_000
+"""Rows of the outbox that one op removes."""
+ID_TAKEN: Final = "id_taken"
+
+_replace: Final = msgspec.structs.replace
+
+
+# Leaving.
+
+
+def move(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rejected | None:
+    """Bring a job to another queue, or say why that cannot be."""
+    job = found.document
+    shard = shard_of_queue(queue, tx.shards)
+    if shard != tx.shard:
+        return _leave(tx, found, queue, reset_attempts=reset_attempts)
+    if queue == job.queue:
+        return None
+    return _change_queue(tx, found, queue, reset_attempts=reset_attempts)
+
+
+def _change_queue(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rejected | None:
+    job = found.document
+    until_ns = job.unique_until_ns if job.unique_until_ns > tx.now_ns else 0
+    if until_ns:
+        refused = take_lock(tx, job, queue)
+        if refused is not None:
+            return refused
+    lifecycle.ensure_queue(tx, queue)
+    after = _replace(
+        job if not reset_attempts else _replace(job, attempt=0, crashes=0),
+        queue=queue,
+        order_ns=tx.next_order_ns(),
+        unique_until_ns=until_ns,
+        trail=lifecycle.trail(tx, job, "moved", f"from {job.queue} to {queue}"),
+    )
+    tx.touched[job.queue] = None
+    tx.touched[queue] = None
+    JOBS.change(tx, found, after)
+    return None
+
+
+def take_lock(tx: Tx, job: Job, queue: str) -> Rejected | None:
+    """Make a job's unique lock in a queue free for it, or say who has it."""
+    holder = lifecycle.lock_holder(tx, queue, job.unique_key)
+    if holder is None:
+        lifecycle.free_lock(tx, queue, job.unique_key)
+        return None
+    if holder.id == job.id:
+        return None
+    return Rejected(
+        "duplicate",
+        f"job {job.id} cannot have the unique key {job.unique_key} in queue {queue}: "
+        f"job {holder.id} has it",
+        job_id=holder.id,
+    )
+
+
+def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rejected | None:
+    """Send a job to its home, or from there to the shard that it goes to."""
+    job = found.document
+    is_at_home = job.born_in < 0
+    leaving = _replace(
+        job,
+        born_in=tx.shard if is_at_home else job.born_in,
+        trail=lifecycle.trail(tx, job, "moved", f"from {job.queue} to {queue}"),
+    )
+    bare, json = outbox.apart(leaving)
+    arrival = Arrival(
+        job=bare,
+        json=json,
+        queue=queue,
+        errors=_errors(tx, job),
+        lease_left_ns=_lease_left_ns(tx, job),
+        reset_attempts=reset_attempts,
+    )
+    effect = outbox.encode(arrival)
+    if len(effect) > EFFECT_BYTES_MAX:
+        return Rejected(
+            "too_large",
+            f"job {job.id} is too large to be moved to another shard: {len(effect)} bytes with its "
+            f"result, checkpoint and errors, and {EFFECT_BYTES_MAX} may travel",
+            job_id=job.id,
+        )
+    for number in lifecycle.error_numbers(job):
+        tx.remove_key(lifecycle.error_key(job.id, number))
+    tx.touched[job.queue] = None
+    JOBS.remove(tx, job.id)
+    if is_at_home:
+        _send(tx, job.id, queue, effect)
+    else:
+        outbox.post(tx, job.born_in, effect)
+    return None
+
+
+def _send(tx: Tx, job_id: str, queue: str, effect: bytes) -> None:
+    """From the home: write down where the job will be, and send it there."""
+    shard = shard_of_queue(queue, tx.shards)
+    FORWARDS.put(tx, Forward(job_id, shard, tx.now_ns))
+    outbox.post(tx, shard, effect)
+
+
+def _errors(tx: Tx, job: Job) -> list[msgspec.Raw]:
+    errors = []
+    for number in lifecycle.error_numbers(job):
+        error = tx.get_key(lifecycle.error_key(job.id, number))
+        assert error is not None, "the last errors of a job are kept as long as it is"
+        errors.append(msgspec.Raw(error))
+    return errors
+
+
+def _lease_left_ns(tx: Tx, job: Job) -> int:
+    """How long the lease of an active job goes on here; the time of grace counts."""
+    if job.state is not State.ACTIVE or lifecycle.is_over(tx, job):
+        return 0
+    return max(job.lease_expires_ns, tx.grace.until_ns) - tx.now_ns
+
+
+# Arriving.
+
+
+def _arrive(tx: Tx, arrival: Arrival) -> None:
+    job = arrival.job
+    shard = shard_of_queue(arrival.queue, tx.shards)
+    if job.born_in == tx.shard:
+        forward = FORWARDS.get(tx, job.id)
+        assert forward is not None, "the home knows of every job of its own that is away"
+        assert lifecycle.find(tx, job.id) is None, "the id of a job that is away is not given again"
+        if arrival.refused > 1:
+            FORWARDS.remove(tx, job.id)
+            _stay(tx, arrival)
+        elif shard == tx.shard:
+            FORWARDS.remove(tx, job.id)
+            _land(tx, arrival)
+        else:
+            _send(tx, job.id, arrival.queue, outbox.encode(arrival))
+        return
+    assert shard == tx.shard, "a job is sent where its queue lives"
+    if _is_taken(tx, job.id):
+        back = _replace(arrival, queue=job.queue, refused=arrival.refused + 1)
+        outbox.post(tx, job.born_in, outbox.encode(back))
+    else:
+        _land(tx, arrival)
+
+
+def _is_taken(tx: Tx, job_id: str) -> bool:
+    """Whether there is another job of this id, or one born here that is away and may come back."""
+    return lifecycle.find(tx, job_id) is not None or FORWARDS.get(tx, job_id) is not None
+
+
+def _land(tx: Tx, arrival: Arrival) -> None:
+    """The job is here from now on, in its new queue."""
+    job = arrival.whole()
+    is_reset = arrival.reset_attempts and not arrival.refused
+    lifecycle.ensure_queue(tx, arrival.queue)
+    _insert(
+        tx,
+        arrival,
+        _replace(
+            job if not is_reset else _replace(job, attempt=0, crashes=0),
+            queue=arrival.queue,
+            lease_expires_ns=_lease_expires_ns(tx, arrival),
+        ),
+        why="its id is taken in another shard" if arrival.refused else "",
+    )
+
+
+def _stay(tx: Tx, arrival: Arrival) -> None:
+    """There is no queue that could have the job: it waits at home for somebody to move it."""
+    job = arrival.whole()
+    lifecycle.ensure_queue(tx, job.queue)
+    if job.state not in FINISHED:
+        job = lifecycle.unleased(
+            job, state=State.HELD, scheduled_ns=0, held_ns=tx.now_ns, hold_reason=ID_TAKEN
+        )
+    _insert(tx, arrival, job, why=ID_TAKEN)
+
+
+def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
+    stale = JOBS.find(tx, job.id)
+    if stale is not None:
+        lifecycle.remove(tx, stale)  # it is being swept, and its id is free
+    until_ns, lock_lost = _lock(tx, job)
+    after = _replace(
+        job,
+        order_ns=tx.next_order_ns(),
+        unique_until_ns=until_ns,
+        born_in=-1 if job.born_in == tx.shard else job.born_in,
+        trail=lifecycle.trail(tx, job, "arrived", "; ".join(filter(None, (why, lock_lost)))),
+    )
+    JOBS.insert(tx, after)
+    numbers = lifecycle.error_numbers(job)
+    for number, error in zip(numbers, arrival.errors, strict=True):
+        tx.set_key(lifecycle.error_key(job.id, number), bytes(error))
+    tx.touched[job.queue] = None
+
+
+def _lock(tx: Tx, job: Job) -> tuple[int, str]:
+    """Until when the job has its unique lock here, and why it has it no longer."""
+    if job.unique_until_ns <= tx.now_ns:
+        return 0, ""
+    refused = take_lock(tx, job, job.queue)
+    if refused is not None:
+        return 0, f"without its unique lock, which job {refused.job_id} has"
+    return job.unique_until_ns, ""
+
+
+def _lease_expires_ns(tx: Tx, arrival: Arrival) -> int:
+    """Never before what the worker was told, nor before the lease has had its time."""
+    job = arrival.job
+    if job.state is not State.ACTIVE:
+        return 0
+    return max(job.lease_expires_ns, tx.now_ns + arrival.lease_left_ns)
+
+
+def _forget(tx: Tx, job_id: str) -> None:
+    assert FORWARDS.get(tx, job_id) is not None, "the home knows of every job that is away"
+    FORWARDS.remove(tx, job_id)
+
+
+# The ops.
+
+
+class Received(msgspec.Struct, frozen=True):
+    """An effect was taken, now or before."""
+
+    source: int
+    seq: int
+    status: str
+    """`taken`, or `known` when it was taken before."""
+
+
+class Receive(Op, frozen=True, kw_only=True):
+    """Take an effect that another shard had on this one, exactly once and in order."""
+
+    PRIVATE: ClassVar[bool] = True
+
+    source: Annotated[int, msgspec.Meta(ge=0)]
+    seq: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+    effect: Arrival | Forget
+
+    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- the door asks all alike
+        """An effect with a request key would be remembered twice."""
+        if self.request_key:
+            return Rejected("bad_request", "an effect has its number", field="request_key")
+        return None
+
+    def apply(self, tx: Tx) -> Received | Rejected:
+        """Take it if it is the next one."""
+        if self.source == tx.shard or self.source >= tx.shards:
+            return Rejected("bad_request", f"shard {self.source} sends nothing here", "source")
+        last = outbox.last_taken(tx, self.source)
+        if self.seq <= last:
+            return Received(self.source, self.seq, "known")
+        if self.seq > last + 1:
+            return Rejected(
+                "out_of_order",
+                f"effect {self.seq} of shard {self.source} is not the next one: send {last + 1}",
+                shard=self.source,
+            )
+        outbox.take(tx, self.source, self.seq)
+        match self.effect:
+            case Arrival() as arrival:
+                _arrive(tx, arrival)
+            case Forget(job_id=job_id):
+                _forget(tx, job_id)
+        return Received(self.source, self.seq, "taken")
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """How many effects need not be kept any longer, and whether some have to wait for that."""
+
+    done: int
+    more: bool
+
+
+class Delivered(Op, frozen=True, kw_only=True):
+    """Another shard has taken every effect up to one: they need not be kept any longer."""
+
+    PRIVATE: ClassVar[bool] = True
+
+    shard: Annotated[int, msgspec.Meta(ge=0)]
+    seq: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+
+    def apply(self, tx: Tx) -> Removed | Rejected:
+        """Remove them; said again, it finds nothing."""
+        given = outbox.last_given(tx, self.shard)
+        if self.seq > given:
+            return Rejected(
+                "out_of_order", f"shard {self.shard} was given {given} effects, not {self.seq}"
+            )
+        return Removed(*outbox.delivered(tx, self.shard, self.seq, limit=DELIVERED_MAX))

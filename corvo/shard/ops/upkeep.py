@@ -1,0 +1,381 @@
+"""What a leader does by itself: what has become due, what has outlived its time, what was cleared.
+
+Each op does a bounded number of things, in the order in which they became due, and goes by an
+index from its front; none looks at all jobs. What is met on the way and is being swept is removed,
+for it is there for nobody.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, ClassVar, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from corvo.kv import keys
+from corvo.kv.keys import META, prefix_end
+from corvo.kv.tables import Held
+from corvo.model import Job, Queue
+from corvo.shard import lifecycle, requests
+from corvo.shard.lifecycle import NS
+from corvo.shard.limits import forget_rows
+from corvo.shard.ops.base import Millis, Name, Op
+from corvo.shard.tables import (
+    JOBS,
+    QUEUES,
+    REQUESTS,
+    TIMERS,
+    WORKERS,
+    QueueKeys,
+    Timer,
+    is_swept,
+    queue_keys,
+)
+from corvo.shard.tx import Tx
+
+LIMIT_MAX: Final = 10_000
+"""Things that one op may be asked to do."""
+PASSED_MAX: Final = 1_000
+"""Jobs that one op passes by because they are not to be touched, or removes for a sweep. Then it
+does nothing more: the next one goes on, or the time of grace that keeps them is over."""
+
+Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
+Thing = TypeVar("Thing")
+
+
+class Walked(msgspec.Struct, frozen=True):
+    """How far an op of upkeep came."""
+
+    done: int
+    more: bool
+    """Whether there is something left that is due."""
+
+
+class Upkeep(Op, frozen=True, kw_only=True):
+    """An op that only the leader itself proposes."""
+
+    PRIVATE: ClassVar[bool] = True
+
+    limit: Limit
+
+
+# What has a timer.
+
+
+class Promote(Upkeep, frozen=True, kw_only=True):
+    """Scheduled and retrying jobs that are due become pending."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """In the order of their due times, which is also their order in the queue."""
+        return _each(self.limit, _due_jobs(tx, Timer.PROMOTE), lambda it: lifecycle.promote(tx, it))
+
+
+class Reclaim(Upkeep, frozen=True, kw_only=True):
+    """Active jobs whose lease or run is over leave their workers."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """In the order in which that came about."""
+        return _each(self.limit, _due_jobs(tx, Timer.LEASE, _is_over), lambda it: _reclaim(tx, it))
+
+
+def _is_over(tx: Tx, job: Job) -> bool:
+    return lifecycle.is_over(tx, job) or lifecycle.has_run_too_long(tx, job)
+
+
+def _reclaim(tx: Tx, found: Held[Job]) -> None:
+    if lifecycle.has_run_too_long(tx, found.document):
+        failure = lifecycle.Failure(error=lifecycle.RUN_TOO_LONG)
+        lifecycle.fail(tx, found, failure, is_said=False)
+    else:
+        lifecycle.crash(tx, found)
+
+
+class Expire(Upkeep, frozen=True, kw_only=True):
+    """Jobs whose time is over are given up."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """In the order in which they expired."""
+        return _each(self.limit, _due_jobs(tx, Timer.EXPIRE), lambda it: lifecycle.expire(tx, it))
+
+
+class CleanUnique(Upkeep, frozen=True, kw_only=True):
+    """Unique locks whose time is over are let go, though their jobs go on."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """In the order in which they ended."""
+        return _each(self.limit, _due_jobs(tx, Timer.UNIQUE), lambda it: lifecycle.unlock(tx, it))
+
+
+class CleanRequests(Upkeep, frozen=True, kw_only=True):
+    """Answers to request keys are forgotten."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """The oldest first."""
+
+        def forget(key: str) -> None:
+            found = REQUESTS.find(tx, key)
+            assert found is not None, "a timer names what is there"
+            requests.forget(tx, found)
+
+        return _each(self.limit, _due(tx, Timer.REQUEST), forget)
+
+
+class CleanWorkers(Upkeep, frozen=True, kw_only=True):
+    """Workers that were not heard of for long are forgotten."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """Those that were heard of least lately first."""
+        return _each(self.limit, _due(tx, Timer.WORKER), lambda name: WORKERS.remove(tx, name))
+
+
+def _each(
+    limit: int, due: Iterator[Thing], act: Callable[[Thing], msgspec.Struct | None]
+) -> Walked:
+    """Do what is due, as far as the limit goes."""
+    done = 0
+    for thing in due:
+        if done == limit:
+            return Walked(done, more=True)
+        act(thing)
+        done += 1
+    return Walked(done, more=False)
+
+
+def _due(tx: Tx, timer: Timer) -> Iterator[str]:
+    """What a timer's keys name that are due, in order. Whoever acts on one takes its key away."""
+    group = TIMERS[timer]
+    head = tx.head(group)
+    start = len(group.prefix)
+    end = group.prefix + (tx.now_ns + 1).to_bytes(8, "big")
+    position = 0
+    while (key := head.at(position)) is not None and key < end:
+        yield key[start + 8 :].decode()
+        if head.at(position) == key:
+            position += 1
+
+
+def _due_jobs(
+    tx: Tx, timer: Timer, is_wanted: Callable[[Tx, Job], bool] = lambda _, __: True
+) -> Iterator[Held[Job]]:
+    """The jobs that are due. Passes by those that are not wanted: their time will come."""
+    passed = 0
+    for job_id in _due(tx, timer):
+        found = _job(tx, job_id)
+        if _was_swept(tx, found) or not is_wanted(tx, found.document):
+            passed += 1
+            if passed == PASSED_MAX:
+                return
+        else:
+            yield found
+
+
+def _job(tx: Tx, job_id: str) -> Held[Job]:
+    found = JOBS.find(tx, job_id)
+    assert found is not None, "an index names jobs that are there"
+    return found
+
+
+def _was_swept(tx: Tx, found: Held[Job]) -> bool:
+    """Remove a job that is being swept, and say so."""
+    queue = QUEUES.get(tx, found.document.queue)
+    assert queue is not None, "a job's queue is known"
+    if not is_swept(queue, found.document):
+        return False
+    lifecycle.remove(tx, found)
+    return True
+
+
+# What belongs to a queue.
+
+
+class QueueUpkeep(Upkeep, frozen=True, kw_only=True):
+    """Upkeep of one queue."""
+
+    queue: Name
+
+
+class Purge(QueueUpkeep, frozen=True, kw_only=True):
+    """Finished jobs are removed when their retention is over."""
+
+    keep_ms: Millis
+    """How long they are kept where the queue does not say it."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """Those that finished first go first."""
+        queue = QUEUES.get(tx, self.queue)
+        retention_ms = queue.retention_ms if queue is not None else 0
+        edge_ns = max(0, tx.now_ns - (retention_ms or self.keep_ms) * NS)
+        return _each(
+            self.limit,
+            self._finished_until(tx, edge_ns),
+            lambda found: lifecycle.remove(tx, found),
+        )
+
+    def _finished_until(self, tx: Tx, edge_ns: int) -> Iterator[Held[Job]]:
+        prefix = queue_keys(self.queue).finished
+        stop = prefix + (edge_ns + 1).to_bytes(8, "big")
+        page = tx.keys(prefix, stop, limit=self.limit + 1)
+        while page:
+            for key in page:
+                found = _job(tx, key[len(prefix) + 8 :].decode())
+                if not _was_swept(tx, found):
+                    yield found
+            page = tx.keys(page[-1] + b"\0", stop, limit=self.limit + 1)
+
+
+class CleanRateLimits(QueueUpkeep, frozen=True, kw_only=True):
+    """Rows of fetches that have left the window are removed."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """The oldest first."""
+        queue = QUEUES.get(tx, self.queue)
+        window_ms = queue.rate_window_ms if queue is not None else 0
+        edge_ns = max(0, tx.now_ns - window_ms * NS)
+        prefix = queue_keys(self.queue).rate
+        stop = prefix + (edge_ns + 1).to_bytes(8, "big")
+        rows = tx.keys(prefix, stop, limit=self.limit + 1)
+        forget_rows(tx, self.queue)
+        return _each(self.limit, iter(rows), tx.remove_key)
+
+
+# Sweeping.
+
+
+class Sweep(QueueUpkeep, frozen=True, kw_only=True):
+    """Jobs that were cleared, or deleted with their queue, are removed."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """Go on where the last one stopped. When nothing is left, the sweep is over."""
+        found = QUEUES.find(tx, self.queue)
+        if found is None or not _is_sweeping(found.document):
+            return Walked(0, more=False)
+        queue = found.document
+        bounds = (queue.cleared_ns, queue.deleted_ns)
+        place = _where(tx, self.queue, bounds)
+        removed = 0
+        left = self.limit
+        spaces = _spaces(queue_keys(self.queue))
+        while left and place.space < len(spaces):
+            removed_here, seen, place = _sweep(tx, queue, spaces[place.space], place, left)
+            removed += removed_here
+            left -= seen
+        if place.space < len(spaces):
+            tx.set_key(_where_key(self.queue), _encode(place))
+            return Walked(removed, more=True)
+        tx.remove_key(_where_key(self.queue))
+        _end_sweep(tx, found)
+        return Walked(removed, more=False)
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a sweep has come to.
+
+    One walk over each index is enough: no job that is being swept goes anywhere, and none that
+    comes into the queue is being swept. Another clear begins the walk again.
+    """
+
+    bounds: tuple[int, int]
+    """Up to which places it sweeps: `cleared_ns` and `deleted_ns` of the queue."""
+    space: int = 0
+    after: bytes = b""
+    """The last key that was looked at; empty at the beginning of a space."""
+
+
+class Space(msgspec.Struct, frozen=True, gc=False):
+    """One index of a queue, for a sweep."""
+
+    prefix: bytes
+    number_bytes: int = 8
+    """What is between prefix and job id."""
+    is_in_order: bool = False
+    """Whether the number is the job's place, so that behind the bound there is nothing to sweep."""
+    of_jobs: bool = True
+
+
+def _spaces(names: QueueKeys) -> tuple[Space, ...]:
+    return (
+        Space(names.pending + b"\0", is_in_order=True),
+        Space(names.pending + b"\1", is_in_order=True),
+        Space(names.append, is_in_order=True),
+        Space(names.blocked, is_in_order=True),
+        Space(names.scheduled),
+        Space(names.retrying),
+        Space(names.active, number_bytes=0),
+        Space(names.held),
+        Space(names.finished),
+        Space(names.rate, of_jobs=False),
+    )
+
+
+def _sweep(tx: Tx, queue: Queue, space: Space, place: Place, limit: int) -> tuple[int, int, Place]:
+    """Look at up to `limit` keys of an index. How many were removed, and seen; where to go on."""
+    stop = prefix_end(space.prefix)
+    if space.is_in_order:
+        bound_ns = max(place.bounds)
+        stop = space.prefix + (bound_ns + 1).to_bytes(8, "big")
+    start = place.after + b"\0" if place.after else space.prefix
+    found = tx.keys(start, stop, limit=limit)
+    removed = sum(_swept(tx, queue, space, key) for key in found)
+    if len(found) < limit:
+        return removed, len(found), Place(place.bounds, place.space + 1)
+    return removed, len(found), Place(place.bounds, place.space, found[-1])
+
+
+def _swept(tx: Tx, queue: Queue, space: Space, key: bytes) -> bool:
+    if space.of_jobs:
+        return _was_swept(tx, _job(tx, key[len(space.prefix) + space.number_bytes :].decode()))
+    # A row of the rate limit ends with a place of its own.
+    is_old = int.from_bytes(key[-8:], "big") <= queue.deleted_ns
+    if is_old:
+        tx.remove_key(key)
+    return is_old
+
+
+def _is_sweeping(queue: Queue) -> bool:
+    return bool(queue.cleared_ns or queue.deleted_ns)
+
+
+def _where(tx: Tx, queue: str, bounds: tuple[int, int]) -> Place:
+    data = tx.get_key(_where_key(queue))
+    place = _decode(data) if data is not None else Place(bounds)
+    return place if place.bounds == bounds else Place(bounds)
+
+
+def _where_key(queue: str) -> bytes:
+    return META.build(f"sweep {queue}")
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Place).decode
+
+
+def _end_sweep(tx: Tx, found: Held[Queue]) -> None:
+    """Nothing is left to be swept: forget that there was, and a queue that nobody began anew."""
+    queue = found.document
+    forget_rows(tx, queue.name)
+    if queue.created_ns:
+        after = msgspec.structs.replace(queue, cleared_ns=0, deleted_ns=0)
+        QUEUES.change(tx, found, after)
+        return
+    assert not any(tx.count(queue.name)), "a queue that has jobs was created"
+    QUEUES.remove(tx, queue.name)
+    # What is in memory of the index goes with the cursor: a replica that starts now has neither.
+    group = queue_keys(queue.name).append_group
+    tx.heads.pop(group.prefix, None)
+    tx.moved.pop(group.prefix, None)
+    tx.remove_key(keys.QUEUE_CURSOR.prefix + queue.name.encode())
+
+
+class Led(msgspec.Struct, frozen=True):
+    """A leader has begun."""
+
+
+class Lead(Op, frozen=True, kw_only=True):
+    """The first op of a leader: leases that were not over are not over for a while."""
+
+    PRIVATE: ClassVar[bool] = True
+
+    grace_ms: Millis
+
+    def apply(self, tx: Tx) -> Led:
+        """Begin the time of grace."""
+        tx.give_grace(tx.now_ns + self.grace_ms * NS)
+        return Led()

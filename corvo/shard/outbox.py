@@ -1,0 +1,173 @@
+"""Effects on other shards, on their way: written with their cause, and taken exactly once.
+
+A shard cannot write into another. So an op that has an effect elsewhere writes that effect down
+here (`post`), in the same entry as everything else that it does. The leader submits it to the
+other shard as the op `Receive`, again and again until it hears that it was taken, and then the op
+`Delivered` removes it.
+
+Effects are numbered from 1 for each pair of shards, without a gap. The shard that receives keeps
+the last number it took, takes the next one and no other, and answers as before to those it took
+before. So messages may be lost, doubled and reordered, and leaders may change on both sides; each
+effect happens once, and those of one shard on another happen in their order.
+"""
+
+from collections.abc import Container
+from typing import Final, TypeAlias
+
+import msgspec
+
+from corvo.kv.keys import INBOX, META, OUTBOX
+from corvo.model import Job, Outgoing
+from corvo.shard.tx import Tx
+
+EFFECT_BYTES_MAX: Final = (4 << 20) - (64 << 10)
+"""Of one effect as JSON. The door lets ops of 4 MiB in, and `Receive` adds a little."""
+
+Relay: TypeAlias = Outgoing
+"""What is to be submitted to another shard is what is stored."""
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="arrival"):
+    """A job comes: see `corvo.shard.ops.transfer`."""
+
+    job: Job
+    """As it was in the queue that it left, without its JSON."""
+    json: dict[str, msgspec.Raw] = {}
+    """The fields of the job that are JSON: as they are, where bytes would take a third more."""
+    queue: str
+    """Where it goes."""
+    errors: list[msgspec.Raw] = []
+    """Those that are kept of it, as they are stored."""
+    lease_left_ns: int = 0
+    """How long its lease still had; shards do not share a clock."""
+    reset_attempts: bool = False
+    refused: int = 0
+    """How many shards had another job of the same id."""
+
+    def whole(self) -> Job:
+        """The job with everything that it has."""
+        return _replace(self.job, **{name: bytes(value) for name, value in self.json.items()})
+
+
+def apart(job: Job) -> tuple[Job, dict[str, msgspec.Raw]]:
+    """A job without its JSON, and that: as an arrival has them."""
+    fields = {
+        "payload": job.payload,
+        "result": job.result,
+        "progress": job.progress,
+        "checkpoint": job.checkpoint,
+        "chain": job.chain,
+    }
+    json = {name: msgspec.Raw(value) for name, value in fields.items() if value}
+    return _replace(job, **dict.fromkeys(json, b"")), json
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """A job is gone for good: its home need not know any longer where it is."""
+
+    job_id: str
+
+
+Effect: TypeAlias = Arrival | Forget
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The op `Receive` as it is written here, where ops are not known."""
+
+    source: int
+    seq: int
+    effect: msgspec.Raw
+    by: str = ""
+
+
+Numbers: TypeAlias = dict[int, tuple[int, int]]
+"""By shard: the last number that was given, and the last one that is known to be taken."""
+
+_NUMBERS_KEY: Final = META.build("outbox")
+_numbers: Final = msgspec.msgpack.Decoder(Numbers)
+_outgoing: Final = msgspec.msgpack.Decoder(Outgoing)
+_pack: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = msgspec.json.Encoder().encode
+_replace: Final = msgspec.structs.replace
+
+
+def encode(effect: Effect) -> bytes:
+    """An effect as `post` wants it: apart, so that its size is known before anything is written."""
+    return _encode(effect)
+
+
+def post(tx: Tx, shard: int, effect: bytes) -> None:
+    """Give an effect to another shard."""
+    assert shard != tx.shard, "what happens here is done here"
+    assert 0 <= shard < tx.shards
+    numbers = _read(tx)
+    given, taken = numbers.get(shard, (0, 0))
+    seq = given + 1
+    message = Message(source=tx.shard, seq=seq, effect=msgspec.Raw(effect), by=tx.by)
+    outgoing = Outgoing(shard, seq, _encode(message), tx.now_ns)
+    tx.set_key(OUTBOX.build(shard, seq), _pack(outgoing))
+    tx.set_key(_NUMBERS_KEY, _pack({**numbers, shard: (seq, taken)}))
+
+
+def pending(tx: Tx, shard: int, limit: int) -> list[Outgoing]:
+    """What another shard is not known to have taken, in order."""
+    given, taken = _read(tx).get(shard, (0, 0))
+    return [_outgoing_at(tx, shard, seq) for seq in range(taken + 1, min(given, taken + limit) + 1)]
+
+
+def first_pending(tx: Tx, *, besides: Container[int]) -> list[Relay]:
+    """The next effect for each shard that has one, `besides` some shards.
+
+    Asked for all the time and mostly in vain, so this costs one read when there is nothing.
+    """
+    return [
+        _outgoing_at(tx, shard, taken + 1)
+        for shard, (given, taken) in _read(tx).items()
+        if given > taken and shard not in besides
+    ]
+
+
+def last_given(tx: Tx, shard: int) -> int:
+    """The number of the last effect that was given to a shard; 0 when there was none."""
+    return _read(tx).get(shard, (0, 0))[0]
+
+
+def delivered(tx: Tx, shard: int, seq: int, *, limit: int) -> tuple[int, bool]:
+    """A shard has taken everything up to `seq`: remove it, the oldest first.
+
+    Returns how many rows went, and whether some were beyond the limit. These wait for the next
+    time; if they are sent once more until then, that does no harm.
+    """
+    numbers = _read(tx)
+    given, taken = numbers.get(shard, (0, 0))
+    assert seq <= given, "nobody takes what was not given"
+    last = min(seq, taken + limit)
+    if last <= taken:
+        return 0, False
+    for row in range(taken + 1, last + 1):
+        tx.remove_key(OUTBOX.build(shard, row))
+    tx.set_key(_NUMBERS_KEY, _pack({**numbers, shard: (given, last)}))
+    return last - taken, last < seq
+
+
+def last_taken(tx: Tx, source: int) -> int:
+    """The number of the last effect that was taken here from a shard; 0 when there was none."""
+    data = tx.get_key(INBOX.build(source))
+    return int.from_bytes(data, "big") if data is not None else 0
+
+
+def take(tx: Tx, source: int, seq: int) -> None:
+    """From now on, an effect counts as taken."""
+    assert seq == last_taken(tx, source) + 1, "effects are taken in their order, each once"
+    tx.set_key(INBOX.build(source), seq.to_bytes(8, "big"))
+
+
+def _read(tx: Tx) -> Numbers:
+    data = tx.get_key(_NUMBERS_KEY)
+    return _numbers.decode(data) if data is not None else {}
+
+
+def _outgoing_at(tx: Tx, shard: int, seq: int) -> Outgoing:
+    data = tx.get_key(OUTBOX.build(shard, seq))
+    assert data is not None, "what was given is there until it was taken"
+    return _outgoing.decode(data)

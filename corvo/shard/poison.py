@@ -1,0 +1,115 @@
+"""The entry that ends the process whenever it is applied: it is tried twice, and not a third time.
+
+An exception while an entry is applied is a bug, and every replica has it. Nothing of the entry was
+written, so a start finds the state right before it. The second death at the same entry is the last:
+somebody has to look, and a process that dies once a second helps nobody.
+
+A bug says where it was on its way out. A death without a word (the kernel's, or one within a
+library) cannot, so after a crash the first entry is applied with a note on disk beforehand.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from corvo.errors import CorvoError, Poisoned
+from corvo.raft import RaftError
+from corvo.shard.replica import Standing
+
+DEATHS_MAX: Final = 2
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """An entry that was being applied when the process died."""
+
+    index: int
+    deaths: int
+    error: str = ""
+
+
+class Watched(Protocol):
+    """Whoever applies entries."""
+
+    @property
+    def applying(self) -> int | None:
+        """The entry that is being applied; it stays so when that raised an exception."""
+
+    def standing(self) -> Standing:
+        """How far it has come."""
+
+
+class Poison:
+    """The note about a suspect, in a file of its own."""
+
+    def __init__(self, note: Path) -> None:
+        self._note = note
+        self._is_wary = note.exists()
+
+    def refuse(self, *, applied: int) -> None:
+        """Raise `Poisoned` when the next entry has killed this replica twice."""
+        suspect = self._read()
+        if suspect is not None and suspect.index == applied + 1 and suspect.deaths >= DEATHS_MAX:
+            raise self._poisoned(suspect)
+
+    def be_wary(self) -> None:
+        """The process before this one died: note the first entry before it is applied."""
+        self._is_wary = True
+
+    @contextmanager
+    def watching(self, watched: Watched) -> Iterator[None]:
+        """Entries may be applied inside."""
+        standing = watched.standing()
+        before = self._read() if self._is_wary else None
+        noted: Suspect | None = None
+        # A suspect further on is the better one: the state is older than it was when that died.
+        is_first = before is None or before.index <= standing.applied + 1
+        if self._is_wary and is_first and standing.commit > standing.applied:
+            noted = self._count(standing.applied + 1)
+            self._put(noted)
+        try:
+            yield
+        except (CorvoError, RaftError):
+            if noted is not None:
+                self._note.unlink()  # the disk failed, or the like: no fault of the entry
+            raise
+        except Exception as error:
+            index = watched.applying
+            if index is None:
+                raise
+            suspect = noted if noted is not None and noted.index == index else self._count(index)
+            suspect = msgspec.structs.replace(suspect, error=f"{type(error).__name__}: {error}")
+            self._put(suspect)
+            if suspect.deaths >= DEATHS_MAX:
+                raise self._poisoned(suspect) from error
+            raise
+        if noted is not None or (before is not None and before.index <= watched.standing().applied):
+            self._note.unlink()
+            self._is_wary = False
+
+    def _poisoned(self, suspect: Suspect) -> Poisoned:
+        return Poisoned(
+            f"entry {suspect.index} ended this replica {suspect.deaths} times:"
+            f" {suspect.error or 'it died without a word'}. It will not be tried again. Keep"
+            f" the data, report the error, and start a version that can apply the entry;"
+            f" removing {self._note} tries it once more"
+        )
+
+    def _count(self, index: int) -> Suspect:
+        """One more death at an entry."""
+        before = self._read()
+        deaths = before.deaths + 1 if before is not None and before.index == index else 1
+        return Suspect(index, deaths)
+
+    def _read(self) -> Suspect | None:
+        try:
+            return msgspec.json.decode(self._note.read_bytes(), type=Suspect)
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeError):
+            return None  # a note that was cut short names nobody
+
+    def _put(self, suspect: Suspect) -> None:
+        fresh = self._note.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(suspect))
+        fresh.replace(self._note)

@@ -1,0 +1,537 @@
+"""The shard process: sockets, disk and clock around one `Replica`. It carries out, no more.
+
+    <data_dir>/log/      the durable log               corvo.raft.wal
+    <data_dir>/state/    the state and checkpoints     corvo.kv.checkpoints
+    <data_dir>/poison    the entry that ended this process, if one did
+
+It is told what it is by one line of JSON on stdin and leaves when stdin closes, so that nothing
+outlives its parent. Once it can be reached it says `ready` on stdout. Exit codes: 0 as asked; 70
+when something failed that a restart may mend; 71 for damage or a poisonous entry, which it does
+not; 72 for a config that cannot work.
+
+One task works the replica and is woken by whatever happens; one carries out writes, each made
+durable on a thread while the rest goes on; the others listen, dial and tick.
+"""
+
+import gc
+import os
+import secrets
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import clock, wire
+from corvo.errors import (
+    CorvoError,
+    Poisoned,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+    StoreRefused,
+    WireError,
+)
+from corvo.kv import directories
+from corvo.kv.checkpoints import LevelStates
+from corvo.kv.tables import read_meta
+from corvo.link import (
+    Link,
+    LinkLost,
+    LinkRefused,
+    TcpAddress,
+    UnixAddress,
+    connect,
+    listen_tcp,
+    listen_unix,
+    open_caller,
+    open_link,
+)
+from corvo.placement import fnv32a
+from corvo.raft import DiskFull, FrameError, LogDamaged, RaftError, Write
+from corvo.raft.codec import Codec
+from corvo.raft.files import RealFiles
+from corvo.raft.filesystem import DirectoryRefused, Files
+from corvo.raft.identity import Identity
+from corvo.raft.wal import DiskStorage
+from corvo.shard.config import BadConfig, Peer, ShardConfig, read_config
+from corvo.shard.gathering import INTERNAL
+from corvo.shard.opening import Parts, assemble, first_membership, machine_on
+from corvo.shard.ops import NUMBERS
+from corvo.shard.ops.transfer import Receive
+from corvo.shard.outbox import Relay
+from corvo.shard.poison import Poison
+from corvo.shard.replica import Work
+
+OK: Final = 0
+FAILED: Final = 70
+DAMAGED: Final = 71
+MISCONFIGURED: Final = 72
+
+OP_VERSION: Final = 1
+"""Rises with every op or field that an older process would not know."""
+_RETRY_S: Final = 0.25
+"""Between two tries of what may come back: a peer, another shard, room on the disk."""
+_RELAXED_S: Final = 0.5
+"""With relaxed durability, how long a write may wait for the disk."""
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_GC_AFTER: Final = 50_000
+"""Documents are many and have no cycles: looking for cycles every 700 objects is a waste."""
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """Where a process keeps things; tests put something in between."""
+
+    open_files: Callable[[Path], Files] = RealFiles
+    open_states: Callable[[Path, str], LevelStates] = lambda root, boot_id: LevelStates.open(
+        root, boot_id=boot_id, applied=lambda store: read_meta(store).applied
+    )
+    boot_id: Callable[[], str] = lambda: _BOOT_ID.read_text().strip()
+
+
+def open_parts(config: ShardConfig, disk: Disk) -> Parts:
+    """Open everything that is on the disk. Raises what is wrong with it."""
+    root = Path(config.data_dir)
+    make_directories(root)
+    instance = secrets.randbits(62)
+    storage = DiskStorage.open(
+        disk.open_files(root / "log"),
+        Identity(f"{config.cluster}/{config.shard}/{config.shards}", config.node, instance),
+        first_membership(config, instance),
+        segment_bytes=config.segment_bytes,
+        ballast_bytes=config.ballast_bytes,
+    )
+    states = disk.open_states(root / "state", disk.boot_id())
+    random = Random(secrets.randbits(64))  # noqa: S311 -- dice for elections, not for secrets
+    replica = assemble(config, storage, states, random)
+    is_after_crash = states.recovery.after == "process crash"
+    return Parts(replica, storage, states, is_after_crash=is_after_crash)
+
+
+def make_directories(root: Path) -> None:
+    """Where log and state are kept. Their names are made as durable as what will be in them."""
+    for directory in (root / "log", root / "state"):
+        directory.mkdir(parents=True, exist_ok=True)
+    directories.sync_names(root)
+    directories.sync_names(root.parent)
+
+
+class Process:
+    """One replica at work."""
+
+    def __init__(self, config: ShardConfig, parts: Parts, poison: Poison) -> None:
+        self._config = config
+        self._replica = parts.replica
+        self._storage = parts.storage
+        self._states = parts.states
+        self._poison = poison
+        self._is_stuck = False  # a write waits for room
+        self._bell = trio.Event()
+        self._write: Write | None = None
+        self._write_bell = trio.Event()
+        self._state = trio.Lock()  # whoever holds it may make or replace checkpoints
+        self._disk = trio.Lock()  # whoever holds it may change the log; taken behind `_state`
+        self._links: dict[int, Link] = {}
+        self._last_link = INTERNAL
+        self._peers: dict[int, Link] = {}
+        self._codec = Codec(fnv32a(config.cluster))
+        self._logged_bytes = 0  # since the last checkpoint
+        self._checkpoint_due = trio.Event()
+        self._snapshot_wanted: int | None = None
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until cancelled."""
+        config = self._config
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._carry_out_writes)
+            nursery.start_soon(self._make_checkpoints)
+            nursery.start_soon(self._tick)
+            if config.relaxed:
+                nursery.start_soon(self._sync_now_and_then)
+            if config.port:
+                listeners = await listen_tcp(config.host, config.port)
+                nursery.start_soon(trio.serve_listeners, self._serve, listeners)
+            for peer in config.peers:
+                nursery.start_soon(self._dial, peer)
+            if self._replica.node.membership.voters == (config.node,):
+                self._replica.node.campaign()  # there is nobody to wait for
+            nursery.start_soon(self._work)
+            listener = await listen_unix(config.socket)
+            nursery.start_soon(trio.serve_listeners, self._serve, [listener])
+            ready()
+
+    def close(self) -> None:
+        """Stop cleanly: what is kept on disk says so."""
+        self._states.close()
+        self._storage.close()
+
+    # The replica.
+
+    async def _work(self) -> None:
+        """Work the replica whenever something happened, or became due."""
+        while True:
+            self._bell = trio.Event()
+            with self._poison.watching(self._replica):
+                work = self._replica.work(clock.now_ns(), may_write=self._write is None)
+            self._carry_out(work)
+            if work.has_more:
+                await trio.lowlevel.checkpoint()
+            elif work.wake_ns is None:
+                await self._bell.wait()
+            else:
+                pause_s = max(0.0, (work.wake_ns - clock.now_ns()) / 1e9)
+                with trio.move_on_after(pause_s):
+                    await self._bell.wait()
+
+    @contextmanager
+    def _distrusting(self) -> Iterator[None]:
+        """A live state that cannot be read or written is made again at the next start."""
+        try:
+            yield
+        except StoreError as error:
+            self._states.distrust()
+            raise StoreFailed(f"the live state is of no more use: {error}") from error
+
+    def _carry_out(self, work: Work) -> None:
+        for message in work.messages:
+            self._send(message.target, self._codec.encode(message))
+        gathered: dict[int, list[wire.AnyMessage]] = {}
+        for client, answer in work.outbound:
+            gathered.setdefault(client, []).append(answer)
+        for client, answers in gathered.items():
+            link = self._links.get(client)
+            if link is not None and not link.send_many(answers):
+                link.close("too slow: answers were lost")
+        if work.write is not None:
+            assert self._write is None
+            self._write = work.write
+            self._write_bell.set()
+        if work.snapshot_wanted is not None:
+            self._snapshot_wanted = work.snapshot_wanted
+            self._checkpoint_due.set()
+        for relay in work.relays:
+            self._start(partial(self._relay, relay))
+
+    def _send(self, replica: int, frame: bytes) -> None:
+        link = self._peers.get(replica)
+        if link is not None:
+            link.send(wire.Peer(frame))  # what is not taken is lost, as on any network
+
+    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(task)
+
+    async def _tick(self) -> None:
+        period = self._config.tick_ms / 1_000
+        due = trio.current_time() + period
+        while True:
+            await trio.sleep_until(due)
+            missed = int((trio.current_time() - due) / period)
+            due += (missed + 1) * period
+            self._replica.tick(missed)
+            self._look_for_room()
+            self._bell.set()
+
+    def _look_for_room(self) -> None:
+        """Take nothing new while the disk is nearly full."""
+        room = directories.room(Path(self._config.data_dir))
+        self._replica.disk_is_full = self._is_stuck or room < self._config.room_bytes_min
+
+    # Writing.
+
+    async def _carry_out_writes(self) -> None:
+        """Make one write after the other durable, and say so."""
+        while True:
+            await self._write_bell.wait()
+            self._write_bell = trio.Event()
+            write = self._write
+            assert write is not None
+            intact = True
+            if not write.is_barrier:
+                intact = await self._make_durable(write)
+            for message in write.messages:
+                self._send(message.target, self._codec.encode(message))
+            if write.install is not None:
+                await self._install()
+            self._write = None
+            self._replica.stored(write.token, intact=intact)
+            if self._storage.repairing and not self._replica.node.is_repairing:
+                async with self._disk:
+                    with suppress(DiskFull):  # said again with the next write
+                        self._storage.repaired()
+            self._bell.set()
+
+    async def _make_durable(self, write: Write) -> bool:
+        # Relaxed durability is for entries: a vote, or a snapshot that is about to become the
+        # state, cannot be taken back.
+        may_wait = self._config.relaxed and write.hard_state is None and write.install is None
+        intact: bool | None = None
+        is_durable = False
+        while intact is None or not is_durable:
+            try:
+                async with self._disk:
+                    if intact is None:
+                        intact = self._storage.put(write)
+                    if not may_wait:
+                        await trio.to_thread.run_sync(self._storage.sync)
+                    is_durable = True
+            except DiskFull:
+                # Not waited for under the lock: a log that is cut sets room free.
+                self._is_stuck = self._replica.disk_is_full = True
+                await trio.sleep(_RETRY_S)
+        self._is_stuck = False
+        self._look_for_room()
+        self._logged_bytes += sum(entry.size for entry in write.entries)
+        if self._is_far_ahead:
+            self._checkpoint_due.set()
+        return intact
+
+    @property
+    def _is_far_ahead(self) -> bool:
+        """Whether the log has run so far ahead of the checkpoint that another is due."""
+        ahead = self._storage.last_index - self._states.checkpointed
+        return (
+            self._logged_bytes >= self._config.checkpoint_bytes
+            or ahead >= self._config.checkpoint_entries
+        )
+
+    async def _sync_now_and_then(self) -> None:
+        """Relaxed durability is bounded: this is how much a loss of power can take."""
+        while True:
+            await trio.sleep(_RELAXED_S)
+            async with self._disk:
+                with suppress(DiskFull):  # the next write will find out, and say so
+                    await trio.to_thread.run_sync(self._storage.sync)
+
+    async def _install(self) -> None:
+        """A snapshot has arrived as a whole: it becomes the state."""
+        async with self._state, self._disk:
+            self._states.install(self._storage.snapshot_data())
+        self._replica.installed(machine_on(self._config, self._states))
+
+    # Checkpoints.
+
+    async def _make_checkpoints(self) -> None:
+        """Keep a recent checkpoint, and the log no longer than from there."""
+        while True:
+            await self._checkpoint_due.wait()
+            self._checkpoint_due = trio.Event()
+            try:
+                await self._checkpoint()
+                async with self._disk:
+                    index = self._states.checkpointed
+                    self._cut_log(index)
+                    self._make_snapshot(index)
+            except (DiskFull, StoreFull):
+                await trio.sleep(_RETRY_S)
+                self._checkpoint_due.set()
+
+    async def _checkpoint(self) -> None:
+        """Make another checkpoint if one is due."""
+        made, wanted = self._states.checkpointed, self._snapshot_wanted
+        is_due = self._is_far_ahead
+        if wanted is not None:
+            is_due = is_due or made < wanted or self._replica.membership_at(made) is None
+        if not is_due or self._replica.machine.applied <= made:
+            return
+        self._logged_bytes = 0
+        async with self._state:
+            if not self._config.relaxed:
+                await trio.to_thread.run_sync(self._states.checkpoint)
+                return
+            # What is in a checkpoint is durable, and so the log has to be before it, and all that
+            # may be applied meanwhile.
+            async with self._disk:
+                await trio.to_thread.run_sync(self._storage.sync)
+                await trio.to_thread.run_sync(self._states.checkpoint)
+
+    def _cut_log(self, checkpointed: int) -> None:
+        node = self._replica.node
+        index = min(checkpointed, node.needed_from - 1, checkpointed - self._config.keep_entries)
+        if index <= self._storage.base.index:
+            return
+        membership = self._replica.membership_at(index)
+        if membership is not None:  # else it is before the last start; the next checkpoint is not
+            self._storage.compact(index=index, membership=membership)
+
+    def _make_snapshot(self, checkpointed: int) -> None:
+        """Followers are sent what the checkpoint holds; a copy of it, made only when one asks."""
+        wanted, node = self._snapshot_wanted, self._replica.node
+        if not node.is_leader:
+            self._snapshot_wanted = None
+            return
+        if (
+            wanted is None
+            or checkpointed < wanted
+            or self._storage.snapshot() in node.snapshots_in_use
+        ):
+            return
+        membership = self._replica.membership_at(checkpointed)
+        if membership is None:
+            return
+        self._storage.make_snapshot(
+            index=checkpointed, membership=membership, data=self._states.stream()
+        )
+        self._snapshot_wanted = None
+        self._bell.set()
+
+    # Links.
+
+    def _hello(self, role: str, *, shard: int | None = None) -> wire.Hello:
+        config = self._config
+        return wire.Hello(
+            role=role,
+            node=config.node,
+            shard=config.shard if shard is None else shard,
+            cluster=config.cluster,
+            wire_version=wire.WIRE_VERSION,
+            op_version=OP_VERSION,
+            config_digest=0,
+        )
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        """Hear out whoever came in; routers of other nodes come in where their replicas do."""
+        with suppress(LinkLost, LinkRefused, WireError, FrameError):
+            async with open_link(stream, self._hello(wire.REPLICA)) as link:
+                if link.peer.role == wire.REPLICA:
+                    await self._hear_peer(link)
+                else:
+                    await self._serve_caller(link)
+
+    async def _serve_caller(self, link: Link) -> None:
+        self._last_link += 1
+        client = self._last_link
+        self._links[client] = link
+        self._replica.joined(client, is_shard=link.peer.role == wire.SHARD)
+        self._bell.set()
+        try:
+            await self._hear_caller(client, link)
+        finally:
+            del self._links[client]
+            self._replica.left(client)
+
+    async def _hear_caller(self, client: int, link: Link) -> None:
+        replica = self._replica
+        while messages := await link.receive(wire.FROM_ROUTER):
+            for message in messages:
+                if isinstance(message, wire.Submit):
+                    replica.submit(client, message)
+                else:
+                    replica.ask(client, message)
+            self._bell.set()
+
+    async def _hear_peer(self, link: Link) -> None:
+        while messages := await link.receive(wire.BETWEEN_REPLICAS):
+            for message in messages:
+                self._replica.step(self._codec.decode(message.data))
+            self._bell.set()
+
+    async def _dial(self, peer: Peer) -> None:
+        """Keep a link to another replica; what it has to say comes over its own."""
+        while True:
+            with suppress(LinkLost, LinkRefused, WireError):
+                stream = await connect(TcpAddress(peer.host, peer.port))
+                async with open_link(stream, self._hello(wire.REPLICA)) as link:
+                    self._peers[peer.node] = link
+                    try:
+                        while await link.receive(wire.BETWEEN_REPLICAS):
+                            pass
+                    finally:
+                        del self._peers[peer.node]
+            await trio.sleep(_RETRY_S)
+
+    # Other shards.
+
+    async def _relay(self, relay: Relay) -> None:
+        """Have another shard take an effect. Whether it did is said once; it is tried anew."""
+        taken = False
+        address = self._config.others.get(relay.shard)
+        if address is not None:
+            with suppress(LinkLost, LinkRefused, WireError):
+                stream = await connect(UnixAddress(address))
+                hello = self._hello(wire.SHARD, shard=relay.shard)
+                async with open_caller(stream, hello, lambda _: None) as caller:
+                    answer = await caller.submit(NUMBERS[Receive], relay.body)
+                    taken = isinstance(answer, wire.Reply) and not answer.code
+        if not taken:
+            await trio.sleep(_RETRY_S)
+        self._replica.relayed(relay, taken=taken)
+        self._bell.set()
+
+
+async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:
+    """Be a replica until stdin closes."""
+    parts = open_parts(config, disk)
+    poison.refuse(applied=parts.replica.machine.applied)
+    if parts.is_after_crash:
+        poison.be_wary()
+    process = Process(config, parts, poison)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(process.run, ready=say_ready))
+        await wait_for_parent()
+        nursery.cancel_scope.cancel()
+    process.close()
+
+
+def say_ready() -> None:
+    """Tell whoever started this process that it can be reached."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+
+async def wait_for_parent() -> None:
+    """Return when whoever started this process is gone, or wants it gone."""
+    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+        while await stdin.receive_some():
+            pass
+
+
+def main(disk: Disk | None = None) -> int:
+    """Read the config and serve; returns the exit code."""
+    try:
+        config = read_config(sys.stdin.buffer.readline())
+    except BadConfig as error:
+        return complain(MISCONFIGURED, "config", error)
+    gc.set_threshold(_GC_AFTER, 20, 50)
+    poison = Poison(Path(config.data_dir) / "poison")
+    try:
+        trio.run(serve, config, disk or Disk(), poison)
+    except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
+        return end(first_of(error))
+    return OK
+
+
+def end(error: BaseException) -> int:
+    """Say why this process ends; returns the exit code."""
+    match error:
+        case BadConfig() | DirectoryRefused() | StoreRefused():
+            return complain(MISCONFIGURED, "refused", error)
+        case LogDamaged() | StoreDamaged() | Poisoned():
+            return complain(DAMAGED, "stays down", error)
+        case CorvoError() | RaftError() | OSError():
+            return complain(FAILED, "failed", error)
+        case _:
+            traceback.print_exception(error, file=sys.stderr)
+            return complain(FAILED, "this is a bug", error)
+
+
+def first_of(error: BaseException) -> BaseException:
+    """What ended a nursery, out of the groups that nurseries wrap it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def complain(code: int, what: str, error: BaseException) -> int:
+    """Say why this process ends, for people and for whoever started it."""
+    sys.stderr.write(f"corvo shard: {what}: {error}\n")
+    return code

@@ -1,0 +1,492 @@
+"""`Replica`: one member of a shard, whole: Raft, the state machine, and everybody who waits.
+
+It has no tasks, clock, sockets or files. A driver feeds it requests, messages, ticks and finished
+writes, and calls `work` for what is to be done; production drives it with trio, the simulator with
+a plain loop.
+
+**A submission** is checked at the door, gathers while the disk is busy, becomes one entry with
+whatever gathered beside it, and is answered when that entry is applied here: also when leadership
+was lost meanwhile, for then this replica learns as a follower what became of it.
+
+**A fetch** that would find nothing is answered at once from the applied state, without an entry, if
+nothing else is on its way; its link is told when that may have changed (`corvo.shard.hunger`).
+
+**A question** is answered from the applied state behind a proof, made after it was asked, that this
+replica's leader still leads.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final, TypeAlias
+
+import msgspec
+
+from corvo import wire
+from corvo.raft import (
+    AnyMessage,
+    Change,
+    Kind,
+    Membership,
+    Node,
+    NotLeader,
+    Overloaded,
+    ReadContext,
+    Ready,
+    Transferring,
+    Write,
+)
+from corvo.shard import entry, outbox
+from corvo.shard.gathering import INTERNAL, Gathering, Submission
+from corvo.shard.hunger import Hunger
+from corvo.shard.machine import Answer, Machine
+from corvo.shard.ops import NUMBERS
+from corvo.shard.ops.base import Limits, Op, Rejected
+from corvo.shard.ops.door import admit
+from corvo.shard.ops.transfer import Delivered
+from corvo.shard.ops.upkeep import Lead
+from corvo.shard.ops.work import Claims, Fetch
+from corvo.shard.queries import QUERIES, answer
+from corvo.shard.select import has_work
+from corvo.shard.upkeep import Upkeep
+
+GRACE_MS: Final = 5_000
+"""No lease ends so long after a leader took over."""
+ROUNDS_MAX: Final = 64
+APPLIED_BYTES_MAX: Final = 256 << 10
+"""Entries applied in one call of `work`, some ten milliseconds: then others get their turn."""
+BUSY_MS: Final = 50
+"""What somebody is told to wait when there is no room; a full gathering is applied in less than
+a second."""
+
+Outbound: TypeAlias = tuple[int, wire.Answer | wire.Push]
+"""A message, and the link that it is for."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica is told once."""
+
+    retention_ms: int = 7 * 86_400_000
+    """How long finished jobs are kept where the queue does not say."""
+    grace_ms: int = GRACE_MS
+    limits: Limits = Limits()
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done now; see `corvo.raft.ready` for the duty that comes with a write."""
+
+    messages: tuple[AnyMessage, ...] = ()
+    write: Write | None = None
+    outbound: tuple[Outbound, ...] = ()
+    relays: tuple[outbox.Relay, ...] = ()
+    """Effects to be submitted to other shards; report each with `relayed`."""
+    snapshot_wanted: int | None = None
+    has_more: bool = False
+    """Whether `work` should be called again at once."""
+    wake_ns: int | None = None
+    """When it should be called again, if nothing happens before."""
+
+
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """How far a replica has come."""
+
+    applied: int
+    commit: int
+
+
+class Question(msgspec.Struct, frozen=True, gc=False):
+    """A read that waits."""
+
+    client: int
+    message: wire.Ask
+
+
+class Replica:
+    """One replica of one shard. Not thread-safe; every method returns at once."""
+
+    def __init__(self, settings: Settings, node: Node, machine: Machine, random: Random) -> None:
+        self.node = node
+        self.machine = machine
+        self.disk_is_full = False
+        """Set by the driver while there is no room: nothing new is taken, and reads go on."""
+        self._settings = settings
+        self._random = random
+        self._gathering = Gathering()
+        self._hunger = Hunger()
+        self._upkeep = Upkeep(retention_ms=settings.retention_ms)
+        self._outbound: list[Outbound] = []
+        self._asked: list[Question] = []
+        self._proving: dict[ReadContext, list[Question]] = {}
+        self._reading: list[tuple[int, list[Question]]] = []
+        self._links: dict[int, bool] = {}  # and whether a shard is at the other end
+        self._internal = 0  # ops of our own that are not applied yet
+        self._relaying: dict[int, int] = {}  # by shard, the effect under way
+        self._led_term = 0
+        self._announced: tuple[int | None, int] = (None, 0)
+        self._memberships = [(machine.applied, node.membership)]
+        self._now_ns = machine.now_ns  # the time at which `work` was called last
+        self._applying: int | None = None
+
+    # Links.
+
+    def joined(self, client: int, *, is_shard: bool = False) -> None:
+        """A link began; links are numbered from 1 and no number is used twice.
+
+        Another shard's may bring what no router may ask for.
+        """
+        assert client != INTERNAL
+        self._links[client] = is_shard
+        self._say(client, wire.Leading(self.node.leader, self.node.term))
+
+    def left(self, client: int) -> None:
+        """A link ended: nobody is there to be answered."""
+        self._links.pop(client, None)
+        self._hunger.gone(client)
+
+    # What comes in.
+
+    def submit(self, client: int, message: wire.Submit) -> None:
+        """Somebody asks for an op."""
+        if not self.node.is_leader:
+            self._say(client, wire.NotLeader(message.id, self.node.leader))
+            return
+        if self.disk_is_full:
+            full = Rejected("disk_full", "the shard's disk is full: nothing was done")
+            self._say(client, wire.Reply(message.id, full.code, _encode(full)))
+            return
+        if self._gathering.is_full:
+            self._say(client, wire.Busy(message.id, BUSY_MS))
+            return
+        is_shard = self._links.get(client, False)
+        op = admit(message.op, message.body, self._settings.limits, private=is_shard)
+        if isinstance(op, Rejected):
+            self._say(client, wire.Reply(message.id, op.code, _encode(op)))
+            return
+        if isinstance(op, Fetch) and self._gathering.is_idle and not self._finds(op):
+            self._say(client, wire.Reply(message.id, "", _NOTHING, self.machine.applied))
+            self._wait_for(client, op)
+            return
+        self._gathering.add(Submission(client, message.id, (message.op, message.body)))
+
+    def ask(self, client: int, message: wire.Ask) -> None:
+        """Somebody asks a question."""
+        query = QUERIES.get(message.query)
+        if query is None:
+            unknown = Rejected("unknown_query", f"there is no query {message.query}")
+            self._say(client, wire.Reply(message.id, unknown.code, _encode(unknown)))
+        elif query.is_local:
+            self._answer(Question(client, message))
+        else:
+            self._asked.append(Question(client, message))
+
+    def step(self, message: AnyMessage) -> None:
+        """A message from another replica."""
+        self.node.step(message)
+
+    def tick(self, missed: int = 0) -> None:
+        """One tick has passed; `missed` before it were slept through."""
+        self.node.tick(missed)
+
+    def stored(self, token: int, *, intact: bool = True) -> None:
+        """A write is durable, and its messages are sent."""
+        self.node.stored(token, intact=intact)
+        self._note_membership()
+
+    def installed(self, machine: Machine) -> None:
+        """A snapshot took the place of the state. To be called before `stored` of that write."""
+        self.machine = machine
+        for submission in self._gathering.skipped_to(machine.applied):
+            self._tell_unknown(submission)
+
+    def relayed(self, relay: outbox.Relay, *, taken: bool) -> None:
+        """The other shard has taken an effect, or it could not be told; then it is tried again."""
+        if taken and self.node.is_leader:
+            self._propose_own(Delivered(shard=relay.shard, seq=relay.seq))
+        else:
+            self._relaying.pop(relay.shard, None)
+
+    def change_membership(self, change: Change, *, force: bool = False) -> int:
+        """Change who belongs to the shard; raises as `Node.propose_change` does."""
+        return self.node.propose_change(change, force=force)
+
+    def transfer(self, heir: int) -> None:
+        """Hand leadership over; raises as `Node.transfer` does."""
+        self.node.transfer(heir)
+
+    # What is to be done.
+
+    def work(self, now_ns: int, *, may_write: bool = True) -> Work:
+        """Everything to be done now. Unless it `may_write`, what is submitted goes on gathering."""
+        messages: list[AnyMessage] = []
+        write: Write | None = None
+        wanted: int | None = None
+        has_more = True
+        applied_bytes = 0
+        # Behind the state's own time nothing is due that was not due before.
+        now_ns = self._now_ns = max(now_ns, self.machine.now_ns)
+        for _ in range(ROUNDS_MAX):
+            self._lead(now_ns)
+            if may_write and write is None:
+                self._propose(now_ns)
+            if self._asked:
+                self._prove()
+            ready = self.node.ready(may_write=may_write and write is None)
+            if not ready:
+                has_more = False
+                break
+            messages += ready.messages
+            write = write or ready.write
+            wanted = ready.snapshot_wanted if ready.snapshot_wanted is not None else wanted
+            self._take_in(ready)
+            applied_bytes += sum(committed.size for committed in ready.committed)
+            if applied_bytes >= APPLIED_BYTES_MAX:
+                break
+        self._feed(now_ns)
+        self._announce()
+        relays = self._relays()
+        outbound, self._outbound = tuple(self._outbound), []
+        return Work(
+            messages=tuple(messages),
+            write=write,
+            outbound=outbound,
+            relays=relays,
+            snapshot_wanted=wanted,
+            has_more=has_more,
+            wake_ns=self._wake_ns(),
+        )
+
+    def _take_in(self, ready: Ready) -> None:
+        for read in ready.reads:
+            self._reading.append((read.index, self._proving.pop(read.context)))
+        for context in ready.reads_lost:
+            for question in self._proving.pop(context):
+                self._say(question.client, wire.NotLeader(question.message.id, self.node.leader))
+        for committed in ready.committed:
+            self._apply(committed.index, committed.term, committed.kind, committed.data)
+            if committed.kind is Kind.CONFIG or committed is ready.committed[-1]:
+                self.node.advance(committed.index)
+                self._note_membership()
+        self._answer_questions()
+
+    def _note_membership(self) -> None:
+        """Remember from which index on a membership is in force."""
+        if self.node.membership != self._memberships[-1][1]:
+            self._memberships.append((self.machine.applied, self.node.membership))
+
+    # Proposing.
+
+    def _lead(self, now_ns: int) -> None:
+        """A new leader begins with grace; then it does what is due."""
+        node = self.node
+        if not node.is_leader:
+            self._stand_down()
+            return
+        if self._led_term != node.term:
+            self._led_term = node.term
+            self._internal = 0
+            self._propose_own(Lead(grace_ms=self._settings.grace_ms), first=True)
+        if self._internal == 0:
+            for op in self._upkeep.due(self.machine.tx, now_ns):
+                self._propose_own(op)
+
+    def _stand_down(self) -> None:
+        self._led_term = 0
+        self._internal = 0
+        self._relaying.clear()
+        for submission in self._gathering.refuse_gathered():
+            if submission.client != INTERNAL:
+                lost = wire.NotLeader(submission.request, self.node.leader)
+                self._say(submission.client, lost)
+        self._hunger.clear()
+
+    def _propose_own(self, op: Op, *, first: bool = False) -> None:
+        self._internal += 1
+        record = (NUMBERS[type(op)], _encode(op))
+        self._gathering.add(Submission(INTERNAL, self._led_term, record), first=first)
+
+    def _propose(self, now_ns: int) -> None:
+        node, gathering = self.node, self._gathering
+        while gathering.has_gathered and node.is_leader:
+            chosen = gathering.next_entry()
+            stamp = entry.Stamp(max(now_ns, self.machine.now_ns + 1), self._random.getrandbits(32))
+            data = entry.encode(stamp, [submission.record for submission in chosen])
+            try:
+                index = node.propose(data)
+            except (Overloaded, Transferring):
+                return  # they wait where they are; a leader that is leaving gives them up
+            gathering.proposed(chosen, index=index, term=node.term)
+
+    def _prove(self) -> None:
+        """One proof of leadership for all questions that gathered."""
+        asked, self._asked = self._asked, []
+        try:
+            self._proving[self.node.read_index()] = asked
+        except NotLeader as error:
+            for question in asked:
+                self._say(question.client, wire.NotLeader(question.message.id, error.leader))
+        except Overloaded:
+            for question in asked:
+                self._say(question.client, wire.Busy(question.message.id, BUSY_MS))
+
+    # Applying.
+
+    def _apply(self, index: int, term: int, kind: Kind, data: bytes) -> None:
+        done, lost = self._gathering.applied(index=index, term=term)
+        self._applying = index
+        if kind is Kind.NORMAL and data:
+            answers = self.machine.apply(index=index, term=term, data=data)
+            if done:
+                self._deliver(done, answers, index)
+        else:
+            self.machine.skip(index=index, term=term)
+        self._applying = None
+        for submission in lost:
+            if submission.client == INTERNAL:
+                self._own_applied(submission)
+            else:
+                refusal = wire.NotLeader(submission.request, self.node.leader)
+                self._say(submission.client, refusal)
+
+    def _deliver(self, done: list[Submission], answers: list[Answer], index: int) -> None:
+        assert len(done) == len(answers), "an entry has the ops that were put into it"
+        for submission, result in zip(done, answers, strict=True):
+            client = submission.client
+            if client == INTERNAL:
+                assert not result.code, f"an op of our own was refused: {result.body!r}"
+                self._own_applied(submission)
+                continue
+            self._reply(client, submission.request, result.code, result.body, index)
+            if submission.record[0] == _FETCH and result.body == _NOTHING:
+                self._wait_for(client, _decode_fetch(submission.record[1]))
+
+    def _own_applied(self, submission: Submission) -> None:
+        if submission.request == self._led_term:
+            self._internal -= 1
+            number, body = submission.record
+            if number == _DELIVERED:
+                self._relaying.pop(_decode_delivered(body).shard, None)
+
+    def _tell_unknown(self, submission: Submission) -> None:
+        if submission.client == INTERNAL:
+            self._own_applied(submission)
+            return
+        unknown = Rejected("unknown", "a snapshot came in between: it may have been done or not")
+        reply = wire.Reply(submission.request, unknown.code, _encode(unknown))
+        self._say(submission.client, reply)
+
+    # Waiting for work.
+
+    def _finds(self, fetch: Fetch) -> bool:
+        """Whether a fetch would find something."""
+        tx = self.machine.tx
+        return any(has_work(tx, queue, now_ns=self._now_ns).count for queue in fetch.queues)
+
+    def _wait_for(self, client: int, fetch: Fetch) -> None:
+        """A fetch found nothing and was answered: its link is told when another may find something.
+
+        That may be now: a fetch clears away so much and no more, and then there is another behind.
+        """
+        for queue in fetch.queues:
+            for link, told in self._hunger.add(client, queue):
+                self._say(link, wire.WorkAvailable((told,)))
+            self.machine.tx.touched[queue] = None
+
+    def _feed(self, now_ns: int) -> None:
+        """Tell hungry links of queues that may have work now."""
+        tx = self.machine.tx
+        touched = [queue for queue in tx.touched if queue in self._hunger]
+        tx.touched = {}
+        refilled = self._hunger.refilled(now_ns) if self._hunger.refills else []
+        told: dict[int, list[str]] = {}
+        for queue in (*touched, *refilled):
+            allowed = has_work(tx, queue, now_ns=now_ns)
+            if allowed.count:
+                for link in self._hunger.feed(queue):
+                    told.setdefault(link, []).append(queue)
+            elif allowed.until_ns:
+                self._hunger.refill(queue, allowed.until_ns)
+        for link, queues in told.items():
+            self._say(link, wire.WorkAvailable(tuple(queues)))
+
+    # Questions.
+
+    def _answer_questions(self) -> None:
+        applied = self.machine.applied
+        due = [questions for index, questions in self._reading if index <= applied]
+        if due:
+            self._reading = [waiting for waiting in self._reading if waiting[0] > applied]
+            for questions in due:
+                for question in questions:
+                    self._answer(question)
+
+    def _answer(self, question: Question) -> None:
+        message = question.message
+        result = answer(self, message.query, message.body)
+        code = result.code if isinstance(result, Rejected) else ""
+        body = _encode(result)
+        self._reply(question.client, message.id, code, body, self.machine.applied)
+
+    # Saying.
+
+    def _reply(self, client: int, request: int, code: str, body: bytes, index: int) -> None:
+        if len(body) > wire.BODY_BYTES_MAX:
+            large = Rejected("answer_too_large", "it was done; the answer is too large to be sent")
+            code, body = large.code, _encode(large)
+        self._say(client, wire.Reply(request, code, body, index))
+
+    def _say(self, client: int, message: wire.Answer | wire.Push) -> None:
+        if client in self._links:
+            self._outbound.append((client, message))
+
+    def _announce(self) -> None:
+        """Tell everybody when another leads."""
+        known = (self.node.leader, self.node.term)
+        if known != self._announced:
+            self._announced = known
+            for client in self._links:
+                self._say(client, wire.Leading(*known))
+
+    # Other shards.
+
+    def _relays(self) -> tuple[outbox.Relay, ...]:
+        """The next effect for each shard that has none under way."""
+        if not self.node.is_leader:
+            return ()
+        due = outbox.first_pending(self.machine.tx, besides=self._relaying)
+        for relay in due:
+            self._relaying[relay.shard] = relay.seq
+        return tuple(due)
+
+    # Time and checkpoints.
+
+    def _wake_ns(self) -> int | None:
+        """When something becomes due that nobody will announce."""
+        if not self.node.is_leader or self._internal:
+            return None
+        wake_ns = self._upkeep.next_ns(self.machine.tx)
+        refill_ns = self._hunger.next_ns
+        return wake_ns if refill_ns is None else min(wake_ns, refill_ns)
+
+    def standing(self) -> "Standing":
+        """How far this replica has come."""
+        return Standing(self.machine.applied, self.node.commit)
+
+    @property
+    def applying(self) -> int | None:
+        """The entry that is being applied: asked for when an exception came out of `work`."""
+        return self._applying
+
+    def membership_at(self, index: int) -> Membership | None:
+        """The membership in force at an index; None when it was applied before the last start."""
+        assert index <= self.machine.applied
+        for since, membership in reversed(self._memberships):
+            if since <= index:
+                return membership
+        return None
+
+
+_encode: Final[Callable[[msgspec.Struct], bytes]] = msgspec.json.Encoder().encode
+_NOTHING: Final = _encode(Claims([]))
+_FETCH: Final = NUMBERS[Fetch]
+_DELIVERED: Final = NUMBERS[Delivered]
+_decode_delivered: Final = msgspec.json.Decoder(Delivered).decode
+_decode_fetch: Final = msgspec.json.Decoder(Fetch).decode

@@ -1,0 +1,102 @@
+"""Request keys: the same request again has no second effect, and gets the same answer.
+
+What was answered is kept in the state itself, so it outlives a change of leader, a restart and a
+snapshot. A refusal is an answer, too.
+"""
+
+from hashlib import blake2b
+from typing import Final, Protocol
+
+import msgspec
+
+from corvo.kv.keys import META
+from corvo.kv.tables import Held
+from corvo.model import Request
+from corvo.shard.refusals import Rejected
+from corvo.shard.tables import REQUESTS
+from corvo.shard.tx import Tx
+
+REQUESTS_MAX: Final = 1_000_000
+"""Request keys that a shard remembers: some twelve in a second, for a day."""
+_COUNT_KEY: Final = META.build("requests")
+_HASH_BYTES: Final = 16
+
+_encode_answer: Final = msgspec.json.Encoder().encode
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_count: Final = msgspec.msgpack.Decoder(int).decode
+
+
+class Keyed(Protocol):
+    """What is asked of an op: see `corvo.shard.ops.base.Op`."""
+
+    @property
+    def request_key(self) -> str:
+        """The caller's name for it."""
+
+    def asked(self) -> bytes:
+        """What it asks for, whoever asks."""
+
+    def apply(self, tx: Tx) -> msgspec.Struct:
+        """Do it."""
+
+    def keep(self, result: msgspec.Struct) -> bytes:
+        """What is kept of the answer."""
+
+    def again(self, tx: Tx, kept: bytes) -> bytes:
+        """The answer from what was kept."""
+
+
+def once(tx: Tx, number: int, op: Keyed) -> tuple[str, bytes]:
+    """Apply an op that has a request key, unless that was done. The answer's code and body."""
+    key = op.request_key
+    body_hash = blake2b(op.asked(), digest_size=_HASH_BYTES).digest()
+    found = REQUESTS.find(tx, key)
+    if found is not None:
+        request = found.document
+        if (request.op, request.body_hash) != (number, body_hash):
+            return _refuse("request_key_reused", f"request key {key} was for another request")
+        is_done = not request.code
+        return request.code, op.again(tx, request.body) if is_done else request.body
+    if count(tx) >= REQUESTS_MAX:
+        return _refuse(
+            "too_many_request_keys",
+            f"the shard remembers {REQUESTS_MAX} request keys and has room for no more: try later",
+        )
+    result = op.apply(tx)
+    answer = _encode_answer(result)
+    code = result.code if isinstance(result, Rejected) else ""
+    REQUESTS.insert(
+        tx,
+        Request(
+            key=key,
+            op=number,
+            body_hash=body_hash,
+            at_ns=tx.now_ns,
+            code=code,
+            body=answer if code else op.keep(result),
+            index=tx.index,
+        ),
+    )
+    _set_count(tx, count(tx) + 1)
+    return code, answer
+
+
+def forget(tx: Tx, found: Held[Request]) -> None:
+    """A request key was answered so long ago that it may mean something else from here on."""
+    REQUESTS.remove(tx, found.document.key)
+    _set_count(tx, count(tx) - 1)
+
+
+def count(tx: Tx) -> int:
+    """How many request keys are remembered."""
+    data = tx.get_key(_COUNT_KEY)
+    return 0 if data is None else _decode_count(data)
+
+
+def _set_count(tx: Tx, number: int) -> None:
+    assert number >= 0
+    tx.set_key(_COUNT_KEY, _encode(number))
+
+
+def _refuse(code: str, error: str) -> tuple[str, bytes]:
+    return code, _encode_answer(Rejected(code, error))

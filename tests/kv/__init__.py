@@ -1,0 +1,1 @@
+"""Tests of the stores, and of what is kept in them."""

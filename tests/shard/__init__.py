@@ -1,0 +1,1 @@
+"""Tests of the shard: its formats, its tables and its ops."""

@@ -1,0 +1,201 @@
+"""Shard processes for tests: started, spoken to, and brought to their end."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import trio
+
+from corvo import wire
+from corvo.link import Caller, TcpAddress, UnixAddress, connect, open_caller
+from corvo.shard.config import Peer, ShardConfig
+from corvo.shard.ops import NUMBERS
+from corvo.shard.ops.base import Op
+from corvo.shard.ops.enqueue import Enqueue, EnqueueResults, NewJob
+from corvo.shard.ops.work import Ack, AckItem, Claim, Claims, Fetch
+from corvo.shard.queries import QUERIES, GetStatus, Query, Status
+
+ROOT: Final = Path(__file__).parents[2]
+SHARD: Final = ("-m", "corvo", "shard")
+D = TypeVar("D", bound=msgspec.Struct)
+
+
+def config_in(directory: Path, **changed: object) -> ShardConfig:
+    """One replica, alone, whose times are short."""
+    told = {
+        "cluster": "rookery",
+        "node": 1,
+        "shard": 0,
+        "shards": 1,
+        "data_dir": str(directory / "data"),
+        "socket": str(directory / "s"),
+        "tick_ms": 20,
+        "grace_ms": 0,
+        **changed,
+    }
+    return msgspec.convert(told, type=ShardConfig)
+
+
+class Child:
+    """A process that was started and may have ended."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self.process = process
+
+    async def last_words(self) -> str:
+        """Everything on its stderr, once it has ended."""
+        assert self.process.stderr is not None
+        said = b""
+        while data := await self.process.stderr.receive_some():
+            said += data
+        return said.decode()
+
+    async def wait_until_ready(self) -> bool:
+        """Whether it can be reached; else it has ended."""
+        assert self.process.stdout is not None
+        heard = b""
+        while not heard.endswith(b"\n"):
+            data = await self.process.stdout.receive_some()
+            if not data:
+                await self.process.wait()
+                return False
+            heard += data
+        assert heard == b"ready\n"
+        return True
+
+    async def stop(self) -> int:
+        """Close its stdin; returns the exit code."""
+        assert self.process.stdin is not None
+        await self.process.stdin.aclose()
+        return await self.process.wait()
+
+    async def kill(self) -> None:
+        """End it without a word."""
+        self.process.kill()
+        await self.process.wait()
+
+
+async def launch(config: ShardConfig | bytes, command: Sequence[str] = SHARD) -> Child:
+    """Start a process and tell it what it is."""
+    line = config if isinstance(config, bytes) else msgspec.json.encode(config)
+    process = await trio.lowlevel.open_process(
+        [sys.executable, *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdin is not None
+    with suppress(trio.BrokenResourceError):
+        await process.stdin.send_all(line + b"\n")
+    return Child(process)
+
+
+@asynccontextmanager
+async def running(config: ShardConfig, command: Sequence[str] = SHARD) -> AsyncIterator[Child]:
+    """A process that can be reached. Whatever happens, it ends with the block."""
+    child = await launch(config, command)
+    try:
+        assert await child.wait_until_ready(), await child.last_words()
+        yield child
+    finally:
+        with trio.CancelScope(shield=True):
+            await child.kill()
+
+
+@asynccontextmanager
+async def calling(
+    config: ShardConfig, news: list[wire.Push] | None = None
+) -> AsyncIterator[Caller]:
+    """A caller on the process's own socket."""
+    hello = wire.Hello(wire.ROUTER, 1, config.shard, config.cluster, wire.WIRE_VERSION, 1, 0)
+    stream = await connect(UnixAddress(config.socket))
+    pushed = news.append if news is not None else (lambda _: None)
+    async with open_caller(stream, hello, pushed) as caller:
+        yield caller
+
+
+@asynccontextmanager
+async def calling_over_tcp(config: ShardConfig) -> AsyncIterator[Caller]:
+    """A caller where other nodes come in."""
+    hello = wire.Hello(wire.ROUTER, 9, config.shard, config.cluster, wire.WIRE_VERSION, 1, 0)
+    stream = await connect(TcpAddress(config.host, config.port))
+    async with open_caller(stream, hello, lambda _: None) as caller:
+        yield caller
+
+
+async def submit(caller: Caller, op: Op) -> wire.Answer:
+    return await caller.submit(NUMBERS[type(op)], msgspec.json.encode(op))
+
+
+async def ask(caller: Caller, query: Query) -> wire.Answer:
+    [number] = [number for number, known in QUERIES.items() if known is type(query)]
+    return await caller.ask(number, msgspec.json.encode(query))
+
+
+def result(answer: wire.Answer, kind: type[D]) -> D:
+    """What was answered when all is well."""
+    assert isinstance(answer, wire.Reply), answer
+    assert not answer.code, answer.body
+    return msgspec.json.decode(answer.body, type=kind)
+
+
+async def put(caller: Caller, *jobs: NewJob) -> list[str]:
+    """Enqueue jobs; their ids."""
+    made = result(await submit(caller, Enqueue(jobs=list(jobs))), EnqueueResults)
+    return [job.job_id for job in made.jobs]
+
+
+async def fetch(caller: Caller, count: int = 1) -> list[Claim]:
+    """Fetch from `mail`."""
+    fetched = await submit(caller, Fetch(queues=["mail"], count=count))
+    return result(fetched, Claims).jobs
+
+
+async def ack(caller: Caller, claim: Claim) -> None:
+    """Complete a job."""
+    item = AckItem(job_id=claim.job_id, lease_token=claim.lease_token)
+    answer = await submit(caller, Ack(acks=[item]))
+    assert isinstance(answer, wire.Reply)
+    assert b'"completed"' in answer.body, answer.body
+
+
+async def status(caller: Caller) -> Status:
+    return result(await ask(caller, GetStatus()), Status)
+
+
+def group_in(directory: Path, ports: Sequence[int], **changed: object) -> list[ShardConfig]:
+    """Replicas of one shard on as many nodes."""
+    nodes = range(1, len(ports) + 1)
+    return [
+        config_in(
+            directory,
+            node=node,
+            data_dir=str(directory / f"data-{node}"),
+            socket=str(directory / f"s{node}"),
+            port=ports[node - 1],
+            peers=[
+                msgspec.to_builtins(Peer(other, "127.0.0.1", ports[other - 1]))
+                for other in nodes
+                if other != node
+            ],
+            voters=list(nodes),
+            **changed,
+        )
+        for node in nodes
+    ]
+
+
+async def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    sockets = [trio.socket.socket() for _ in range(count)]
+    for each in sockets:
+        await each.bind(("127.0.0.1", 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

@@ -1,0 +1,283 @@
+"""A shard for tests: a machine over a store in memory, a clock that the test moves, and a check."""
+
+from typing import Final, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from corvo.kv import keys
+from corvo.kv.keys import Space, prefix_end
+from corvo.kv.memory import MemoryStore
+from corvo.kv.tables import Table
+from corvo.model import STATES, Job, JobError, Queue, State
+from corvo.shard import lifecycle
+from corvo.shard.entry import Record, Stamp, encode
+from corvo.shard.machine import Answer, Machine
+from corvo.shard.ops import NUMBERS
+from corvo.shard.ops.base import Limits, Op
+from corvo.shard.ops.enqueue import Enqueue, NewJob
+from corvo.shard.ops.work import Claim, Fetch
+from corvo.shard.refusals import Rejected
+from corvo.shard.tables import BATCHES, FORWARDS, JOBS, QUEUES, REQUESTS, WORKERS
+from corvo.shard.tx import Tx
+
+START_NS: Final = 1_700_000_000_000_000_000
+MS: Final = 1_000_000
+EVERYTHING: Final = 1_000_000
+"""More keys than any test has."""
+
+DERIVED: Final = (
+    keys.PENDING,
+    keys.QUEUE_APPEND,
+    keys.ACTIVE,
+    keys.SCHEDULED,
+    keys.RETRYING,
+    keys.FINISHED,
+    keys.HELD,
+    keys.BLOCKED,
+    keys.DEPENDENT,
+    keys.UNIQUE,
+    keys.TIMER,
+    keys.QUEUE_NAME,
+)
+"""Spaces in which every key follows from a document."""
+
+Result_co = TypeVar("Result_co", covariant=True)
+D = TypeVar("D", bound=msgspec.Struct)
+
+
+class Applies(Protocol[Result_co]):
+    """An op, by what it answers."""
+
+    def apply(self, tx: Tx) -> Result_co: ...
+
+
+class Shard:
+    """One machine, driven op by op. What it answers is decoded to what `apply` says it returns."""
+
+    def __init__(
+        self, store: MemoryStore | None = None, *, number: int = 0, shards: int = 4, dice: int = 0
+    ) -> None:
+        self.store = store if store is not None else MemoryStore()
+        self.number = number
+        self.shards = shards
+        self.dice = dice
+        """Of every entry's stamp."""
+        self.log: list[bytes] = []
+        self.machine = Machine(self.store, shard=number, shards=shards)
+        self.clock_ns = max(START_NS, self.machine.now_ns)
+
+    # Doing.
+
+    def do(self, op: Applies[Result_co]) -> Result_co:
+        """Apply one op in an entry of its own."""
+        [answer] = self.entry(op)
+        return decoded(op, answer)
+
+    def refused(self, op: Applies[object]) -> Rejected:
+        """Apply one op that is refused as a whole."""
+        [answer] = self.entry(op)
+        assert answer.code, f"not refused: {answer.body!r}"
+        return msgspec.json.decode(answer.body, type=Rejected)
+
+    def entry(self, *ops: Applies[object]) -> list[Answer]:
+        """Apply ops in one entry; their answers as they are."""
+        records: list[Record] = []
+        for op in ops:
+            assert isinstance(op, Op)
+            assert op.check(Limits()) is None, "what is refused at the door is not applied"
+            records.append((NUMBERS[type(op)], msgspec.json.encode(op)))
+        return self.apply(encode(Stamp(self.clock_ns, self.dice), records))
+
+    def apply(self, data: bytes) -> list[Answer]:
+        """Apply the bytes of an entry."""
+        self.log.append(data)
+        return self.machine.apply(index=self.machine.applied + 1, term=1, data=data)
+
+    def pass_time(self, ms: int) -> None:
+        """Move the clock; the next entry is stamped with it."""
+        self.clock_ns = max(self.clock_ns, self.machine.now_ns) + ms * MS
+
+    def reopen(self) -> None:
+        """Forget everything that is only in memory, as a restart does."""
+        self.machine = Machine(self.store, shard=self.number, shards=self.shards)
+
+    def put(self, *jobs: NewJob) -> list[str]:
+        """Enqueue jobs; their ids."""
+        return [made.job_id for made in self.do(Enqueue(jobs=list(jobs))).jobs]
+
+    def fetch(
+        self, *queues: str, count: int = 1, worker: str = "w1", lease_ms: int = 60_000
+    ) -> list[Claim]:
+        """Fetch from `mail`, or the queues named."""
+        named = list(queues or ("mail",))
+        fetch = Fetch(queues=named, worker_id=worker, count=count, lease_ms=lease_ms)
+        return self.do(fetch).jobs
+
+    # Looking.
+
+    @property
+    def now_ns(self) -> int:
+        """The time that the last entry was applied at."""
+        return self.machine.tx.now_ns
+
+    @property
+    def tx(self) -> Tx:
+        """The transaction between entries: for reading."""
+        return self.machine.tx
+
+    def find(self, job_id: str) -> Job | None:
+        """A job as it is stored."""
+        return JOBS.get(self.tx, job_id)
+
+    def job(self, job_id: str) -> Job:
+        """A job that is there."""
+        job = self.find(job_id)
+        assert job is not None, f"{job_id} is there"
+        return job
+
+    def state(self, job_id: str) -> State:
+        """The state of a job that is there."""
+        return self.job(job_id).state
+
+    def queue(self, name: str) -> Queue:
+        """A queue that is there."""
+        queue = QUEUES.get(self.tx, name)
+        assert queue is not None, f"queue {name} is there"
+        return queue
+
+    def errors(self, job_id: str) -> list[JobError]:
+        """The errors that are kept of a job, oldest first."""
+        prefix = keys.JOB_ERROR.prefix + job_id.encode() + b"\0"
+        rows = self.store.scan(prefix, prefix_end(prefix), limit=EVERYTHING)
+        return [msgspec.json.decode(value, type=JobError) for _, value in rows]
+
+    def trail(self, job_id: str) -> list[str]:
+        """What happened to a job, in words."""
+        return [event.what for event in self.job(job_id).trail]
+
+    def counts(self, queue: str) -> dict[State, int]:
+        """How many jobs of a queue are in each state; states without any are left out."""
+        counts = self.tx.count(queue)
+        return {state: counts[state.number] for state in STATES if counts[state.number]}
+
+    def rows(self, space: Space) -> list[tuple[bytes, bytes]]:
+        """Everything that is stored in a space."""
+        return self.store.scan(space.prefix, prefix_end(space.prefix), limit=EVERYTHING)
+
+    def documents(self, table: Table[D]) -> list[D]:
+        """Every document of a table."""
+        rows = self.store.scan(table.prefix, prefix_end(table.prefix), limit=EVERYTHING)
+        return [table.decode(value) for _, value in rows]
+
+    # Checking.
+
+    def check(self) -> None:
+        """Assert that all that is derived is what the documents make it."""
+        self._check_indexes()
+        self._check_counts()
+        self._check_errors()
+        self._check_memory()
+
+    def check_replay(self) -> None:
+        """Assert that a replica that restarts before every entry comes to the same state."""
+        twin = Shard(number=self.number, shards=self.shards)
+        for data in self.log:
+            twin.reopen()
+            twin.apply(data)
+        assert twin.store.content() == self.store.content()
+        assert twin.machine.digest == self.machine.digest
+
+    def _check_indexes(self) -> None:
+        due: dict[bytes, bytes] = {}
+        for key, value in (
+            *self._indexes(JOBS),
+            *self._indexes(QUEUES),
+            *self._indexes(WORKERS),
+            *self._indexes(REQUESTS),
+            *self._indexes(BATCHES),
+            *self._indexes(FORWARDS),
+        ):
+            assert key not in due, f"two documents claim {key!r}"
+            due[key] = value
+        stored = {key: value for space in DERIVED for key, value in self.rows(space)}
+        assert stored == due
+
+    def _indexes(self, table: Table[D]) -> list[tuple[bytes, bytes]]:
+        if table.indexes is None:
+            return []
+        return [
+            (key, value)
+            for document in self.documents(table)
+            for key, value, _ in table.indexes(document)
+        ]
+
+    def _check_counts(self) -> None:
+        recount: dict[str, list[int]] = {}
+        for job in self.documents(JOBS):
+            recount.setdefault(job.queue, [0] * 16)[job.state.number] += 1
+        prefix = len(keys.COUNTS.prefix)
+        stored = {
+            key[prefix:].decode(): msgspec.msgpack.decode(value, type=list[int])
+            for key, value in self.rows(keys.COUNTS)
+        }
+        assert {name: [*counts, *[0] * (16 - len(counts))] for name, counts in stored.items()} == (
+            recount
+        )
+        for name in [queue.name for queue in self.documents(QUEUES)]:
+            assert self.tx.count(name) == recount.get(name, [0] * 16)
+
+    def _check_errors(self) -> None:
+        due = [
+            lifecycle.error_key(job.id, number)
+            for job in self.documents(JOBS)
+            for number in lifecycle.error_numbers(job)
+        ]
+        assert sorted(key for key, _ in self.rows(keys.JOB_ERROR)) == sorted(due)
+
+    def _check_memory(self) -> None:
+        for prefix, head in self.tx.heads.items():
+            index = self.store.keys(prefix, prefix_end(prefix), limit=EVERYTHING)
+            assert head.keys == index[: len(head.keys)]
+            assert not index or head.start <= index[0], "a scan begins at or before the first key"
+        for key, value in self.rows(keys.QUEUE_CURSOR):
+            prefix = keys.QUEUE_APPEND.prefix + key[len(keys.QUEUE_CURSOR.prefix) :] + b"\0"
+            index = self.store.keys(prefix, prefix_end(prefix), limit=1)
+            assert not index or value <= index[0]
+        cache = self.tx.cache
+        for key, held in [*cache.old.items(), *cache.young.items()]:
+            data = self.store.get(key)
+            assert data is not None
+            assert held.document == held.table.decode(data)
+
+
+def decoded(op: Applies[Result_co], answer: Answer) -> Result_co:
+    """An answer as the type that the op's `apply` returns."""
+    hint = get_type_hints(type(op).apply)["return"]
+    kinds = get_args(hint) or (hint,)
+    if answer.code:
+        assert Rejected in kinds, f"refused: {answer.body!r}"
+        return cast("Result_co", msgspec.json.decode(answer.body, type=Rejected))
+    [kind] = [kind for kind in kinds if kind is not Rejected]
+    types = get_type_hints(kind)
+    fields = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
+    result = kind(**{name: _field(types[name], raw) for name, raw in fields.items()})
+    return cast("Result_co", result)
+
+
+def _field(hint: object, raw: msgspec.Raw) -> object:
+    """A field as its type; in a list of results, a refusal is known by its fields."""
+    [row, *_] = get_args(hint) or (None,)
+    if get_origin(hint) is not list or Rejected not in get_args(row):
+        return _as(hint, raw)
+    [result] = [kind for kind in get_args(row) if kind is not Rejected]
+    rows = msgspec.json.decode(raw, type=list[msgspec.Raw])
+    return [_as(Rejected if _is_refusal(one) else result, one) for one in rows]
+
+
+def _as(hint: object, raw: msgspec.Raw) -> object:
+    value: object = msgspec.json.Decoder(hint).decode(raw)
+    return value
+
+
+def _is_refusal(row: msgspec.Raw) -> bool:
+    return {"code", "error"} <= msgspec.json.decode(row, type=dict[str, msgspec.Raw]).keys()

@@ -1,0 +1,851 @@
+"""Jobs that move from shard to shard, whatever becomes of the messages in between."""
+
+from random import Random
+from typing import Final
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from corvo.model import STATES, Job, State
+from corvo.shard import outbox
+from corvo.shard.ops import NUMBERS, transfer
+from corvo.shard.ops.base import Limits
+from corvo.shard.ops.door import admit
+from corvo.shard.ops.enqueue import NewJob
+from corvo.shard.ops.jobs import Approve, Cancel, Delete, Done, Hold, Move, Reject, Retry
+from corvo.shard.ops.queues import DeleteQueue
+from corvo.shard.ops.transfer import (
+    DELIVERED_MAX,
+    ID_TAKEN,
+    Delivered,
+    Receive,
+    Received,
+    Removed,
+)
+from corvo.shard.ops.upkeep import Lead, Promote, Reclaim, Sweep
+from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem
+from corvo.shard.outbox import EFFECT_BYTES_MAX, Arrival, Forget, Message
+from corvo.shard.refusals import Rejected
+from corvo.shard.tables import QUEUES as QUEUES_TABLE
+from corvo.shard.tables import queue_keys
+from tests.shard.cluster import QUEUES, SHARDS, Cluster, Name, home_of, named
+from tests.shard.shard import MS
+
+[[SMS, NOTE], [MAIL, VIDEO], [PUSH, BILL]] = QUEUES
+A, B, C = 0, 1, 2
+"""The shards; SMS and NOTE live in A, MAIL and VIDEO in B, PUSH and BILL in C."""
+
+MANY: Final = 1_000
+"""Random interleavings that are tried."""
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def put(cluster: Cluster, queue: str = SMS, **fields: object) -> Name:
+    """A new job."""
+    shard = home_of(queue)
+    [job_id] = cluster.shards[shard].put(replace(NewJob(queue=queue), **fields))
+    return (shard, job_id)
+
+
+def away(cluster: Cluster, queue: str, **fields: object) -> Name:
+    """A job born in A that has landed in another shard."""
+    name = put(cluster, SMS, **fields)
+    cluster.move(name, queue)
+    cluster.settle()
+    assert cluster.where(name) == [home_of(queue)]
+    return name
+
+
+def codes(cluster: Cluster, name: Name) -> list[str]:
+    """What each shard says to somebody who asks for a job by its id."""
+    said = []
+    for shard in cluster.shards:
+        [result] = shard.do(Reject(job_ids=[name[1]])).results
+        assert isinstance(result, Rejected)
+        said.append(result.code if result.shard < 0 else f"{result.code} {result.shard}")
+    return said
+
+
+def test_the_queues_of_these_tests_live_where_they_are_said_to() -> None:
+    assert [[home_of(queue) for queue in names] for names in QUEUES] == [[A, A], [B, B], [C, C]]
+
+
+# One journey.
+
+
+def test_a_job_that_leaves_is_gone_until_it_lands_and_then_in_the_other_shard(
+    cluster: Cluster,
+) -> None:
+    name = put(cluster)
+
+    result = cluster.move(name, MAIL)
+
+    assert result == Done(name[1], "moved")
+    assert cluster.where(name) == []
+    assert codes(cluster, name) == ["job_moved 1", "job_not_found", "job_not_found"]
+    cluster.check_conserved({name})
+    cluster.settle()
+    assert cluster.where(name) == [B]
+    assert codes(cluster, name) == ["job_moved 1", "bad_state", "job_not_found"]
+    assert [claim.job_id for claim in cluster.shards[B].fetch(MAIL)] == [name[1]]
+    cluster.check_settled({name})
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.value)
+def test_nothing_of_a_job_that_has_left_stays_behind_but_its_address(
+    cluster: Cluster, state: State
+) -> None:
+    name = in_state(cluster, state)
+    shard = cluster.shards[A]
+
+    cluster.move(name, MAIL)
+
+    shard.check()
+    left = {
+        key[: key.index(b"|")]
+        for key, _ in shard.store.scan(b"", b"\xff", limit=10_000)
+        if name[1].encode() in key
+    }
+    assert left == {b"fw"}
+    assert shard.counts(SMS) == {}
+    assert SMS in shard.tx.touched
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.value)
+def test_a_job_lands_as_it_left_but_for_its_queue_place_and_lock(
+    cluster: Cluster, state: State
+) -> None:
+    name = in_state(cluster, state)
+    before, errors = cluster.shards[A].job(name[1]), cluster.shards[A].errors(name[1])
+
+    cluster.move(name, MAIL)
+    cluster.settle()
+
+    shard = cluster.shards[B]
+    after = shard.job(name[1])
+    assert after == replace(
+        before, queue=MAIL, order_ns=after.order_ns, trail=after.trail, born_in=A
+    )
+    assert shard.errors(name[1]) == errors
+    assert after.trail[:-2] == before.trail
+    assert [(event.what, event.by) for event in after.trail[-2:]] == [
+        ("moved", "ann"),
+        ("arrived", "ann"),
+    ]
+    assert shard.counts(MAIL) == {state: 1}
+    assert MAIL in shard.tx.touched
+    cluster.check_settled({name})
+
+
+def in_state(cluster: Cluster, state: State) -> Name:
+    """A job in A with everything that a job can have."""
+    shard = cluster.shards[A]
+    later = shard.clock_ns + 3_600_000 * MS
+    name = put(
+        cluster,
+        payload=msgspec.Raw(b'{"a": "\\u00fc"}'),
+        checkpoint=msgspec.Raw(b"[ 1 ]"),
+        tags={"colour": "grün"},
+        unique_key="k",
+        expire_after_ms=9_000_000,
+        max_run_time_ms=50_000,
+        scheduled_ns=later if state is State.SCHEDULED else 0,
+    )
+    [job_id] = name[1:]
+    match state:
+        case State.ACTIVE:
+            shard.fetch(SMS)
+        case State.COMPLETED:
+            shard.fetch(SMS)
+            shard.do(Ack(acks=[AckItem(job_id=job_id, result=msgspec.Raw(b"null"))]))
+        case State.RETRYING | State.DEAD:
+            shard.fetch(SMS)
+            item = FailItem(job_id=job_id, error="nö", retryable=state is State.RETRYING)
+            shard.do(Fail(fails=[item]))
+        case State.HELD:
+            shard.do(Hold(job_ids=[job_id], reason="wait"))
+        case State.CANCELLED:
+            shard.do(Cancel(job_ids=[job_id]))
+        case _:
+            pass
+    assert shard.state(job_id) is state
+    return name
+
+
+def test_a_job_keeps_its_last_errors_and_their_numbers(cluster: Cluster) -> None:
+    name = put(cluster, max_retries=100)
+    shard = cluster.shards[A]
+    for number in range(25):
+        [claim] = shard.fetch(SMS)
+        item = FailItem(job_id=claim.job_id, error=f"no {number}", retry_after_ms=0)
+        shard.do(Fail(fails=[item]))
+        shard.do(Promote(limit=10))
+    errors = shard.errors(name[1])
+
+    cluster.move(name, MAIL)
+    cluster.settle()
+
+    assert len(errors) == 20
+    assert cluster.shards[B].errors(name[1]) == errors
+    assert cluster.job(name).failures == 25
+    cluster.check_settled({name})
+
+
+def test_attempts_are_reset_on_landing(cluster: Cluster) -> None:
+    name = in_state(cluster, State.DEAD)
+
+    cluster.move(name, MAIL, reset_attempts=True)
+    cluster.settle()
+
+    job = cluster.job(name)
+    assert (job.attempt, job.crashes, job.failures) == (0, 0, 1)
+
+
+# Leases.
+
+
+def test_an_active_job_is_acknowledged_where_it_has_come_to(cluster: Cluster) -> None:
+    name = put(cluster)
+    [claim] = cluster.shards[A].fetch(SMS)
+    cluster.move(name, MAIL)
+    cluster.settle()
+    item = AckItem(job_id=name[1], lease_token=claim.lease_token, worker_id="w1")
+
+    results = [cluster.shards[B].do(Ack(acks=[item])).results[0] for _ in range(2)]
+
+    assert results[0] == results[1]
+    assert cluster.job(name).state is State.COMPLETED
+
+
+def test_a_token_is_greater_than_those_of_the_shards_before(cluster: Cluster) -> None:
+    name = put(cluster)
+    for _ in range(100):
+        cluster.shards[A].entry(Hold(job_ids=["nobody"]))
+    [claim] = cluster.shards[A].fetch(SMS, lease_ms=1_000)
+    cluster.move(name, MAIL)
+    cluster.settle()
+    cluster.shards[B].pass_time(2_000)
+    cluster.shards[B].do(Reclaim(limit=10))
+
+    [again] = cluster.shards[B].fetch(MAIL)
+
+    assert again.lease_token > claim.lease_token > cluster.shards[B].tx.token
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000])
+def test_a_lease_has_as_much_left_on_landing_as_on_leaving_whatever_the_clocks_say(
+    cluster: Cluster, ahead_ms: int
+) -> None:
+    cluster.shards[B].clock_ns += ahead_ms * MS
+    name = put(cluster)
+    [claim] = cluster.shards[A].fetch(SMS, lease_ms=60_000)
+    cluster.shards[A].pass_time(20_000)
+    cluster.move(name, MAIL)
+    left_ns = claim.lease_expires_ns - cluster.shards[A].now_ns
+    cluster.shards[B].pass_time(50_000)
+
+    cluster.settle()
+
+    expires_ns = cluster.job(name).lease_expires_ns
+    assert expires_ns == max(claim.lease_expires_ns, cluster.shards[B].now_ns + left_ns)
+    assert 39_000 * MS < left_ns <= 40_000 * MS
+
+
+def test_a_lease_in_a_time_of_grace_has_the_grace_left(cluster: Cluster) -> None:
+    name = put(cluster)
+    cluster.shards[A].fetch(SMS, lease_ms=1_000)
+    cluster.shards[A].do(Lead(grace_ms=30_000))
+    cluster.shards[A].pass_time(2_000)
+    cluster.move(name, MAIL)
+    left_ns = cluster.shards[A].tx.grace.until_ns - cluster.shards[A].now_ns
+
+    cluster.settle()
+
+    assert cluster.job(name).lease_expires_ns == cluster.shards[B].now_ns + left_ns
+    assert left_ns > 27_000 * MS
+
+
+@pytest.mark.parametrize("grace_ms", [0, 30_000])
+def test_a_lease_that_was_over_on_leaving_has_nothing_left(cluster: Cluster, grace_ms: int) -> None:
+    cluster.shards[B].clock_ns += 3_600_000 * MS
+    name = put(cluster)
+    cluster.shards[A].fetch(SMS, lease_ms=1_000)
+    cluster.shards[A].pass_time(1_000)
+    cluster.shards[A].do(Hold(job_ids=["nobody"]))  # an entry in whose time the lease is over
+    cluster.shards[A].do(Lead(grace_ms=grace_ms))
+    cluster.move(name, MAIL)
+    cluster.settle()
+
+    cluster.shards[B].do(Reclaim(limit=10))
+
+    job = cluster.job(name)
+    assert (job.state, job.crashes) == (State.PENDING, 1)
+
+
+# Unique locks.
+
+
+def test_a_lock_is_free_where_the_job_was_and_taken_where_it_lands(cluster: Cluster) -> None:
+    name = away(cluster, MAIL, unique_key="k")
+
+    [made] = cluster.shards[A].put(NewJob(queue=SMS, unique_key="k"))
+    [other] = cluster.shards[B].put(NewJob(queue=MAIL, unique_key="k"))
+
+    assert made != name[1]
+    assert other == name[1]
+    cluster.check_settled({name, (A, made)})
+
+
+def test_a_job_goes_on_without_its_lock_if_another_has_it_and_says_so(cluster: Cluster) -> None:
+    holder = put(cluster, MAIL, unique_key="k")
+
+    name = away(cluster, MAIL, unique_key="k")
+
+    job = cluster.job(name)
+    assert job.unique_until_ns == 0
+    assert job.trail[-1].why == f"without its unique lock, which job {holder[1]} has"
+    assert cluster.job(holder).unique_until_ns > 0
+    cluster.check_settled({name, holder})
+
+
+def test_a_lock_whose_time_is_over_on_landing_is_not_taken(cluster: Cluster) -> None:
+    name = put(cluster, unique_key="k", unique_period_ms=1_000)
+    cluster.move(name, MAIL)
+    cluster.shards[B].pass_time(1_000)
+
+    cluster.settle()
+
+    assert cluster.job(name).unique_until_ns == 0
+    assert cluster.shards[B].store.get(queue_keys(MAIL).unique + b"k") is None
+
+
+def test_a_lock_is_taken_from_a_holder_whose_time_is_over(cluster: Cluster) -> None:
+    holder = put(cluster, MAIL, unique_key="k", unique_period_ms=1_000)
+    cluster.shards[B].pass_time(1_000)
+
+    name = away(cluster, MAIL, unique_key="k")
+
+    assert cluster.job(holder).unique_until_ns == 0
+    assert cluster.job(name).unique_until_ns > 0
+    cluster.check_settled({name, holder})
+
+
+# Further journeys.
+
+
+def test_a_job_that_moves_on_is_found_from_its_home_all_the_way(cluster: Cluster) -> None:
+    name = away(cluster, MAIL)
+
+    cluster.move(name, PUSH)
+
+    said = [codes(cluster, name)]
+    while cluster.relay():
+        said.append(codes(cluster, name))
+        cluster.check_conserved({name})
+    assert said[0] == ["job_moved 1", "job_not_found", "job_not_found"]
+    assert said[-1] == ["job_moved 2", "job_not_found", "bad_state"]
+    assert cluster.where(name) == [C]
+    cluster.check_settled({name})
+
+
+def test_a_job_that_comes_home_is_as_if_it_had_never_left(cluster: Cluster) -> None:
+    name = away(cluster, MAIL)
+
+    cluster.move(name, NOTE)
+    cluster.settle()
+
+    assert cluster.where(name) == [A]
+    assert cluster.job(name).born_in == -1
+    assert cluster.forward(name) is None
+    cluster.check_settled({name})
+
+
+def test_a_job_moves_between_queues_of_a_foreign_shard_without_a_message(cluster: Cluster) -> None:
+    name = away(cluster, MAIL)
+
+    cluster.move(name, VIDEO)
+
+    assert cluster.where(name) == [B]
+    assert cluster.job(name).queue == VIDEO
+    cluster.check_settled({name})
+
+
+def test_the_home_forgets_a_job_that_is_deleted_abroad(cluster: Cluster) -> None:
+    name = away(cluster, MAIL)
+
+    cluster.shards[B].do(Delete(job_ids=[name[1]]))
+
+    assert codes(cluster, name)[A] == "job_moved 1"
+    cluster.settle()
+    assert codes(cluster, name) == ["job_not_found"] * 3
+    cluster.check_settled(set())
+
+
+def test_the_home_forgets_a_job_that_is_swept_abroad(cluster: Cluster) -> None:
+    name = away(cluster, MAIL)
+    cluster.shards[B].do(DeleteQueue(queue=MAIL))
+    cluster.shards[B].do(Sweep(queue=MAIL, limit=10))
+
+    cluster.settle()
+
+    assert cluster.forward(name) is None
+    cluster.check_settled(set())
+
+
+# Ids that clients choose.
+
+
+def test_a_job_whose_id_is_taken_where_it_goes_turns_back(cluster: Cluster) -> None:
+    other = put(cluster, MAIL, id="order-7")
+    name = put(cluster, SMS, id="order-7")
+    cluster.shards[A].fetch(SMS)
+
+    cluster.move(name, MAIL, reset_attempts=True)
+    cluster.settle()
+
+    assert cluster.where(name) == [A]
+    job = cluster.job(name)
+    assert (job.queue, job.state, job.born_in) == (SMS, State.ACTIVE, -1)
+    assert job.attempt == 1, "it is as if it had never left"
+    assert job.trail[-1].why == "its id is taken in another shard"
+    assert cluster.where(other) == [B]
+    cluster.check_settled({name, other})
+
+
+def test_a_job_does_not_land_at_the_home_of_another_that_is_away_under_its_id(
+    cluster: Cluster,
+) -> None:
+    other = put(cluster, MAIL, id="order-7")
+    cluster.move(other, PUSH)
+    cluster.settle()
+    name = put(cluster, SMS, id="order-7")
+
+    cluster.move(name, MAIL)
+    cluster.settle()
+    cluster.move(other, VIDEO)
+    cluster.settle()
+
+    assert (cluster.where(name), cluster.where(other)) == ([A], [B])
+    cluster.check_settled({name, other})
+
+
+def test_a_job_turns_back_to_a_third_shard(cluster: Cluster) -> None:
+    name = away(cluster, MAIL, id="order-7")
+    other = put(cluster, PUSH, id="order-7")
+
+    cluster.move(name, PUSH)
+    cluster.settle()
+
+    assert cluster.where(name) == [B]
+    assert cluster.job(name).queue == MAIL
+    cluster.check_settled({name, other})
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.ACTIVE, State.COMPLETED])
+def test_a_job_that_finds_no_place_stays_at_home_until_it_is_moved(
+    cluster: Cluster, state: State
+) -> None:
+    name = away(cluster, MAIL, id="order-7")
+    if state is not State.PENDING:
+        cluster.shards[B].fetch(MAIL)
+    if state is State.COMPLETED:
+        cluster.shards[B].do(Ack(acks=[AckItem(job_id=name[1])]))
+    there = put(cluster, PUSH, id="order-7")
+    cluster.move(name, PUSH)
+    here = put(cluster, MAIL, id="order-7")
+
+    cluster.settle()
+
+    assert cluster.where(name) == [A]
+    job = cluster.job(name)
+    assert job.trail[-1].why == ID_TAKEN
+    assert (job.state, job.hold_reason, job.lease_expires_ns) == (
+        (State.COMPLETED, "", 0) if state is State.COMPLETED else (State.HELD, ID_TAKEN, 0)
+    )
+    cluster.check_settled({name, here, there})
+    assert sum(map(len, cluster.taken.values())) == 6, "it does not try for ever"
+    cluster.shards[B].do(Delete(job_ids=["order-7"]))
+    cluster.move(name, MAIL)
+    cluster.settle()
+    assert cluster.where(name) == [B]
+    cluster.check_settled({name, there})
+
+
+def test_an_id_is_not_given_again_while_its_job_is_away(cluster: Cluster) -> None:
+    name = away(cluster, MAIL, id="order-7")
+
+    again = cluster.shards[A].put(NewJob(queue=SMS, id="order-7"))
+
+    assert again == [name[1]]
+    assert cluster.where(name) == [B]
+    cluster.check_settled({name})
+
+
+def test_a_job_takes_the_place_of_one_of_its_id_that_is_being_swept(cluster: Cluster) -> None:
+    put(cluster, MAIL, id="order-7", unique_key="k")
+    cluster.shards[B].fetch(MAIL)
+    cluster.shards[B].do(Fail(fails=[FailItem(job_id="order-7", error="no")]))
+    cluster.shards[B].do(DeleteQueue(queue=MAIL))
+
+    name = away(cluster, MAIL, id="order-7", unique_key="k")
+
+    assert cluster.job(name).unique_until_ns > 0
+    cluster.check_settled({name})
+
+
+# Messages.
+
+
+def test_a_message_is_taken_once_however_often_it_comes(cluster: Cluster) -> None:
+    name = put(cluster)
+    cluster.move(name, MAIL)
+    [row] = cluster.outbox(cluster.shards[A])
+
+    results = [cluster.bring(A, row) for _ in range(3)]
+
+    assert results == [Received(A, 1, "taken"), Received(A, 1, "known"), Received(A, 1, "known")]
+    cluster.check_conserved({name})
+
+
+def test_a_message_that_comes_too_early_is_refused_and_changes_nothing(cluster: Cluster) -> None:
+    first, second = put(cluster), put(cluster)
+    cluster.move(first, MAIL)
+    cluster.move(second, MAIL)
+    rows = cluster.outbox(cluster.shards[A])
+
+    early = cluster.bring(A, rows[1])
+
+    assert isinstance(early, Rejected)
+    assert (early.code, early.shard) == ("out_of_order", A)
+    assert cluster.where(second) == []
+    results = [cluster.bring(A, row) for row in rows]
+    assert results == [Received(A, 1, "taken"), Received(A, 2, "taken")]
+    cluster.check_conserved({first, second})
+
+
+def test_a_message_from_nowhere_is_refused(cluster: Cluster) -> None:
+    for source in (A, SHARDS):
+        refused = cluster.shards[A].refused(Receive(source=source, seq=1, effect=Forget("x")))
+
+        assert (refused.code, refused.field) == ("bad_request", "source")
+
+
+def test_an_effect_is_kept_until_it_is_said_to_be_taken(cluster: Cluster) -> None:
+    names = [put(cluster) for _ in range(3)]
+    for name in names:
+        cluster.move(name, MAIL)
+    shard = cluster.shards[A]
+    rows = outbox.pending(shard.tx, B, 10)
+
+    removed = [shard.do(Delivered(shard=B, seq=seq)) for seq in (2, 1, 2)]
+
+    assert [row.seq for row in rows] == [1, 2, 3]
+    assert removed == [Removed(2, more=False), Removed(0, more=False), Removed(0, more=False)]
+    assert outbox.pending(shard.tx, B, 10) == rows[2:]
+    assert outbox.first_pending(shard.tx, besides=()) == rows[2:]
+    assert outbox.first_pending(shard.tx, besides={B}) == []
+    assert outbox.pending(shard.tx, C, 10) == []
+
+
+def test_effects_for_each_shard_are_numbered_by_themselves(cluster: Cluster) -> None:
+    for queue in (MAIL, PUSH, MAIL):
+        cluster.move(put(cluster), queue)
+    shard = cluster.shards[A]
+
+    firsts = [(row.shard, row.seq) for row in outbox.first_pending(shard.tx, besides=())]
+
+    assert firsts == [(B, 1), (C, 1)]
+    assert [row.seq for row in outbox.pending(shard.tx, B, 1)] == [1]
+    assert [outbox.last_given(shard.tx, target) for target in (B, C)] == [2, 1]
+
+
+def test_more_than_a_bounded_number_of_rows_is_removed_the_next_time(cluster: Cluster) -> None:
+    shard = cluster.shards[A]
+    for count in (DELIVERED_MAX, 5):
+        ids = shard.put(*[NewJob(queue=SMS)] * count)
+        shard.do(Move(job_ids=ids, queue=MAIL))
+
+    removed = [shard.do(Delivered(shard=B, seq=DELIVERED_MAX + 5)) for _ in range(2)]
+
+    assert removed == [Removed(DELIVERED_MAX, more=True), Removed(5, more=False)]
+    assert cluster.outbox(shard) == []
+
+
+def test_nobody_takes_what_was_not_given(cluster: Cluster) -> None:
+    refused = cluster.shards[A].refused(Delivered(shard=B, seq=1))
+
+    assert refused.code == "out_of_order"
+
+
+@pytest.mark.parametrize(("spare", "status"), [(0, "moved"), (-1, "too_large")])
+def test_a_job_that_is_too_large_to_travel_is_not_moved(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, spare: int, status: str
+) -> None:
+    name = in_state(cluster, State.DEAD)
+    cluster.move(name, MAIL)
+    [row] = cluster.outbox(cluster.shards[A])
+    size = len(outbox.encode(msgspec.json.decode(row.body, type=Receive).effect))
+    again = Cluster()
+    in_state(again, State.DEAD)
+    before = again.job(name)
+    monkeypatch.setattr(transfer, "EFFECT_BYTES_MAX", size + spare)
+
+    result = again.move(name, MAIL)
+
+    assert (result.code if isinstance(result, Rejected) else result.status) == status
+    assert again.where(name) == ([A] if spare else [])
+    if spare:
+        assert again.job(name) == before
+        again.check_settled({name})
+
+
+def test_a_job_with_as_much_as_it_may_have_travels_through_the_door(cluster: Cluster) -> None:
+    text = msgspec.Raw(b'"' + b"x" * (Limits().payload_bytes_max - 2) + b'"')
+    name = put(cluster, payload=text, checkpoint=text)
+    cluster.shards[A].fetch(SMS)
+    cluster.shards[A].do(Ack(acks=[AckItem(job_id=name[1], result=text)]))
+
+    cluster.move(name, MAIL)
+
+    [row] = cluster.outbox(cluster.shards[A])
+    assert 3 * Limits().payload_bytes_max < len(row.body) < Limits().op_bytes_max
+    cluster.settle()
+    job = cluster.job(name)
+    assert job.payload == job.checkpoint == job.result == bytes(text)
+
+
+def test_only_shards_bring_effects_and_say_that_they_are_delivered() -> None:
+    receive = msgspec.json.encode(Receive(source=A, seq=1, effect=Forget("x")))
+    delivered = msgspec.json.encode(Delivered(shard=B, seq=1))
+
+    let_in = admit(NUMBERS[Receive], receive, Limits(), private=True)
+    refused = [
+        admit(NUMBERS[Receive], receive, Limits()),
+        admit(NUMBERS[Delivered], delivered, Limits()),
+    ]
+
+    assert let_in == Receive(source=A, seq=1, effect=Forget("x"))
+    assert all(isinstance(each, Rejected) and each.code == "forbidden" for each in refused)
+
+
+def test_an_effect_has_no_request_key() -> None:
+    refused = Receive(source=A, seq=1, effect=Forget("x"), request_key="k").check(Limits())
+
+    assert refused is not None
+    assert refused.field == "request_key"
+
+
+def test_the_door_lets_the_largest_effect_in() -> None:
+    effect = msgspec.Raw(b'"' + b"x" * (EFFECT_BYTES_MAX - 2) + b'"')
+
+    message = Message(source=99, seq=(1 << 53) - 1, effect=effect, by="x" * 4_096)
+
+    assert len(msgspec.json.encode(message)) < Limits().op_bytes_max
+
+
+def test_a_message_is_the_op_that_takes_it() -> None:
+    job, json = outbox.apart(Job(**REQUIRED))  # type: ignore[arg-type]
+    errors = [msgspec.Raw(b'{"a":1}')]
+    effect = Arrival(job=job, json=json, queue=MAIL, errors=errors)
+    raw = msgspec.Raw(outbox.encode(effect))
+
+    read = msgspec.json.decode(
+        msgspec.json.encode(Message(source=A, seq=7, effect=raw, by="ann")), type=Receive
+    )
+
+    assert read == Receive(source=A, seq=7, effect=effect, by="ann")
+    assert isinstance(read.effect, Arrival)
+    assert read.effect.whole() == Job(**REQUIRED)  # type: ignore[arg-type]
+
+
+REQUIRED: Final = {
+    "id": "x",
+    "queue": SMS,
+    "state": State.PENDING,
+    "payload": b'{"a" : [1, 2.50]}',
+    "result": b"null",
+    "progress": b"1",
+    "checkpoint": b'"\xc3\xbc"',
+    "chain": b"[]",
+    "created_ns": 1,
+    "order_ns": 2,
+}
+
+
+def test_what_is_on_its_way_survives_a_restart(cluster: Cluster) -> None:
+    name = put(cluster)
+    cluster.move(name, MAIL)
+
+    for shard in cluster.shards:
+        shard.reopen()
+    cluster.settle()
+    for shard in cluster.shards:
+        shard.reopen()
+
+    assert cluster.where(name) == [B]
+    cluster.check_settled({name})
+    for shard in cluster.shards:
+        shard.check_replay()
+
+
+# Whatever happens in between.
+
+
+class Chaos:
+    """A cluster in which anything may happen next, and a note of which jobs there should be."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.cluster = Cluster()
+        self.alive: set[Name] = set()
+        self.tokens: dict[Name, int] = {}
+        """The greatest token that each job had."""
+        for shard in self.cluster.shards:
+            shard.clock_ns += self.random.randrange(-60_000, 60_000) * MS
+
+    def step(self) -> None:
+        """Anything."""
+        weights = (8, 14, 8, 6, 2, 1, 2, 28)
+        acts = (
+            self.put,
+            self.move,
+            self.work,
+            self.meddle,
+            self.delete,
+            self.delete_queue,
+            self.restart,
+            lambda: self.cluster.stray(self.random),
+        )
+        [act] = self.random.choices(acts, weights)
+        act()
+
+    def check(self) -> None:
+        """What must hold after every step."""
+        self.cluster.check_conserved(self.alive)
+        for number, job in self.cluster.live():
+            name = named(number, job)
+            assert job.lease_token >= self.tokens.get(name, 0), "no token falls"
+            self.tokens[name] = job.lease_token
+
+    def end(self) -> None:
+        """The network is well again, and everything comes to rest."""
+        for shard in self.cluster.shards:
+            for queue in shard.documents(QUEUES_TABLE):
+                shard.do(Sweep(queue=queue.name, limit=1_000))
+        self.cluster.settle()
+        self.cluster.check_settled(self.alive)
+
+    # What may happen.
+
+    def put(self) -> None:
+        queue = self.queue()
+        shard = self.cluster.shards[home_of(queue)]
+        chosen = self.random.choice([None, "x", "y"])
+        key = self.random.choice(["", "", "k"])
+        job = NewJob(queue=queue, id=chosen, unique_key=key, unique_period_ms=5_000)
+        before = [named(*there) for there in self.cluster.live()]
+        shard.put(job)
+        for made in [named(*there) for there in self.cluster.live()]:
+            if made not in before:
+                self.alive.add(made)
+                self.tokens[made] = 0  # an id may be chosen again when its job is gone
+
+    def move(self) -> None:
+        number, job_id = self.any_job()
+        op = Move(job_ids=[job_id], queue=self.queue(), reset_attempts=self.random.random() < 0.2)
+        self.cluster.shards[number].do(op)
+
+    def work(self) -> None:
+        number = self.random.randrange(SHARDS)
+        shard = self.cluster.shards[number]
+        worked = [job for at, job in self.cluster.live() if at == number and job.lease_token]
+        if not worked or self.random.random() < 0.5:
+            for claim in shard.fetch(*QUEUES[number], count=2, lease_ms=10_000):
+                name = named(number, shard.job(claim.job_id))
+                assert claim.lease_token > self.tokens.get(name, 0), "every fetch has a new token"
+                self.tokens[name] = claim.lease_token
+            return
+        job = self.random.choice(worked)
+        token = self.random.choice([job.lease_token, max(1, job.lease_token - 1)])
+        if self.random.random() < 0.5:
+            shard.do(Ack(acks=[AckItem(job_id=job.id, lease_token=token)]))
+        else:
+            item = FailItem(job_id=job.id, lease_token=token, error="no", retry_after_ms=0)
+            shard.do(Fail(fails=[item]))
+
+    def meddle(self) -> None:
+        number, job_id = self.any_job()
+        make = self.random.choice([Cancel, Hold, Approve, Reject, Retry])
+        shard = self.cluster.shards[number]
+        shard.do(make(job_ids=[job_id]))
+        shard.do(self.random.choice([Promote(limit=9), Reclaim(limit=9), Lead(grace_ms=5_000)]))
+        shard.pass_time(self.random.choice([0, 1_000, 20_000]))
+
+    def delete(self) -> None:
+        number, job_id = self.any_job()
+        gone = [
+            named(at, job) for at, job in self.cluster.live() if (at, job.id) == (number, job_id)
+        ]
+        self.cluster.shards[number].do(Delete(job_ids=[job_id]))
+        self.alive.difference_update(gone)
+
+    def delete_queue(self) -> None:
+        queue = self.queue()
+        number = home_of(queue)
+        shard = self.cluster.shards[number]
+        live = [(at, job) for at, job in self.cluster.live() if at == number]
+        gone = [named(at, job) for at, job in live if job.queue == queue]
+        shard.do(DeleteQueue(queue=queue))
+        self.alive.difference_update(gone)
+        if self.random.random() < 0.5:
+            shard.do(Sweep(queue=queue, limit=1))
+
+    def restart(self) -> None:
+        self.random.choice(self.cluster.shards).reopen()
+
+    def queue(self) -> str:
+        return self.random.choice(self.random.choice(QUEUES))
+
+    def any_job(self) -> tuple[int, str]:
+        """A job where it is live, or an id in a shard where it may never have been."""
+        live = [(number, job.id) for number, job in self.cluster.live()]
+        if not live or self.random.random() < 0.1:
+            return self.random.randrange(SHARDS), "x"
+        return self.random.choice(live)
+
+
+def run(seed: int) -> Chaos:
+    chaos = Chaos(seed)
+    try:
+        for _ in range(chaos.random.randrange(20, 80)):
+            chaos.step()
+            chaos.check()
+        chaos.end()
+    except AssertionError as error:
+        error.add_note(f"seed {seed}")
+        raise
+    return chaos
+
+
+@pytest.mark.parametrize("start", range(0, MANY, 100))
+def test_a_job_is_live_in_one_shard_or_on_its_way_whatever_becomes_of_the_messages(
+    start: int,
+) -> None:
+    taken = [
+        len(numbers)
+        for seed in range(start, start + 100)
+        for numbers in run(seed).cluster.taken.values()
+    ]
+
+    assert sum(taken) > 300, "something moved"
+
+
+def test_replicas_of_shards_that_sent_and_received_come_to_the_same_state() -> None:
+    for seed in range(5):
+        for shard in run(seed).cluster.shards:
+            shard.check_replay()

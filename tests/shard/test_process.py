@@ -1,0 +1,528 @@
+"""The real process, on a scratch directory: how it lives, dies, and comes back."""
+
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trio
+
+from corvo import wire
+from corvo.link import Caller, LinkLost
+from corvo.shard import process
+from corvo.shard.config import ShardConfig
+from corvo.shard.ops.enqueue import Enqueue, NewJob
+from corvo.shard.ops.queues import Pause
+from corvo.shard.queries import GetQueue, QueueView
+from tests.shard.processes import (
+    SHARD,
+    Child,
+    ack,
+    ask,
+    calling,
+    calling_over_tcp,
+    config_in,
+    fetch,
+    free_ports,
+    group_in,
+    launch,
+    put,
+    result,
+    running,
+    status,
+    submit,
+)
+from tests.support.links import on_sockets
+
+JOB = NewJob(queue="mail")
+
+
+async def put_for_ever(caller: Caller) -> None:
+    while True:
+        await put(caller, JOB)
+
+
+async def counts(caller: Caller) -> dict[str, int]:
+    view = result(await ask(caller, GetQueue(queue="mail")), QueueView)
+    return {state: count for state, count in view.counts.items() if count}
+
+
+# ---- One process.
+
+
+@on_sockets
+async def test_it_works_and_stops_cleanly_when_stdin_closes(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+
+    async with running(config) as child:
+        async with calling(config) as caller:
+            await put(caller, JOB, JOB)
+            [claim] = await fetch(caller)
+            await ack(caller, claim)
+            seen = await counts(caller)
+        code = await child.stop()
+
+    assert seen == {"pending": 1, "completed": 1}
+    assert code == process.OK
+    assert await child.last_words() == ""
+    assert not (tmp_path / "data" / "state" / "running").exists()
+
+
+@on_sockets
+async def test_a_stop_keeps_everything(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    async with running(config) as child:
+        async with calling(config) as caller:
+            await put(caller, *[JOB] * 100)
+            before = await status(caller)
+        await child.stop()
+
+    async with running(config), calling(config) as caller:
+        after = await status(caller)
+        seen = await counts(caller)
+
+    assert seen == {"pending": 100}
+    assert after.term > before.term
+    assert after.applied > before.applied
+
+
+@on_sockets
+async def test_a_kill_keeps_everything(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    told = 0
+
+    for _ in range(3):
+        async with running(config) as child:
+            async with calling(config) as caller:
+                for _ in range(20):
+                    await put(caller, JOB)
+                    told += 1
+            await child.kill()
+
+    async with running(config), calling(config) as caller:
+        assert await counts(caller) == {"pending": told}
+
+
+@on_sockets
+async def test_the_end_of_whoever_started_it_is_its_end(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+
+    async with running(config) as child:
+        with pytest.raises(LinkLost):
+            async with calling(config) as caller, trio.open_nursery() as nursery:
+                nursery.start_soon(child.stop)
+                await put_for_ever(caller)
+        code = await child.process.wait()
+
+    assert code == process.OK
+
+
+@on_sockets
+async def test_checkpoints_are_made_and_the_log_is_cut(tmp_path: Path) -> None:
+    config = config_in(tmp_path, checkpoint_entries=20, keep_entries=5, segment_bytes=2_048)
+
+    async with running(config) as child:
+        async with calling(config) as caller:
+            cut = 0
+            while cut < 60:
+                await put(caller, JOB)
+                cut = (await status(caller)).first_index
+            written = (await status(caller)).last_index
+        await child.kill()
+    checkpoints = [path.name for path in (tmp_path / "data" / "state").glob("checkpoint-*")]
+    segments = list((tmp_path / "data" / "log").glob("*.seg"))
+    async with running(config), calling(config) as caller:
+        after = await status(caller)
+        for _ in range(60):
+            await put(caller, JOB)
+        seen = await counts(caller)
+
+    assert len(checkpoints) == 1
+    assert len(segments) < 10
+    assert after.first_index >= cut - 1
+    assert written < after.last_index
+    assert seen["pending"] > 100
+
+
+@on_sockets
+async def test_a_machine_that_lost_power_starts_from_its_checkpoint(tmp_path: Path) -> None:
+    config = config_in(tmp_path, checkpoint_entries=20, keep_entries=5, segment_bytes=2_048)
+    async with running(config) as child:
+        async with calling(config) as caller:
+            for _ in range(70):
+                await put(caller, JOB)
+        await child.kill()
+    state = tmp_path / "data" / "state"
+    (state / "running").write_text("another boot")
+    for path in (state / "live").iterdir():
+        path.write_bytes(b"rubble")
+
+    async with running(config), calling(config) as caller:
+        assert await counts(caller) == {"pending": 70}
+
+
+@on_sockets
+async def test_news_of_work_come_without_being_asked_for(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    news: list[wire.Push] = []
+
+    async with running(config), calling(config) as producer, calling(config, news) as worker:
+        empty = await fetch(worker)
+        await put(producer, JOB)
+        while not any(isinstance(push, wire.WorkAvailable) for push in news):
+            await status(worker)
+        found = await fetch(worker)
+
+    assert empty == []
+    assert len(found) == 1
+    assert news[-1] == wire.WorkAvailable(("mail",))
+
+
+@on_sockets
+async def test_what_is_scheduled_comes_when_it_is_due(tmp_path: Path) -> None:
+    config = config_in(tmp_path, tick_ms=60_000)
+
+    async with running(config), calling(config) as caller:
+        now_ns = (await status(caller)).now_ns
+        await put(caller, NewJob(queue="mail", scheduled_ns=now_ns + 300_000_000))
+        first = await counts(caller)
+        while (await counts(caller)) == first:
+            await trio.lowlevel.checkpoint()
+        [claim] = await fetch(caller)
+        after_ns = (await status(caller)).now_ns
+
+    assert first == {"scheduled": 1}
+    assert claim.attempt == 1
+    assert after_ns >= now_ns + 300_000_000
+
+
+@on_sockets
+async def test_relaxed_durability_survives_a_kill_and_a_stop(tmp_path: Path) -> None:
+    config = config_in(tmp_path, relaxed=True, checkpoint_entries=20, keep_entries=5)
+
+    for _ in range(2):
+        async with running(config) as child:
+            async with calling(config) as caller:
+                for _ in range(30):
+                    await put(caller, JOB)
+            await child.kill()
+    async with running(config) as child:
+        async with calling(config) as caller:
+            seen = await counts(caller)
+        code = await child.stop()
+
+    assert seen == {"pending": 60}
+    assert code == process.OK
+
+
+# ---- Refusals to start.
+
+
+async def ended(config: ShardConfig | bytes, command: tuple[str, ...] = SHARD) -> Child:
+    child = await launch(config, command)
+    assert not await child.wait_until_ready()
+    return child
+
+
+@pytest.mark.parametrize(
+    ("line", "named"), [(b"{}", "cluster"), (b"rubbish", "config"), (b"", "config")]
+)
+def test_a_bad_config_is_named(line: bytes, named: str) -> None:
+    @on_sockets
+    async def start() -> None:
+        child = await ended(line)
+
+        assert child.process.returncode == process.MISCONFIGURED
+        assert named in await child.last_words()
+
+    start()
+
+
+@on_sockets
+async def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+
+    async with running(config), calling(config) as caller:
+        second = await ended(config)
+        await put(caller, JOB)
+
+    assert second.process.returncode == process.MISCONFIGURED
+    assert "in use" in await second.last_words()
+
+
+@on_sockets
+async def test_the_directory_of_another_is_refused(tmp_path: Path) -> None:
+    async with running(config_in(tmp_path)) as child:
+        await child.stop()
+
+    others = [
+        await ended(config_in(tmp_path, **changed))
+        for changed in ({"cluster": "other"}, {"node": 2}, {"shards": 2}, {"shards": 2, "shard": 1})
+    ]
+
+    assert [child.process.returncode for child in others] == [process.MISCONFIGURED] * 4
+    for child in others:
+        assert "belongs to" in await child.last_words()
+
+
+@on_sockets
+async def test_a_damaged_log_is_not_served(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    async with running(config) as child:
+        async with calling(config) as caller:
+            await put(caller, *[JOB] * 100)
+        await child.stop()
+    [segment] = (tmp_path / "data" / "log").glob("*.seg")
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"CB1") + 20] ^= 1
+    segment.write_bytes(data)
+
+    damaged = await ended(config)
+
+    assert damaged.process.returncode == process.DAMAGED
+    assert segment.name in await damaged.last_words()
+
+
+@on_sockets
+async def test_a_state_without_its_log_is_not_served(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    async with running(config) as child:
+        async with calling(config) as caller:
+            await put(caller, JOB)
+        await child.stop()
+    (tmp_path / "data" / "log").rename(tmp_path / "log")
+
+    parted = await ended(config)
+
+    assert parted.process.returncode == process.DAMAGED
+    assert "`log` is older than `state`" in await parted.last_words()
+
+
+@on_sockets
+async def test_a_log_without_its_state_makes_it_anew(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    async with running(config) as child:
+        async with calling(config) as caller:
+            await put(caller, JOB)
+        await child.stop()
+    (tmp_path / "data" / "state").rename(tmp_path / "state")
+
+    async with running(config), calling(config) as caller:
+        assert await counts(caller) == {"pending": 1}
+
+
+@on_sockets
+async def test_a_cut_log_without_its_state_is_not_served(tmp_path: Path) -> None:
+    config = config_in(tmp_path, checkpoint_entries=10, keep_entries=0)
+    async with running(config) as child:
+        async with calling(config) as caller:
+            while (await status(caller)).first_index == 1:
+                await put(caller, JOB)
+        await child.stop()
+    (tmp_path / "data" / "state").rename(tmp_path / "state")
+
+    parted = await ended(config)
+
+    assert parted.process.returncode == process.DAMAGED
+    assert "`state` is older than `log`" in await parted.last_words()
+
+
+POISONED = """
+import sys
+from corvo.shard import process
+from corvo.shard.ops.queues import Pause
+
+def die(op, tx):
+    raise ZeroDivisionError("this entry is poison")
+
+Pause.apply = die
+sys.exit(process.main())
+"""
+
+
+@on_sockets
+async def test_an_entry_that_ends_it_twice_is_not_tried_again(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    command = ("-c", POISONED)
+    async with running(config, command) as first:
+        async with calling(config) as caller:
+            await put(caller, JOB)
+        with pytest.raises(LinkLost):
+            async with calling(config) as caller:
+                await submit(caller, Pause(queue="mail"))
+        await first.process.wait()
+
+    second = await launch(config, command)
+    await second.process.wait()
+    third = await ended(config, command)
+    mended = await ended(config)
+    (tmp_path / "data" / "poison").unlink()
+    async with running(config), calling(config) as caller:
+        assert await counts(caller) == {"pending": 1}
+
+    assert first.process.returncode == process.FAILED
+    assert "ZeroDivisionError: this entry is poison" in await first.last_words()
+    assert [child.process.returncode for child in (second, third, mended)] == [process.DAMAGED] * 3
+    assert "ended this replica 2 times" in await third.last_words()
+
+
+# ---- A disk that is full.
+
+
+@contextmanager
+def small_disk(directory: Path) -> Iterator[None]:
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(directory)]
+    try:
+        mounted = subprocess.run(mount, check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("a disk of our own cannot be mounted here: a full disk is not covered")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+def fill_up(filler: Path, left: int) -> None:
+    """Take all the room there is, and give back a little."""
+    with filler.open("wb", buffering=0) as opened, suppress(OSError):
+        while True:
+            opened.write(bytes(1 << 20))
+    with filler.open("r+b") as opened:
+        opened.truncate(opened.seek(0, 2) - left)
+
+
+@pytest.mark.parametrize("left", [0, 4 << 20])
+def test_a_full_disk_refuses_ops_and_answers_questions_until_there_is_room(
+    tmp_path: Path, left: int
+) -> None:
+    @on_sockets
+    async def fill() -> None:
+        config = config_in(
+            tmp_path,
+            data_dir=str(tmp_path / "disk" / "data"),
+            room_bytes_min=8 << 20,
+            segment_bytes=1 << 20,
+        )
+        async with running(config) as child:
+            async with calling(config) as caller:
+                await put(caller, JOB)
+                fill_up(tmp_path / "disk" / "filler", left)
+                told = 1
+                while True:
+                    answer = await submit(caller, Enqueue(jobs=[JOB]))
+                    assert isinstance(answer, wire.Reply)
+                    if answer.code:
+                        break
+                    told += 1
+                seen = await counts(caller)
+
+                (tmp_path / "disk" / "filler").unlink()
+                while True:
+                    after = await submit(caller, Enqueue(jobs=[JOB]))
+                    assert isinstance(after, wire.Reply)
+                    if not after.code:
+                        break
+                last = await counts(caller)
+            code = await child.stop()
+
+        assert answer.code == "disk_full"
+        assert seen == {"pending": told}
+        assert last == {"pending": told + 1}
+        assert code == process.OK
+
+    with small_disk(tmp_path / "disk"):
+        fill()
+
+
+# ---- Three processes.
+
+
+@asynccontextmanager
+async def group(configs: list[ShardConfig]) -> AsyncIterator[list[Child]]:
+    """Processes that are killed with the block."""
+    async with AsyncExitStack() as stack:
+        children = []
+        for config in configs:
+            child = await launch(config)
+            stack.callback(child.process.kill)
+            children.append(child)
+        for child in children:
+            assert await child.wait_until_ready(), await child.last_words()
+        yield children
+
+
+async def leader_of(configs: list[ShardConfig]) -> ShardConfig:
+    """Whoever leads and has begun to."""
+    while True:
+        for config in configs:
+            async with calling(config) as caller:
+                seen = await status(caller)
+                if seen.role == "leader":
+                    answer = await submit(caller, Pause(queue="other"))
+                    if isinstance(answer, wire.Reply):
+                        return config
+        await trio.lowlevel.checkpoint()
+
+
+@on_sockets
+async def test_three_processes_elect_a_leader_and_go_on_without_it(tmp_path: Path) -> None:
+    configs = group_in(tmp_path, await free_ports(3), tick_ms=20, election_ticks=15)
+
+    async with group(configs) as children:
+        first = await leader_of(configs)
+        async with calling_over_tcp(first) as caller:
+            await put(caller, JOB, JOB)
+        await children[first.node - 1].kill()
+        rest = [config for config in configs if config != first]
+        second = await leader_of(rest)
+        async with calling(second) as caller:
+            await put(caller, JOB)
+            seen = await counts(caller)
+        [third] = [config for config in rest if config != second]
+        async with calling(third) as caller:
+            refused = await submit(caller, Pause(queue="mail"))
+            follower_sees = await counts(caller)
+
+    assert seen == {"pending": 3}
+    assert isinstance(refused, wire.NotLeader)
+    assert refused.leader == second.node
+    assert follower_sees == {"pending": 3}
+
+
+@on_sockets
+async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> None:
+    configs = group_in(
+        tmp_path,
+        await free_ports(3),
+        tick_ms=20,
+        election_ticks=15,
+        checkpoint_entries=20,
+        keep_entries=2,
+        segment_bytes=2_048,
+    )
+
+    async with group(configs) as children:
+        leader = await leader_of(configs)
+        [lagging, _] = [config for config in configs if config != leader]
+        await children[lagging.node - 1].kill()
+        async with calling(leader) as caller:
+            goal = (await status(caller)).last_index
+            while (await status(caller)).first_index <= goal:
+                await put(caller, JOB)
+            told = await counts(caller)
+        async with group([lagging]) as [late]:
+            async with calling(leader) as caller:
+                there = await status(caller)
+            async with calling(lagging) as caller:
+                here = await status(caller)
+                while here.applied < there.applied:
+                    here = await status(caller)
+                follower_sees = await counts(caller)
+            assert await late.stop() == process.OK
+
+    assert here.first_index > goal
+    assert follower_sees == told

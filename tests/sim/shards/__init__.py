@@ -1,0 +1,22 @@
+"""The simulation of whole replicas: `python -m tests.sim.shards SEED` replays one life.
+
+A shard of several `Replica`s on the model disk, with clients that come over links, and everything
+that goes wrong in `tests.sim`, of which this is the upper half. Where what is:
+
+    options     what a run is like, drawn from its seed: that of the Raft simulation, and more
+    clock       a wall clock for each machine: skew, drift and jumps
+    host        one replica's process, as `corvo.shard.process` drives it
+    links       connections of clients to hosts: in order, or broken
+    callers     who asks: attempts, giving up, another replica, the same request key again
+    producers   who enqueues
+    workers     who fetches, and what becomes of the jobs then
+    people      who pauses, limits, cancels, moves, retries and clears
+    clients     all of them, and reads
+    book        every applied entry once more by the rules, and what all replicas must agree on
+    history     what clients were told, judged by what was applied
+    nemesis     what goes wrong with links and clocks, beside what `tests.sim.faults` does
+    world       the phases of a run; behind the healing, everything must be worked off
+    planted     bugs in `corvo.shard` that the simulation must find
+
+How to use it from the command line stands in `__main__`.
+"""

@@ -1,0 +1,383 @@
+"""One replica's process: what `corvo.shard.process` does, on a simulated machine and without trio.
+
+The log is on the model disk. The state is in `MemoryStates`: a crash of the process keeps it as it
+is, a loss of power takes it back to the newest checkpoint.
+"""
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from corvo import wire
+from corvo.kv.memory import MemoryStates
+from corvo.kv.tables import read_meta
+from corvo.raft import DiskFull, Membership, Node, Read, ReadContext, Ready, Settings, Snapshot
+from corvo.raft.storage import Storage
+from corvo.raft.wal import DiskStorage
+from corvo.shard.config import ShardConfig
+from corvo.shard.machine import Answer, Machine
+from corvo.shard.opening import assemble
+from corvo.shard.replica import Replica, Work
+from tests.sim.chance import fork
+from tests.sim.failures import Stuck, Violation
+from tests.sim.host import Host
+from tests.sim.machine import State
+from tests.sim.options import MS
+from tests.sim.shards.clock import Clock
+from tests.sim.shards.links import Link
+
+if TYPE_CHECKING:
+    from tests.sim.shards.world import ShardWorld
+
+_ROUNDS_MAX = 200
+"""Calls of `work` in a row that each have more to do."""
+_SPINS_MAX = 20
+"""Wishes in a row to be called at once that come to nothing."""
+
+
+class WatchedNode(Node):
+    """A node whose every step is shown to the oracles, for the replica calls it by itself."""
+
+    def __init__(
+        self,
+        host: "ReplicaHost",
+        settings: Settings,
+        storage: Storage,
+        random: Random,
+        *,
+        applied: int,
+        repair: bool,
+    ) -> None:
+        super().__init__(settings, storage, random, applied=applied, repair=repair)
+        self._host = host
+
+    def ready(self, *, may_write: bool = True) -> Ready:
+        host, oracles = self._host, self._host.world.oracles
+        has_ready, before = self.has_ready, self._raft.log.applied
+        ready = super().ready(may_write=may_write)
+        oracles.look(host, applied_before=before)
+        if ready and not has_ready:
+            raise Violation("has-ready", f"replica {host.replica} denied {ready}")
+        for read in ready.reads:
+            self._check(read)
+        if ready.committed:
+            oracles.handed_out(host, ready.committed)
+        return ready
+
+    def _check(self, read: Read) -> None:
+        host = self._host
+        host.world.oracles.reads.check(host, host.replica, read.context, term=self._raft.term)
+
+    def advance(self, index: int) -> None:
+        host = self._host
+        before = self._raft.log.applied
+        super().advance(index)
+        host.world.oracles.look(host, applied_before=before)
+        host.world.oracles.in_force(host)
+
+    def read_index(self) -> ReadContext:
+        host = self._host
+        context = super().read_index()
+        host.world.oracles.reads.asked(host, host.replica, context)
+        return context
+
+
+class WatchedMachine(Machine):
+    """A state machine whose every entry goes into the book; the process may end around each."""
+
+    def __init__(self, host: "ReplicaHost") -> None:
+        super().__init__(host.states.store, shard=0, shards=1)
+        self._host = host
+
+    def apply(self, *, index: int, term: int, data: bytes) -> list[Answer]:
+        host = self._host
+        host.burn()
+        answers = super().apply(index=index, term=term, data=data)
+        world = host.world
+        world.oracles.applied(host.replica, index, self.digest)
+        world.book.applied(host.replica, index, data, answers, now_ns=self.tx.now_ns)
+        host.burn()
+        return answers
+
+    def skip(self, *, index: int, term: int) -> None:
+        host = self._host
+        host.burn()
+        super().skip(index=index, term=term)
+        host.world.oracles.applied(host.replica, index, self.digest)
+        host.world.book.skipped(index)
+
+
+class ReplicaHost(Host):
+    """A machine with one disk, one state, and most of the time one process."""
+
+    world: "ShardWorld"
+    whole: Replica
+    """The replica of the last process."""
+
+    def __init__(self, world: "ShardWorld", replica: int, membership: Membership) -> None:
+        self.clock = Clock()
+        self.states = MemoryStates(applied=lambda store: read_meta(store).applied)
+        self.links: dict[int, Link] = {}
+        super().__init__(world, replica, membership)
+        options = world.options
+        self._config = ShardConfig(
+            cluster="sim",
+            node=replica,
+            shard=0,
+            shards=1,
+            data_dir="",
+            socket="",
+            election_ticks=options.limits.election_ticks,
+            retention_ms=options.retention_ms,
+            grace_ms=options.grace_ms,
+            checkpoint_entries=options.checkpoint_entries,
+            keep_entries=options.keep_entries,
+        )
+
+    def _forget(self) -> None:
+        super()._forget()
+        self.links = {}
+        self._last_link = 0
+        self._wake_at: int | None = None
+        self._spins = 0
+        self._is_checkpointing = False
+        self._snapshot_wanted: int | None = None
+
+    @property
+    def member(self) -> Replica:
+        """The replica is told, and tells its node."""
+        return self.whole
+
+    @property
+    def wall_ns(self) -> int:
+        """What this machine's clock shows."""
+        shows = self.clock.shows(self.world.now)
+        self.world.book.latest_ns = max(self.world.book.latest_ns, shows)
+        return shows
+
+    # Life and death.
+
+    def _restore(self, storage: DiskStorage) -> State:
+        random = fork(self.world.options.seed, f"replica {self.replica} {self.incarnation}")
+        self.whole = assemble(self._config, storage, self.states, random)
+        self.whole.machine = WatchedMachine(self)
+        machine = self.whole.machine
+        self.world.oracles.applied(self.replica, machine.applied, machine.digest)
+        return _Present(self)
+
+    def _make_node(self, storage: DiskStorage, state: State) -> Node:
+        """Another one in the place of the replica's: with this run's limits, and watched."""
+        node = WatchedNode(
+            self,
+            self._settings(storage),
+            storage,
+            fork(self.world.options.seed, f"node {self.replica} {self.incarnation}"),
+            applied=state.applied,
+            repair=storage.repairing,
+        )
+        self.whole.node = node
+        return node
+
+    def end(self, *, power_loss: bool) -> None:
+        super().end(power_loss=power_loss)
+        self.states.crash(power_loss=power_loss)
+
+    # Links.
+
+    def link_began(self, link: Link) -> None:
+        """A client comes."""
+        if not self.is_alive:
+            link.break_off()
+            return
+        self._last_link += 1
+        link.number = self._last_link
+        self.links[link.number] = link
+        self._guarded(self.incarnation, partial(self._joined, link.number))
+
+    def _joined(self, client: int) -> None:
+        if client in self.links:
+            self.whole.joined(client)
+            self._work()
+
+    def link_brought(self, link: Link, message: wire.Request) -> None:
+        """A client asks for something."""
+        self._guarded(self.incarnation, partial(self._hear, link.number, message))
+
+    def _hear(self, client: int, message: wire.Request) -> None:
+        if client not in self.links:
+            return
+        if isinstance(message, wire.Submit):
+            self.whole.submit(client, message)
+        else:
+            self.whole.ask(client, message)
+        self._work()
+
+    def link_ended(self, link: Link) -> None:
+        """A client is gone."""
+        if self.links.pop(link.number, None) is not None and self.is_alive:
+            self._guarded(self.incarnation, partial(self._left, link.number))
+
+    def _left(self, client: int) -> None:
+        self.whole.left(client)
+        self._work()
+
+    # The duty of a driver.
+
+    def _work(self) -> None:
+        limits = self._limits
+        for _ in range(_ROUNDS_MAX):
+            is_idle = not (self._queue or self._syncing or self._done)
+            if is_idle and limits.gather and self._random.random() < limits.gather:
+                is_idle = False
+                self.do(self._disk_delay() + MS, self._work)
+            work = self.whole.work(self.wall_ns, may_write=is_idle)
+            self._do_work(work)
+            if not work.has_more:
+                self._plan(work)
+                return
+        raise Stuck("restless", f"replica {self.replica} always has something to do")
+
+    def _do_work(self, work: Work) -> None:
+        for message in work.messages:
+            self._send(message)
+        for client, answer in work.outbound:
+            self.burn()
+            link = self.links.get(client)
+            if link is not None:
+                link.answer(answer)
+        if work.write is not None:
+            self._queue.append(work.write)
+            self._installing = self._installing or work.write.install is not None
+            self._start_disk()
+        if work.snapshot_wanted is not None:
+            self._snapshot_wanted = work.snapshot_wanted
+            self._begin_checkpoint()
+
+    def _plan(self, work: Work) -> None:
+        """Be woken when the replica wants to be."""
+        if work.wake_ns is None:
+            return
+        delay_ns = self.clock.delay_ns(self.world.now, work.wake_ns)
+        is_vain = not (delay_ns or work.messages or work.write or work.outbound)
+        self._spins = self._spins + 1 if is_vain else 0
+        if self._spins > _SPINS_MAX:
+            raise Stuck("spins", f"replica {self.replica} wants to be woken again and again")
+        at = self.world.now + max(delay_ns, 1)
+        if self._wake_at is None or at < self._wake_at:
+            self._wake_at = at
+            self.do(at - self.world.now, partial(self._wake, at))
+
+    def _wake(self, at: int) -> None:
+        if self._wake_at == at:
+            self._wake_at = None
+            self._work()
+
+    # Writing and checkpoints.
+
+    @property
+    def _is_far_ahead(self) -> bool:
+        """Whether the log has run so far ahead of the checkpoint that another is due."""
+        ahead = self.storage.last_index - self.states.checkpointed
+        return ahead >= self._config.checkpoint_entries
+
+    def _stored(self) -> None:
+        super()._stored()
+        if self._is_far_ahead:
+            self._begin_checkpoint()
+
+    def _put(self) -> None:
+        is_full = self.world.counts["puts on a full disk"]
+        super()._put()
+        self.whole.disk_is_full = self.world.counts["puts on a full disk"] > is_full
+
+    def _install(self, snapshot: Snapshot) -> None:
+        self.burn()
+        self.states.install(self.storage.snapshot_data())
+        self.burn()
+        machine = WatchedMachine(self)
+        self.whole.installed(machine)
+        if machine.applied != snapshot.index:
+            raise Violation("snapshot-of-another-index", f"{machine.applied}, not {snapshot}")
+        self.handed = snapshot.index
+        self._installing = False
+        self.world.counts["snapshots installed"] += 1
+        self.world.oracles.applied(self.replica, snapshot.index, machine.digest)
+
+    def _begin_checkpoint(self) -> None:
+        if not self._is_checkpointing:
+            self._is_checkpointing = True
+            self.do(self._disk_delay(), self._make_checkpoint)
+
+    def _make_checkpoint(self) -> None:
+        made, wanted = self.states.checkpointed, self._snapshot_wanted
+        is_due = self._is_far_ahead
+        if wanted is not None:
+            is_due = is_due or made < wanted or self.whole.membership_at(made) is None
+        self.burn()
+        if is_due and self.whole.machine.applied > made:
+            self.states.checkpoint()
+            self.world.counts["checkpoints"] += 1
+        self.burn()
+        self.do(self._disk_delay(), self._use_checkpoint)
+
+    def _use_checkpoint(self) -> None:
+        """Cut the log behind a checkpoint, and have a snapshot of it when somebody wants one."""
+        if self._disk_is_busy or self._installing:
+            self.do(self._disk_delay() + MS, self._use_checkpoint)
+            return
+        self._is_checkpointing = False
+        checkpointed = self.states.checkpointed
+        try:
+            self._cut_log(checkpointed)
+            self._make_snapshot(checkpointed)
+        except DiskFull:
+            self.world.counts["checkpoints on a full disk"] += 1
+            self._begin_checkpoint()
+        self._work()
+
+    def _cut_log(self, checkpointed: int) -> None:
+        node, storage, oracles = self.node, self.storage, self.world.oracles
+        index = min(checkpointed, node.needed_from - 1, checkpointed - self._config.keep_entries)
+        if index <= storage.base.index:
+            return
+        membership = self.whole.membership_at(index)
+        if membership is None:
+            return
+        oracles.will_rebase(self.replica, index, storage.term(index))
+        try:
+            storage.compact(index=index, membership=membership)
+        except DiskFull:
+            oracles.not_done(self.replica)
+            raise
+        oracles.synced(self.replica)
+        self.world.counts["logs cut"] += 1
+
+    def _make_snapshot(self, checkpointed: int) -> None:
+        wanted, storage, node = self._snapshot_wanted, self.storage, self.node
+        if not node.is_leader:
+            self._snapshot_wanted = None
+            return
+        if wanted is None or checkpointed < wanted or storage.snapshot() in node.snapshots_in_use:
+            return
+        membership = self.whole.membership_at(checkpointed)
+        if membership is None:
+            return
+        self._snapshot_wanted = None
+        storage.make_snapshot(index=checkpointed, membership=membership, data=self.states.stream())
+        self.world.oracles.synced(self.replica)
+        self.world.counts["snapshots made"] += 1
+
+
+class _Present:
+    """What a host has applied, whichever machine it is that holds it now."""
+
+    def __init__(self, host: ReplicaHost) -> None:
+        self._host = host
+
+    @property
+    def applied(self) -> int:
+        return self._host.whole.machine.applied
+
+    @property
+    def digest(self) -> int:
+        return self._host.whole.machine.digest

@@ -1,0 +1,182 @@
+"""Bugs in the shard: name, module, the text that is replaced, what replaces it, a seed."""
+
+from typing import Final
+
+from tests.sim.bugs import Bug
+from tests.sim.planted import Row
+
+LEASES: Final[tuple[Row, ...]] = (
+    (
+        "token-not-checked",
+        "shard.lifecycle",
+        "if token is not None and token != job.lease_token:",
+        "if False:",
+        1,
+    ),
+    (
+        "lease-over-too-early",
+        "shard.lifecycle",
+        "    if tx.now_ns < expires_ns:\n",
+        "    if tx.now_ns < expires_ns - 300_000_000:\n",
+        1,
+    ),
+    (
+        "expired-lease-still-good",
+        "shard.lifecycle",
+        "    if is_over(tx, job):\n",
+        "    if False:\n",
+        1,
+    ),
+    (
+        "no-grace",
+        "shard.lifecycle",
+        "return not (expires_ns > tx.grace.since_ns and tx.now_ns < tx.grace.until_ns)",
+        "return True",
+        1,
+    ),
+    (
+        "heartbeat-moves-nothing",
+        "shard.ops.work",
+        "max(job.lease_expires_ns, tx.now_ns + job.lease_ms * lifecycle.NS)",
+        "job.lease_expires_ns",
+        1,
+    ),
+    (
+        "fetch-again-gives-what-is-lost",
+        "shard.ops.work",
+        "if job.state is State.ACTIVE and job.lease_token == token:",
+        "if True:",
+        1,
+    ),
+    (
+        "request-key-not-remembered",
+        "shard.requests",
+        "    if found is not None:\n        request = found.document",
+        "    if found is not None and False:\n        request = found.document",
+        1,
+    ),
+)
+
+QUEUES: Final[tuple[Row, ...]] = (
+    (
+        "reclaimed-to-the-end",
+        "shard.lifecycle",
+        "return tx.next_order_ns() if is_cleared else job.order_ns",
+        "return tx.next_order_ns()",
+        1,
+    ),
+    ("paused-queue-gives", "shard.limits", "if queue.paused:", "if False:", 1),
+    (
+        "one-more-than-the-limit",
+        "shard.limits",
+        "queue.max_concurrency - tx.count(queue.name)[_ACTIVE]",
+        "queue.max_concurrency - tx.count(queue.name)[_ACTIVE] + 1",
+        1,
+    ),
+    (
+        "rate-limit-forgotten-at-restart",
+        "shard.limits",
+        "rows = tx.keys(prefix, prefix_end(prefix), limit=2 * RATE_MAX)",
+        "rows = tx.keys(prefix, prefix_end(prefix), limit=1)[1:]",
+        1,
+    ),
+    (
+        "cancelled-job-still-counted",
+        "kv.tables",
+        "            counts[was[1]] -= 1\n",
+        "            counts[was[1]] -= number != 6\n",
+        1,
+    ),
+    (
+        "time-goes-backwards",
+        "kv.tables",
+        "self.now_ns = max(stamp_ns, self.meta.now_ns + 1)",
+        "self.now_ns = stamp_ns or self.meta.now_ns + 1",
+        1,
+    ),
+)
+
+REPLICAS: Final[tuple[Row, ...]] = (
+    (
+        "hungry-link-not-told",
+        "shard.replica",
+        "touched = [queue for queue in tx.touched if queue in self._hunger]",
+        "touched: list[str] = []",
+        1,
+    ),
+    (
+        "refill-not-told",
+        "shard.replica",
+        "refilled = self._hunger.refilled(now_ns) if self._hunger.refills else []",
+        "refilled: list[str] = []",
+        1,
+    ),
+    (
+        "promotion-not-told",
+        "shard.lifecycle",
+        (
+            "    job = found.document\n    tx.touched[job.queue] = None\n    return JOBS.change(\n"
+            "        tx,\n        found,\n        _replace(\n            job,\n"
+            "            state=State.PENDING,"
+        ),
+        (
+            "    job = found.document\n    return JOBS.change(\n"
+            "        tx,\n        found,\n        _replace(\n            job,\n"
+            "            state=State.PENDING,"
+        ),
+        1,
+    ),
+    (
+        "lost-entry-answered-as-done",
+        "shard.gathering",
+        "is_ours = (proposed.index, proposed.term) == (index, term)",
+        "is_ours = proposed.index == index",
+        1,
+    ),
+    (
+        "snapshot-keeps-the-old-machine",
+        "shard.replica",
+        "        self.machine = machine\n        for submission",
+        "        for submission",
+        1,
+    ),
+    (
+        "snapshot-means-no-effect",
+        "shard.replica",
+        "reply = wire.Reply(submission.request, unknown.code, _encode(unknown))",
+        "reply = wire.NotLeader(submission.request, None)",
+        1,
+    ),
+    (
+        "membership-of-a-snapshot-not-noted",
+        "shard.replica",
+        "        self.node.stored(token, intact=intact)\n        self._note_membership()",
+        "        self.node.stored(token, intact=intact)",
+        1,
+    ),
+    (
+        "read-before-it-is-applied",
+        "shard.replica",
+        "due = [questions for index, questions in self._reading if index <= applied]",
+        "due = [questions for _, questions in self._reading]",
+        1,
+    ),
+    (
+        "stands-down-without-a-word",
+        "shard.replica",
+        "        for submission in self._gathering.refuse_gathered():",
+        "        for submission in []:",
+        1,
+    ),
+    (
+        "own-op-of-a-lost-term-counted",
+        "shard.replica",
+        "        if submission.request == self._led_term:",
+        "        if True:",
+        1,
+    ),
+)
+
+BUGS: Final = (*LEASES, *QUEUES, *REPLICAS)
+
+BY_NAME: Final = {row[0]: Bug(*row, package="corvo") for row in BUGS}

@@ -1,0 +1,189 @@
+"""Links over the sockets of a real kernel, and who may listen where."""
+
+import stat
+from pathlib import Path
+
+import pytest
+import trio
+
+from corvo.link import (
+    LinkLost,
+    LinkSettings,
+    TcpAddress,
+    UnixAddress,
+    connect,
+    listen_tcp,
+    listen_unix,
+    open_caller,
+    open_link,
+)
+from corvo.wire import (
+    FROM_ROUTER,
+    Ask,
+    Leading,
+    Reply,
+    Submit,
+)
+from tests.support.links import (
+    THEM,
+    US,
+    echo,
+    jumping,
+    on_sockets,
+)
+
+
+@on_sockets
+async def test_calls_are_answered_over_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    body = bytes(1 << 20)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, echo, [await listen_unix(str(path))])
+        async with open_caller(await connect(UnixAddress(str(path))), US, print) as caller:
+            answers = [await caller.submit(1, body), await caller.ask(1, b"small")]
+        nursery.cancel_scope.cancel()
+
+    assert answers == [Reply(1, "", body, 1), Reply(2, "", b"small", 2)]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@on_sockets
+async def test_calls_are_answered_over_tcp_which_sends_at_once() -> None:
+    listeners = await listen_tcp("127.0.0.1", 0)
+    port = listeners[0].socket.getsockname()[1]
+    no_delay = (trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY)
+    accepted: list[int] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        accepted.append(stream.socket.getsockopt(*no_delay))
+        await echo(stream)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, listeners)
+        stream = await connect(TcpAddress("127.0.0.1", port))
+        connected = stream.socket.getsockopt(*no_delay)
+        async with open_caller(stream, US, print) as caller:
+            answer = await caller.submit(1, b"{}")
+        nursery.cancel_scope.cancel()
+
+    assert answer == Reply(1, "", b"{}", 1)
+    assert connected
+    assert all(accepted)
+
+
+@on_sockets
+async def test_what_was_sent_before_a_goodbye_arrives_though_its_sender_never_read(
+    tmp_path: Path,
+) -> None:
+    heard: list[Submit | Ask] = []
+
+    async def replica(stream: trio.SocketStream) -> None:
+        async with open_link(stream, THEM) as link:
+            link.send_many(Leading(2, term) for term in range(1000))
+            while requests := await link.receive(FROM_ROUTER):
+                heard.extend(requests)
+        served.set()
+
+    served = trio.Event()
+    async with trio.open_nursery() as nursery:
+        path = tmp_path / "s"
+        nursery.start_soon(trio.serve_listeners, replica, [await listen_unix(str(path))])
+        async with open_link(await connect(UnixAddress(str(path))), US) as link:
+            assert link.send_many(Ask(id_, 1, bytes(1000)) for id_ in range(1000))
+        await served.wait()
+        nursery.cancel_scope.cancel()
+
+    assert [request.id for request in heard] == list(range(1000))
+
+
+@on_sockets
+async def test_a_socket_that_a_dead_process_left_behind_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    await (await listen_unix(str(path))).aclose()
+    assert path.is_socket()
+    with pytest.raises(LinkLost) as caught:
+        await connect(UnixAddress(str(path)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, echo, [await listen_unix(str(path))])
+        async with open_caller(await connect(UnixAddress(str(path))), US, print) as caller:
+            answer = await caller.ask(1, b"")
+        nursery.cancel_scope.cancel()
+
+    assert not caught.value.was_sent
+    assert answer == Reply(1, "", b"", 1)
+
+
+@on_sockets
+async def test_a_socket_on_which_somebody_answers_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            trio.serve_listeners, trio.aclose_forcefully, [await listen_unix(str(path))]
+        )
+        with pytest.raises(FileExistsError, match="somebody listens"):
+            await listen_unix(str(path))
+        await (await connect(UnixAddress(str(path)))).aclose()
+        nursery.cancel_scope.cancel()
+
+
+@on_sockets
+async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_text("precious")
+
+    with pytest.raises(FileExistsError, match="no socket"):
+        await listen_unix(str(path))
+
+    assert path.read_text() == "precious"
+
+
+@on_sockets
+async def test_a_name_for_a_socket_elsewhere_is_left_alone(tmp_path: Path) -> None:
+    elsewhere, name = tmp_path / "elsewhere", tmp_path / "s"
+    await (await listen_unix(str(elsewhere))).aclose()
+    name.symlink_to(elsewhere)
+
+    with pytest.raises(FileExistsError, match="no socket"):
+        await listen_unix(str(name))
+
+    assert name.is_symlink()
+    assert elsewhere.is_socket()
+
+
+@on_sockets
+async def test_a_path_that_no_socket_can_have_is_an_error_and_leaves_none_open(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(OSError, match="too long"):
+        await listen_unix(str(tmp_path / ("s" * 120)))
+
+
+@jumping
+async def test_a_connection_that_does_not_come_about_is_given_up_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def hang(host: str, port: int) -> trio.SocketStream:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    monkeypatch.setattr(trio, "open_tcp_stream", hang)
+
+    with pytest.raises(LinkLost, match="nobody answers"):
+        await connect(TcpAddress("far.example", 9400))
+
+    assert trio.current_time() == LinkSettings().connect_s
+
+
+@on_sockets
+async def test_where_nobody_listens_connecting_says_so(tmp_path: Path) -> None:
+    (closed,) = await listen_tcp("127.0.0.1", 0)
+    port = closed.socket.getsockname()[1]
+    await closed.aclose()
+
+    for address in (UnixAddress(str(tmp_path / "nothing")), TcpAddress("127.0.0.1", port)):
+        with pytest.raises(LinkLost, match="nobody answers") as caught:
+            await connect(address)
+        assert not caught.value.was_sent
