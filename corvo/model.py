@@ -23,8 +23,9 @@ class State(Enum):
     CANCELLED = "cancelled"
     SCHEDULED = "scheduled"
 
-    def __init__(self, _: str) -> None:
-        # Looked up by the million, where the hash of an `Enum` would cost more than the rest.
+    def __init__(self, word: str) -> None:
+        # Looked up by the million, where an `Enum` takes its time for its hash and its value.
+        self.word = word
         self.number = len(type(self).__members__)
         self.followers = 0
         """Bits of the states that may follow: see `TRANSITIONS`."""
@@ -179,6 +180,10 @@ class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     """The shard whose ids name it, after it moved to another; -1 while it is at home."""
     unique_period_ms: int = 0
     """How long its unique key is locked each time that it takes the lock."""
+    chain_marks: int = 0
+    """What it has said for its chain: the bits of `corvo.shard.chains`."""
+    awaited: bool = False
+    """Whether others wait for it, or did."""
 
 
 class JobError(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +216,8 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Pending, scheduled and retrying jobs up to this place are being removed; 0 when none are."""
     deleted_ns: int = 0
     """All jobs up to this place are being removed, for the queue was deleted; 0 when none are."""
+    rate_since_ns: int = 0
+    """Fetches up to this place do not count against the rate limit: it was set since."""
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -238,6 +245,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     callback_payload: str = ""
     """JSON."""
     called_back: bool = False
+    """Ended: nobody can join, and whoever is pending again does not end it once more."""
+    removed: int = 0
+    """Members that are not there any more; when all are gone, so is the batch."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -270,4 +280,14 @@ class Forward(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     id: str
     shard: int
+    at_ns: int
+    state: str = ""
+    """How it has ended there, when it has."""
+
+
+class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a job ended, while not all who waited for it have been told."""
+
+    id: str
+    state: str
     at_ns: int

@@ -23,6 +23,7 @@ from corvo.model import (
     Agent,
     Backoff,
     Batch,
+    Ending,
     Event,
     Forward,
     Job,
@@ -53,33 +54,36 @@ FIELDS: Final[dict[type[Document], str]] = {
         held_ns hold_reason
         unique_key unique_until_ns tags progress checkpoint result
         parent_id batch_id chain_id chain_step chain waits_for agent born_in unique_period_ms
+        chain_marks awaited
     """,
     JobError: "attempt error backtrace error_class at_ns worker_id",
     Queue: """
         name created_ns paused draining max_concurrency rate_limit rate_window_ms retention_ms
-        cleared_ns deleted_ns
+        cleared_ns deleted_ns rate_since_ns
     """,
     Worker: "id hostname queues started_ns seen_ns",
     Batch: """
         id created_ns total pending succeeded failed cancelled callback_queue callback_payload
-        called_back
+        called_back removed
     """,
     Request: "key op body_hash at_ns code body index",
     Outgoing: "shard seq body at_ns",
-    Forward: "id shard at_ns",
+    Forward: "id shard at_ns state",
+    Ending: "id state at_ns",
 }
 """The fields of each document in their order. A new one stands at the end, and has a default."""
 
 PLAIN_JOB: Final = (
-    b"\xdc\x00\x33"
+    b"\xdc\x00\x35"
     b"\xa1j\xa1q\xa7pending\xc4\x02{}\x01\x02\x90\x02\xa0"
     b"\x00\x03\xabexponential\xcd\x13\x88\xce\x00\x09\x27\xc0\x00\x00\x00\x05"
     b"\x00\x00\x00\x00\x00\xa0\xa0\xc2\xc0"
     b"\x00\x00\xc2\x00\x00\x00\x00\x00\xa0"
     b"\xa0\x00\x80\xc4\x00\xc4\x00\xc4\x00"
     b"\xa0\xa0\xa0\x00\xc4\x00\x90\xc0\xff\x00"
+    b"\x00\xc2"
 )
-"""51 fields, in the lines of `FIELDS`."""
+"""53 fields, in the lines of `FIELDS`."""
 
 GOLDEN: Final[tuple[tuple[Document, bytes], ...]] = (
     (Event(1, "enqueued"), b"\x94\x01\xa8enqueued\xa0\xa0"),
@@ -106,7 +110,8 @@ GOLDEN: Final[tuple[tuple[Document, bytes], ...]] = (
         b"\x97\xa6pay-17\x01\xc4\x02\x01\x02\x03\xa0\xc4\x02{}\x09",
     ),
     (Outgoing(2, 7, b"{}", 5), b"\x94\x02\x07\xc4\x02{}\x05"),
-    (Forward("j", 3, 5), b"\x93\xa1j\x03\x05"),
+    (Forward("j", 3, 5), b"\x94\xa1j\x03\x05\xa0"),
+    (Ending("j", "dead", 5), b"\x93\xa1j\xa4dead\x05"),
 )
 """Bytes written out by hand: arrays are msgpack, and the others JSON. They stay, come what may."""
 

@@ -50,7 +50,8 @@ class Head:
     def add(self, key: bytes) -> None:
         """A key came into the index."""
         keys = self.keys
-        self.start = min(self.start, key)
+        if key < self.start:  # noqa: PLR1730 -- `min` takes four times as long, by the million
+            self.start = key
         if keys and key < keys[-1]:
             insort(keys, key)
         elif self._complete:

@@ -407,6 +407,30 @@ FORWARD: Final = _space(
     (_JOB,),
     b"fw|" + _JOB_BYTES,
 )
+WATCHER: Final = _space(
+    "watcher",
+    "dw|{jobID}\\x00{shard:4BE}",
+    "empty; which other shard is to be told how a job of this one ends",
+    "shard.dependencies",
+    (_JOB, 2),
+    b"dw|" + _JOB_BYTES + b"\0\0\0\0\x02",
+)
+WATCHED: Final = _space(
+    "watched",
+    "dx|{jobID}",
+    "empty; the home of this job was asked, and has not told yet, how it ends",
+    "shard.dependencies",
+    (_JOB,),
+    b"dx|" + _JOB_BYTES,
+)
+ENDING: Final = _space(
+    "ending",
+    "de|{jobID}",
+    "msgpack: model.Ending; how a job ended, while some who waited are not told",
+    "shard.tables",
+    (_JOB,),
+    b"de|" + _JOB_BYTES,
+)
 META: Final = _space(
     "meta",
     "m|{name}",
@@ -428,5 +452,8 @@ SPACES: Final = (
     OUTBOX,
     INBOX,
     FORWARD,
+    WATCHER,
+    WATCHED,
+    ENDING,
     META,
 )

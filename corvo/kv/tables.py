@@ -111,12 +111,17 @@ class Table(Generic[D]):
 
     def get(self, tx: "Transaction", identifier: str) -> D | None:
         """The document, or None."""
-        held = tx.held(self, self.prefix + identifier.encode())
+        held = self.find(tx, identifier)
         return held.document if held is not None else None
 
     def find(self, tx: "Transaction", identifier: str) -> "Held[D] | None":
         """The document with its keys, to be changed by `change`; or None."""
-        return tx.held(self, self.prefix + identifier.encode())
+        key = self.prefix + identifier.encode()
+        found = tx.cache.young.get(key)
+        if found is None:
+            return tx.held(self, key)
+        assert found.table is self, "a key belongs to one table"
+        return found  # type: ignore[return-value]  # its table is this one
 
     def change(self, tx: "Transaction", held: "Held[D]", document: D) -> D:
         """Write a document over the one that was found."""
@@ -297,7 +302,9 @@ class Transaction:
     def _set(self, entry: IndexKey) -> None:
         key, value, group = entry
         if group is not None:
-            head = self._moving(group)
+            head = self.heads.get(group.prefix)
+            if group.cursor:
+                head = self._moving(group, head)
             if head is not None:
                 head.add(key)
         self.writes[key] = value
@@ -305,21 +312,21 @@ class Transaction:
     def _unset(self, entry: IndexKey) -> None:
         key, _, group = entry
         if group is not None:
-            head = self._moving(group)
+            head = self.heads.get(group.prefix)
+            if group.cursor:
+                head = self._moving(group, head)
             if head is not None:
                 head.discard(key)
         self.writes[key] = None
 
-    def _moving(self, group: Group) -> Head | None:
-        """The head of an index that is about to change, if there is one to keep up to date.
+    def _moving(self, group: Group, head: Head | None) -> Head:
+        """The head of an index whose cursor is about to change.
 
-        One with a cursor is always there, and filled, so that where the cursor goes does not depend
-        on what this replica happens to have in memory.
+        It is always there, and filled, so that where the cursor goes does not depend on what this
+        replica happens to have in memory.
         """
-        if not group.cursor:
-            return self.heads.get(group.prefix)
         self.moved[group.prefix] = group
-        return self.head(group)
+        return head if head is not None and head.keys else self.head(group)
 
     # Keys that are no document and follow from none.
 

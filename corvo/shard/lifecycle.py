@@ -15,8 +15,14 @@ from corvo.kv.tables import Held
 from corvo.model import FINISHED, Event, Job, JobError, Queue, Settled, State
 from corvo.shard import consequences
 from corvo.shard.refusals import Rejected
-from corvo.shard.tables import JOBS, QUEUES, is_swept, queue_keys
+from corvo.shard.tables import JOBS, QUEUES, TIMERS, Timer, is_swept, queue_keys
 from corvo.shard.tx import Tx
+
+_ACTIVE: Final = State.ACTIVE
+_COMPLETED: Final = State.COMPLETED
+_DEAD: Final = State.DEAD
+_PENDING: Final = State.PENDING
+_SCHEDULED: Final = State.SCHEDULED
 
 TRAIL_MAX: Final = 32
 """Events kept of one job: the first, and the last ones."""
@@ -28,6 +34,7 @@ RUN_TOO_LONG: Final = "max_run_time exceeded"
 NS: Final = 1_000_000
 """Nanoseconds of one millisecond."""
 
+_SWEEPS: Final = TIMERS[Timer.SWEEP]
 _replace: Final = msgspec.structs.replace
 _encode_error: Final = msgspec.json.Encoder().encode
 
@@ -45,6 +52,8 @@ def find(tx: Tx, job_id: str) -> Held[Job] | None:
     found = JOBS.find(tx, job_id)
     if found is None:
         return None
+    if not tx.head(_SWEEPS).keys:
+        return found  # no queue of the shard is being swept
     queue = QUEUES.get(tx, found.document.queue)
     assert queue is not None, "a job's queue is known"
     return None if is_swept(queue, found.document) else found
@@ -58,7 +67,7 @@ def lease(tx: Tx, job: Job, *, worker_id: str, hostname: str, lease_ms: int) -> 
     now_ns = tx.now_ns
     return _replace(
         job,
-        state=State.ACTIVE,
+        state=_ACTIVE,
         attempt=job.attempt + 1,
         lease_token=max(tx.token, job.lease_token + 1),
         lease_ms=lease_ms,
@@ -96,7 +105,7 @@ def holder(tx: Tx, job_id: str, token: int | None, worker_id: str = "") -> Held[
     job = found.document
     if token is not None and token != job.lease_token:
         return lost(job, "another lease was given since" if token < job.lease_token else "unknown")
-    if job.state is not State.ACTIVE:
+    if job.state is not _ACTIVE:
         if token is not None:
             return lost(job, f"the job is {job.state.value}")
         return not_active(job)
@@ -187,7 +196,15 @@ def give_back(
     settled = Settled(job.lease_token, how, state, scheduled_ns) if how else job.settled
     if state is State.CANCELLED:
         return finish(
-            tx, found, state, what=what, why=why, attempt=attempt, settled=settled, **changes
+            tx,
+            found,
+            state,
+            what=what,
+            why=why,
+            error="",
+            attempt=attempt,
+            settled=settled,
+            **changes,
         )
     tx.touched[job.queue] = None
     return JOBS.change(
@@ -211,7 +228,7 @@ def release(tx: Tx, found: Held[Job], *, why: str, checkpoint: bytes) -> Job:
     return give_back(
         tx,
         found,
-        State.PENDING,
+        _PENDING,
         what="released",
         why=why,
         how="release",
@@ -224,7 +241,7 @@ def snooze(tx: Tx, found: Held[Job], *, delay_ms: int, why: str, checkpoint: byt
     return give_back(
         tx,
         found,
-        State.SCHEDULED,
+        _SCHEDULED,
         what="snoozed",
         why=why,
         how="snooze",
@@ -239,7 +256,7 @@ def crash(tx: Tx, found: Held[Job]) -> Job:
     crashes = job.crashes + 1
     if crashes < job.max_crashes or job.cancel_requested:
         why = f"the lease of worker {job.worker_id or '(unnamed)'} is over"
-        return give_back(tx, found, State.PENDING, what="crashed", why=why, crashes=crashes)
+        return give_back(tx, found, _PENDING, what="crashed", why=why, crashes=crashes)
     return give_back(
         tx,
         found,
@@ -261,7 +278,7 @@ def promote(tx: Tx, found: Held[Job]) -> Job:
         found,
         _replace(
             job,
-            state=State.PENDING,
+            state=_PENDING,
             order_ns=tx.next_order_ns(),
             scheduled_ns=0,
             trail=trail(tx, job, "promoted"),
@@ -275,12 +292,14 @@ def make_pending(
     """A job becomes pending at the end of its queue; `changes` are what else changes of it."""
     job = found.document
     tx.touched[job.queue] = None
+    if job.state in FINISHED:
+        consequences.reopened(tx, job)
     return JOBS.change(
         tx,
         found,
         unleased(
             job,
-            state=State.PENDING,
+            state=_PENDING,
             attempt=attempt,
             order_ns=tx.next_order_ns(),
             scheduled_ns=0,
@@ -295,7 +314,14 @@ def make_pending(
     )
 
 
-def hold(tx: Tx, found: Held[Job], *, reason: str, settled: Settled | None = None) -> Job:
+def hold(
+    tx: Tx,
+    found: Held[Job],
+    *,
+    reason: str,
+    settled: Settled | None = None,
+    **changes: object,
+) -> Job:
     """A job waits for somebody's word."""
     job = found.document
     tx.touched[job.queue] = None
@@ -310,6 +336,7 @@ def hold(tx: Tx, found: Held[Job], *, reason: str, settled: Settled | None = Non
             hold_reason=reason,
             settled=settled or job.settled,
             trail=trail(tx, job, "held", reason),
+            **changes,
         ),
     )
 
@@ -324,9 +351,13 @@ def finish(
     *,
     what: str,
     why: str = "",
+    error: str = "",
     **changes: object,
 ) -> Job:
-    """A job is completed, dead or cancelled: whatever else follows from that, follows here."""
+    """A job is completed, dead or cancelled: whatever else follows from that, follows here.
+
+    `error` is what its last attempt failed with, if that ended it.
+    """
     assert state in FINISHED
     job = found.document
     now_ns = tx.now_ns
@@ -338,8 +369,8 @@ def finish(
         cancel_requested=False,
         scheduled_ns=0,
         finished_ns=now_ns,
-        completed_ns=now_ns if state is State.COMPLETED else 0,
-        failed_ns=now_ns if state is State.DEAD else job.failed_ns,
+        completed_ns=now_ns if state is _COMPLETED else 0,
+        failed_ns=now_ns if state is _DEAD else job.failed_ns,
         held_ns=0,
         hold_reason="",
         unique_until_ns=0,
@@ -348,15 +379,15 @@ def finish(
         **changes,
     )
     JOBS.change(tx, found, after)
-    if job.state is State.ACTIVE:
+    if job.state is _ACTIVE:
         tx.touched[job.queue] = None
-    consequences.follow(tx, after)
+    consequences.follow(tx, after, why=error or why)
     return after
 
 
 def expire(tx: Tx, found: Held[Job]) -> Job:
     """A job is given up, for its time is over."""
-    return finish(tx, found, State.DEAD, what="died", why="expired")
+    return finish(tx, found, _DEAD, what="died", why="expired")
 
 
 # Failing.
@@ -397,7 +428,16 @@ def fail(tx: Tx, found: Held[Job], failure: Failure, *, is_said: bool = True) ->
             )
         case _:
             why = "no attempts left" if failure.retryable else "not retryable"
-            finish(tx, found, State.DEAD, what="died", why=why, settled=settled, failures=failures)
+            finish(
+                tx,
+                found,
+                _DEAD,
+                what="died",
+                why=why,
+                error=failure.error,
+                settled=settled,
+                failures=failures,
+            )
     return outcome
 
 
@@ -406,7 +446,7 @@ def _outcome(tx: Tx, job: Job, failure: Failure) -> Settled:
         return Settled(job.lease_token, "fail", State.CANCELLED)
     attempts_left = max(0, job.max_retries - job.attempt) if failure.retryable else 0
     if attempts_left == 0:
-        return Settled(job.lease_token, "fail", State.DEAD)
+        return Settled(job.lease_token, "fail", _DEAD)
     due_ns = tx.now_ns + retry_delay_ms(tx, job, failure.retry_after_ms) * NS
     return Settled(job.lease_token, "fail", State.RETRYING, due_ns, attempts_left)
 

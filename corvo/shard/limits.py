@@ -98,13 +98,31 @@ def _rows(tx: Tx, queue: Queue) -> list[bytes]:
     return rows
 
 
+def counted_since_ns(tx: Tx, queue: Queue) -> int:
+    """The place up to which fetches do not count for a limit that is set now.
+
+    What was fetched without a limit does not, nor what has left the window that there was: a row of
+    it may be removed already, or not.
+    """
+    if not queue.rate_limit:
+        return tx.order_ns
+    rows = _rows(tx, queue)
+    gone = _gone(queue, rows, now_ns=tx.now_ns)
+    return _place(rows[gone - 1]) if gone else queue.rate_since_ns
+
+
 def _gone(queue: Queue, rows: list[bytes], *, now_ns: int) -> int:
-    """How many rows, at the front, have left the window that ends at `now_ns`."""
+    """How many rows, at the front, do not count any more at `now_ns`."""
     edge_ns = max(0, now_ns - queue.rate_window_ms * _NS)
     edge = queue_keys(queue.name).rate + edge_ns.to_bytes(8, "big") + b"\xff" * 9
-    return bisect_right(rows, edge)
+    before = bisect_right(rows, queue.rate_since_ns, key=_place) if queue.rate_since_ns else 0
+    return max(before, bisect_right(rows, edge))
 
 
 def _fetched_ns(queue: Queue, row: bytes) -> int:
     at = len(queue_keys(queue.name).rate)
     return int.from_bytes(row[at : at + 8], "big")
+
+
+def _place(row: bytes) -> int:
+    return int.from_bytes(row[-8:], "big")

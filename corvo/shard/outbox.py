@@ -66,9 +66,57 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
     """A job is gone for good: its home need not know any longer where it is."""
 
     job_id: str
+    batch_id: str = ""
 
 
-Effect: TypeAlias = Arrival | Forget
+class Became(msgspec.Struct, frozen=True, omit_defaults=True, tag="became"):
+    """A job that is away from its home has ended."""
+
+    job_id: str
+    state: str
+    step: int = 1
+    """-1: it had ended in this state, and is pending again."""
+    batch_id: str = ""
+
+
+class Tally(msgspec.Struct, frozen=True, omit_defaults=True, tag="tally"):
+    """A member of a batch is to be counted."""
+
+    batch_id: str
+    what: str
+    """Its state; `removed`; or nothing, when there is one member fewer than was announced."""
+    step: int = 1
+    """-1: it had been counted, and is pending again."""
+
+
+class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="birth"):
+    """A job is to be made: see `corvo.shard.births`."""
+
+    queue: str
+    payload: msgspec.Raw
+    why: str
+    chain_id: str = ""
+    chain_step: int = 0
+    chain: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    chain_marks: int = 0
+
+
+class Watch(msgspec.Struct, frozen=True, tag="watch"):
+    """Somebody waits for a job: its home is to tell how it ends."""
+
+    job_id: str
+
+
+class Told(msgspec.Struct, frozen=True, tag="told"):
+    """How a job has ended for which somebody waits. One that is not there counts as cancelled."""
+
+    job_id: str
+    state: str
+
+
+News: TypeAlias = Forget | Became | Tally | Birth | Watch | Told
+"""Effects that are no journey: see `corvo.shard.consequences`."""
+Effect: TypeAlias = Arrival | News
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

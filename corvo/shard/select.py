@@ -16,6 +16,8 @@ from corvo.shard.limits import Allowance, allowance
 from corvo.shard.tables import JOBS, QUEUES, is_swept, queue_keys
 from corvo.shard.tx import Tx
 
+_PENDING: Final = State.PENDING
+
 FETCH_BYTES_MAX: Final = 4 << 20
 """Payloads and checkpoints that one fetch gives out, and one job more: a frame can carry four times
 that, and what cannot be sent would be leased to nobody."""
@@ -80,14 +82,14 @@ def _take_from(
     """Select from the front of one index until there are `goal`; ids begin at `skip` of a key."""
     found, prefix = selection.found, JOBS.prefix
     at = 0
-    while len(found) < goal and not selection.is_over:
+    while len(found) < goal and selection.bytes_left > 0 and selection.removals_left:
         key = head.at(at)
         if key is None:
             return
         held = tx.held(JOBS, prefix + key[skip:])
         assert held is not None, "an index names jobs that are there"
         job = held.document
-        assert job.state is State.PENDING
+        assert job.state is _PENDING
         # Most jobs do not expire, and most queues were not cleared.
         may_be_gone = job.expires_ns or queue.cleared_ns or queue.deleted_ns
         if may_be_gone and _is_gone(tx, queue, held):

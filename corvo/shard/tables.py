@@ -14,6 +14,7 @@ from corvo.kv.tables import Group, IndexKey, Table
 from corvo.model import (
     FINISHED,
     Batch,
+    Ending,
     Forward,
     Job,
     Priority,
@@ -42,6 +43,8 @@ class Timer(IntEnum):
     """A queue has jobs that were cleared, or was deleted."""
     WORKER = 7
     """A worker was not heard of for long."""
+    ENDING = 8
+    """A job has ended, and not all who waited for it are told."""
 
 
 TIMERS: Final = {timer: Group(keys.TIMER.prefix + bytes((timer,))) for timer in Timer}
@@ -224,6 +227,13 @@ WORKERS: Final = Table(
     json=True,
 )
 BATCHES: Final = Table("batch", keys.BATCH.prefix, Batch, key=lambda batch: batch.id, json=True)
+ENDINGS: Final = Table(
+    "ending",
+    keys.ENDING.prefix,
+    Ending,
+    key=lambda ending: ending.id,
+    indexes=lambda ending: (timer_key(Timer.ENDING, ending.at_ns, ending.id.encode()),),
+)
 FORWARDS: Final = Table("forwarding address", keys.FORWARD.prefix, Forward, key=lambda it: it.id)
 REQUESTS: Final = Table(
     "request key",

@@ -15,6 +15,9 @@ from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, Meta, Transaction
 from corvo.shard.entry import Stamp
 
+ERRANDS_MAX: Final = 256
+"""Jobs that are told in one entry of the end of another that they waited for; the leader has the
+rest told in entries of their own."""
 TOKEN_BITS: Final = 9
 """A job can be fetched, released and fetched again within one entry, once an op: 512 times."""
 
@@ -50,12 +53,15 @@ class Tx(Transaction):
         self.shards = shards
         self.by = ""
         """Who asked for the op at hand."""
+        self.seen = ""
+        """The worker whose fetch was remembered last, in this entry."""
         self.touched: dict[str, None] = {}
         """Queues that may have something to give since somebody looked and emptied this."""
         self.rates: dict[str, list[bytes]] = {}
         """Rows of the present window by queue with a rate limit: see `corvo.shard.limits`."""
         self.dice = 0
         """Drawn by the leader once for each entry."""
+        self.errands_left = ERRANDS_MAX
         saved = store.get(_GRACE_KEY)
         self.grace = msgspec.msgpack.decode(saved, type=Grace) if saved is not None else Grace()
 
@@ -63,6 +69,8 @@ class Tx(Transaction):
         """The entry behind the last one begins."""
         self.begin(index=index, term=term, stamp_ns=stamp.now_ns)
         self.dice = stamp.dice
+        self.seen = ""
+        self.errands_left = ERRANDS_MAX
         self.mint = Mint(self.shard, self.now_ns, index)
         self.token = index << TOKEN_BITS
         """Of a lease that begins in this entry, unless the job had one from it before."""

@@ -19,6 +19,7 @@ from corvo.shard.ops.upkeep import (
     Purge,
     Reclaim,
     Sweep,
+    Tell,
 )
 from corvo.shard.tables import QUEUES, TIMERS, Timer, queue_keys
 from corvo.shard.tx import Tx
@@ -71,6 +72,8 @@ class Upkeep:
                 return CleanUnique(limit=BATCH)
             case Timer.REQUEST:
                 return CleanRequests(limit=BATCH)
+            case Timer.ENDING:
+                return Tell(limit=BATCH)
             case Timer.WORKER:
                 return CleanWorkers(limit=BATCH)
             case Timer.SWEEP:

@@ -76,7 +76,8 @@ class Child:
     async def kill(self) -> None:
         """End it without a word."""
         self.process.kill()
-        await self.process.wait()
+        with trio.CancelScope(shield=True):
+            await self.process.wait()
 
 
 async def launch(config: ShardConfig | bytes, command: Sequence[str] = SHARD) -> Child:
@@ -97,14 +98,15 @@ async def launch(config: ShardConfig | bytes, command: Sequence[str] = SHARD) ->
 
 @asynccontextmanager
 async def running(config: ShardConfig, command: Sequence[str] = SHARD) -> AsyncIterator[Child]:
-    """A process that can be reached. Whatever happens, it ends with the block."""
+    """A process, alone in its group, that leads. Whatever happens, it ends with the block."""
     child = await launch(config, command)
     try:
         assert await child.wait_until_ready(), await child.last_words()
+        async with calling(config) as caller:
+            await wait_until_leading(caller)
         yield child
     finally:
-        with trio.CancelScope(shield=True):
-            await child.kill()
+        await child.kill()
 
 
 @asynccontextmanager
@@ -162,6 +164,13 @@ async def ack(caller: Caller, claim: Claim) -> None:
     answer = await submit(caller, Ack(acks=[item]))
     assert isinstance(answer, wire.Reply)
     assert b'"completed"' in answer.body, answer.body
+
+
+async def wait_until_leading(caller: Caller) -> None:
+    """Ask until it leads and has applied what came before."""
+    seen = await status(caller)
+    while seen.role != "leader" or seen.applied < seen.last_index:
+        seen = await status(caller)
 
 
 async def status(caller: Caller) -> Status:

@@ -6,111 +6,28 @@ to the code is taken from the real answer: ids, tokens, and how fast swept jobs 
 """
 
 import copy
-import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias, cast
 
-Fields: TypeAlias = dict[str, object]
-"""JSON."""
+from tests.shard.shapes import MS, Fields, Job, Queue, Refusal, Request, names, number, rows, text
+
 Rule: TypeAlias = Callable[[Fields, Fields], Fields]
 """From an op and its real answer to what it should be."""
 
-MS: Final = 1_000_000
 DAY_NS: Final = 24 * 3_600_000 * MS
-ERRORS_KEPT: Final = 20
-EVENTS_LAST: Final = 31
-UNIQUE_MS: Final = 3_600_000
-
 FINISHED: Final = ("completed", "dead", "cancelled")
 WAITING: Final = ("pending", "scheduled", "retrying")
 STATES: Final = (*WAITING, "active", "held", *FINISHED)
-
-
-def text(fields: Fields, name: str, default: str = "") -> str:
-    return cast("str", fields.get(name, default))
-
-
-def number(fields: Fields, name: str, default: int = 0) -> int:
-    return cast("int", fields.get(name, default))
-
-
-def rows(fields: Fields, name: str) -> list[Fields]:
-    return cast("list[Fields]", fields[name])
-
-
-def names(fields: Fields, name: str) -> list[str]:
-    return cast("list[str]", fields[name])
-
-
-@dataclass(slots=True)
-class Queue:
-    paused: bool = False
-    draining: bool = False
-    max_concurrency: int = 0
-    rate_limit: int = 0
-    rate_window_ms: int = 0
-    retention_ms: int = 0
-
-
-@dataclass(slots=True)
-class Job:
-    id: str
-    queue: str
-    asked: Fields
-    """What was enqueued."""
-    place: int
-    state: str = "pending"
-    priority: int = 2
-    attempt: int = 0
-    crashes: int = 0
-    failures: int = 0
-    token: int = 0
-    lease_ms: int = 0
-    lease_expires_ns: int = 0
-    graced_ns: int = 0
-    """Until when the lease is not over, whatever else; 0 without a time of grace."""
-    run_expires_ns: int = 0
-    worker_id: str = ""
-    cancel_requested: bool = False
-    settled: tuple[int, str, Fields] | None = None
-    """The token, the op, and what was answered."""
-    scheduled_ns: int = 0
-    expires_ns: int = 0
-    finished_ns: int = 0
-    hold_reason: str = ""
-    unique_until_ns: int = 0
-    progress: object = None
-    checkpoint: object = None
-    result: object = None
-    errors: list[Fields] = field(default_factory=list)
-    trail: list[tuple[int, str]] = field(default_factory=list)
-    """When and who."""
-
-
-@dataclass(slots=True)
-class Request:
-    op: str
-    body: Fields
-    at_ns: int
-    answer: Fields
-
-
-class Refusal(Exception):
-    """Not an error: how a rule says no."""
-
-    def __init__(self, code: str, job_id: str = "") -> None:
-        super().__init__(code)
-        self.answer: Fields = {"code": code, "job_id": job_id}
+NOBODY: Final = Job("", "", {}, 0)
 
 
 def refused(rule: Callable[[], Fields]) -> Fields:
     """What a rule answers, or why it says no."""
     try:
         return rule()
-    except Refusal as refusal:
-        return refusal.answer
+    except Refusal as no:
+        return no.answer
 
 
 class Reference:
@@ -127,21 +44,15 @@ class Reference:
         self.locks: dict[tuple[str, str], str] = {}
         self.requests: dict[str, Request] = {}
         self.workers: dict[str, int] = {}
-        self.away: dict[str, tuple[Job, int, bool]] = {}
-        """Jobs in the other shard, how long their leases had, and whether attempts are reset."""
+        self.away: dict[str, tuple[Job, int, int, bool]] = {}
+        """Jobs in the other shard: their leases' rests, locks' ends, and if attempts become 0."""
         self.outbox: list[int] = []
-        self.sent = 0
-        self.taken = 0
+        self.sent = self.taken = 0
         self.ids: set[str] = set()
-        """All that there ever were."""
         self.cleared: dict[str, int] = {}
         """The last place when a queue was cleared, while it is being swept."""
-        self.graced_ns = 0
-        self.place = 0
-        self.now = 0
-        self.last = 0
-        """The time of the entry before this one."""
-        self.dice = 0
+        self.now = self.last = self.graced_ns = self.place = self.dice = 0
+        """Now, at the entry before; the end of grace; the last place."""
         self.by = ""
         self.ops: dict[str, Rule] = {
             "Enqueue": self._enqueue,
@@ -155,7 +66,7 @@ class Reference:
             "Requeue": self._each(("dead",), self._back),
             "Cancel": self._each((*WAITING, "held", "active"), self._cancel),
             "Move": self._each(STATES, self._move),
-            "Delete": self._each(STATES, self._delete),
+            "Delete": self._each(STATES, lambda job, _: self._leave(job)),
             "Hold": self._hold,
             "Approve": self._each(("held",), self._approve),
             "Reject": self._each(("held",), lambda job, _: self._finish(job, "dead")),
@@ -204,14 +115,11 @@ class Reference:
         if (known.op, known.body) != (op, body):
             return Refusal("request_key_reused").answer
         if op == "Fetch":
-            again = [self.jobs.get(text(it, "job_id")) for it in rows(known.answer, "jobs")]
-            tokens = [number(it, "lease_token") for it in rows(known.answer, "jobs")]
-            jobs = [job for job, token in zip(again, tokens, strict=True) if self._has(job, token)]
-            return {"jobs": [self._claim(job) for job in jobs if job]}
+            claims = rows(known.answer, "jobs")
+            given = [(text(it, "job_id"), number(it, "lease_token")) for it in claims]
+            kept = [job_id for job_id, token in given if self.jobs.get(job_id, NOBODY).has(token)]
+            return {"jobs": [self.jobs[job_id].claim() for job_id in kept]}
         return known.answer
-
-    def _has(self, job: Job | None, token: int) -> bool:
-        return job is not None and job.state == "active" and job.token == token
 
     def _each(self, states: tuple[str, ...], rule: Callable[[Job, Fields], str]) -> Rule:
         """Do something to each job named that is in one of some states."""
@@ -250,7 +158,7 @@ class Reference:
                 raise Refusal("job_not_active", job.id)
             is_lost = worker != job.worker_id != ""
         else:
-            is_lost = not self._has(job, number(item, "lease_token"))
+            is_lost = not job.has(number(item, "lease_token"))
         if is_lost or self._is_over(job):
             raise Refusal("lease_lost", job.id)
 
@@ -267,11 +175,6 @@ class Reference:
 
     # What becomes of jobs.
 
-    def _note(self, job: Job) -> None:
-        job.trail.append((self.now, self.by))
-        if len(job.trail) > 1 + EVENTS_LAST:
-            del job.trail[1]
-
     def _new_place(self, job: Job) -> None:
         self.place += 1
         job.place = self.place
@@ -283,7 +186,7 @@ class Reference:
         job.state = state
         if state in WAITING and job.place <= self.cleared.get(job.queue, 0):
             self._new_place(job)
-        self._note(job)
+        job.note(self.now, self.by)
         return state
 
     def _finish(self, job: Job, state: str) -> str:
@@ -309,9 +212,10 @@ class Reference:
         self.locks[job.queue, text(job.asked, "unique_key")] = job.id
         job.unique_until_ns = until_ns
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: Job) -> str:
         self._unlock(job)
         del self.jobs[job.id]
+        return "deleted"
 
     # Producers.
 
@@ -327,7 +231,7 @@ class Reference:
         if "id" in asked and asked["id"] in self.away:
             return {"job_id": asked["id"], "status": "moved", "unique_existing": True}
         key = text(asked, "unique_key")
-        holder = self._holder(queue, key) if key else None
+        holder = self._holder(queue, key)
         if holder is not None:
             return {"job_id": holder.id, "status": "duplicate", "unique_existing": True}
         job_id = text(asked, "id", made_id)
@@ -339,7 +243,7 @@ class Reference:
         job = Job(job_id, queue, asked, 0, priority=number(asked, "priority", 2))
         self.jobs[job_id] = job
         self._new_place(job)
-        self._note(job)
+        job.note(self.now, self.by)
         job.checkpoint = asked.get("checkpoint")
         due_ns = number(asked, "scheduled_ns")
         if due_ns > self.now:
@@ -347,11 +251,8 @@ class Reference:
         if number(asked, "expire_after_ms"):
             job.expires_ns = self.now + number(asked, "expire_after_ms") * MS
         if key:
-            self._lock(job, self.now + self._period_ns(job))
+            self._lock(job, self.now + job.period_ns())
         return {"job_id": job_id, "status": job.state, "unique_existing": False}
-
-    def _period_ns(self, job: Job) -> int:
-        return (number(job.asked, "unique_period_ms") or UNIQUE_MS) * MS
 
     # Workers.
 
@@ -367,13 +268,13 @@ class Reference:
                 job = self._first(queue)
                 if job is None:
                     break
-                if self._is_expired(job):
+                if 0 < job.expires_ns <= self.now:
                     self._finish(job, "dead")
                     continue
                 assert len(claims) < len(given), f"{job.id} can be given, too"
                 token = number(given[len(claims)], "lease_token")
                 self._take(job, fields, token)
-                claims.append(self._claim(job))
+                claims.append(job.claim())
         return {"jobs": claims}
 
     def _gives(self, queue: str) -> bool:
@@ -408,21 +309,6 @@ class Reference:
         if self._queue(job.queue).rate_limit:
             self.fetches.setdefault(job.queue, []).append(self.now)
 
-    def _claim(self, job: Job) -> Fields:
-        return {
-            "job_id": job.id,
-            "queue": job.queue,
-            "payload": job.asked.get("payload", {}),
-            "attempt": job.attempt,
-            "max_retries": number(job.asked, "max_retries", 3),
-            "lease_duration": -(-job.lease_ms // 1_000),
-            "lease_token": job.token,
-            "lease_expires_ns": job.lease_expires_ns,
-            "kind": text(job.asked, "kind"),
-            "checkpoint": job.checkpoint,
-            "tags": job.asked.get("tags", {}),
-        }
-
     def _ack(self, job: Job, item: Fields) -> Fields:
         job.result = item.get("result", job.result)
         job.checkpoint = item.get("checkpoint", job.checkpoint)
@@ -440,29 +326,15 @@ class Reference:
             "at_ns": self.now,
             "worker_id": job.worker_id,
         }
-        job.errors = [*job.errors, error][-ERRORS_KEPT:]
+        job.errors = [*job.errors, error][-20:]
         left = max(0, number(job.asked, "max_retries", 3) - job.attempt)
         if was_asked or not left or item.get("retryable", True) is False:
             self._finish(job, "cancelled" if was_asked else "dead")
             return {"status": job.state, "next_attempt_ns": 0, "attempts_remaining": 0}
-        delay_ms = self._delay_ms(job, item)
+        delay_ms = job.delay_ms(item, self.dice)
         due_ns = self.now + delay_ms * MS
         self._go(job, "retrying", due_ns)
         return {"status": job.state, "next_attempt_ns": due_ns, "attempts_remaining": left}
-
-    def _delay_ms(self, job: Job, item: Fields) -> int:
-        given = item.get("retry_after_ms")
-        if given is not None:
-            return cast("int", given)
-        base = number(job.asked, "retry_base_delay_ms", 5_000)
-        attempt = max(1, job.attempt)
-        factors = {"none": 0, "fixed": 1, "linear": attempt}
-        factor = factors.get(text(job.asked, "retry_backoff"), 1 << (attempt - 1))
-        most = number(job.asked, "retry_max_delay_ms", 600_000)
-        delay = min(base * factor, most) if most else base * factor
-        swing = delay * number(job.asked, "retry_jitter") // 100
-        dice = zlib.crc32(job.id.encode(), self.dice) & 0xFFFF
-        return delay - swing + 2 * swing * dice // 65535
 
     def _heartbeat(self, job: Job, item: Fields) -> Fields:
         job.lease_expires_ns = max(job.lease_expires_ns, self.now + job.lease_ms * MS)
@@ -494,7 +366,7 @@ class Reference:
             holder = self._holder(job.queue, key)
             if holder is not None and holder is not job:
                 raise Refusal("duplicate", holder.id)
-            self._lock(job, self.now + self._period_ns(job))
+            self._lock(job, self.now + job.period_ns())
         return self._again(job)
 
     def _again(self, job: Job) -> str:
@@ -507,7 +379,7 @@ class Reference:
             return self._finish(job, "cancelled")
         if not job.cancel_requested:
             job.cancel_requested = True
-            self._note(job)
+            job.note(self.now, self.by)
         return "cancelling"
 
     def _move(self, job: Job, fields: Fields) -> str:
@@ -534,11 +406,7 @@ class Reference:
         self._new_place(job)
         if reset:
             job.attempt = job.crashes = 0
-        self._note(job)
-
-    def _delete(self, job: Job, _: Fields) -> str:
-        self._leave(job)
-        return "deleted"
+        job.note(self.now, self.by)
 
     def _hold(self, fields: Fields, seen: Fields) -> Fields:
         def rule(job: Job, _: Fields) -> str:
@@ -561,18 +429,19 @@ class Reference:
 
     def _change_priority(self, job: Job, fields: Fields) -> str:
         job.priority = number(fields, "priority")
-        self._note(job)
+        job.note(self.now, self.by)
         return job.state
 
     # Another shard.
 
     def _send(self, job: Job, queue: str, fields: Fields) -> None:
+        until_ns = job.unique_until_ns
         self._leave(job)
-        self._note(job)
+        job.note(self.now, self.by)
         self.sent += 1
         self.outbox.append(self.sent)
         left_ns = max(job.lease_expires_ns, job.graced_ns) - self.now
-        self.away[job.id] = (job, max(0, left_ns), fields.get("reset_attempts") is True)
+        self.away[job.id] = (job, max(0, left_ns), until_ns, fields.get("reset_attempts") is True)
 
     def _receive(self, fields: Fields, _: Fields) -> Fields:
         """A job that had left comes back: the tests know no other."""
@@ -583,9 +452,11 @@ class Reference:
         if status == "taken":
             self.taken = seq
             effect = cast("Fields", fields["effect"])
-            job, left_ns, reset = self.away.pop(names(effect, "job")[0])
+            job, left_ns, until_ns, reset = self.away.pop(names(effect, "job")[0])
             self.jobs[job.id] = job
             job.queue = text(effect, "queue")
+            if until_ns > self.now and not self._holder(job.queue, text(job.asked, "unique_key")):
+                self._lock(job, until_ns)
             if job.state == "active":
                 job.lease_expires_ns = max(job.lease_expires_ns, self.now + left_ns)
                 job.graced_ns = self.graced_ns
@@ -607,10 +478,10 @@ class Reference:
         def do(fields: Fields, _: Fields) -> Fields:
             name = text(fields, "queue")
             queue = self._queue(name)
+            if "rate_limit" in settings:
+                self._forget_fetches(name, queue)
             for setting, value in settings.items():
                 setattr(queue, setting, fields[value] if isinstance(value, str) else value)
-            if not queue.rate_limit:
-                self.fetches.pop(name, None)
             return {"queue": name, "status": status}
 
         return do
@@ -626,6 +497,10 @@ class Reference:
         self.queues.pop(queue, None)
         self.fetches.pop(queue, None)
         return {"queue": queue, "status": "deleted"}
+
+    def _forget_fetches(self, name: str, queue: Queue) -> None:
+        begin_ns = self.now - queue.rate_window_ms * MS if queue.rate_limit else self.now
+        self.fetches[name] = [at_ns for at_ns in self.fetches.get(name, ()) if at_ns > begin_ns]
 
     def _doom(self, queue: str, states: tuple[str, ...]) -> None:
         for job in list(self.jobs.values()):
@@ -674,9 +549,6 @@ class Reference:
         else:
             self._go(job, "pending")
 
-    def _is_expired(self, job: Job) -> bool:
-        return 0 < job.expires_ns <= self.now
-
     def _expire(self, fields: Fields, _: Fields) -> Fields:
         due_ns = {
             job.id: job.expires_ns
@@ -711,7 +583,7 @@ class Reference:
     def _some(self, fields: Fields, seen: Fields) -> Fields:
         """How much there is to do is not said; at most `limit` is done, and all but with `more`."""
         assert number(seen, "done") <= number(fields, "limit"), "no more than may be done at once"
-        return {"done": seen["done"], "more": seen["more"]}
+        return seen
 
     def _sweep(self, fields: Fields, seen: Fields) -> Fields:
         doomed = [job for job in self.ghosts.values() if job.queue == fields["queue"]]

@@ -14,10 +14,10 @@ from corvo.shard.entry import Record, Stamp, encode
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.base import Limits, Op
-from corvo.shard.ops.enqueue import Enqueue, NewJob
+from corvo.shard.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.shard.ops.work import Claim, Fetch
 from corvo.shard.refusals import Rejected
-from corvo.shard.tables import BATCHES, FORWARDS, JOBS, QUEUES, REQUESTS, WORKERS
+from corvo.shard.tables import BATCHES, ENDINGS, FORWARDS, JOBS, QUEUES, REQUESTS, WORKERS
 from corvo.shard.tx import Tx
 
 START_NS: Final = 1_700_000_000_000_000_000
@@ -103,7 +103,13 @@ class Shard:
 
     def put(self, *jobs: NewJob) -> list[str]:
         """Enqueue jobs; their ids."""
-        return [made.job_id for made in self.do(Enqueue(jobs=list(jobs))).jobs]
+        return [made.job_id for made in self.enqueue(Enqueue(jobs=list(jobs))).jobs]
+
+    def enqueue(self, op: Enqueue) -> EnqueueResults:
+        """Enqueue what is not refused."""
+        made = self.do(op)
+        assert isinstance(made, EnqueueResults), made
+        return made
 
     def fetch(
         self, *queues: str, count: int = 1, worker: str = "w1", lease_ms: int = 60_000
@@ -195,6 +201,7 @@ class Shard:
             *self._indexes(WORKERS),
             *self._indexes(REQUESTS),
             *self._indexes(BATCHES),
+            *self._indexes(ENDINGS),
             *self._indexes(FORWARDS),
         ):
             assert key not in due, f"two documents claim {key!r}"

@@ -23,7 +23,7 @@ HOUR_MS: Final = 3_600_000
 
 
 def enqueue(shard: Shard, new: NewJob) -> Enqueued:
-    [made] = shard.do(Enqueue(jobs=[new])).jobs
+    [made] = shard.enqueue(Enqueue(jobs=[new])).jobs
     return made
 
 
@@ -81,7 +81,7 @@ def test_a_job_is_scheduled_when_its_time_is_to_come_and_pending_when_it_has() -
     shard = Shard()
     now_ns = shard.clock_ns
 
-    made = shard.do(
+    made = shard.enqueue(
         Enqueue(
             jobs=[
                 NewJob(queue="mail", scheduled_ns=now_ns + 1),
@@ -117,7 +117,7 @@ def test_one_id_twice_in_one_op_is_one_job() -> None:
     shard = Shard()
     mine = NewJob(queue="mail", id="order-7")
 
-    made = shard.do(Enqueue(jobs=[mine, mine])).jobs
+    made = shard.enqueue(Enqueue(jobs=[mine, mine])).jobs
 
     assert [one.unique_existing for one in made] == [False, True]
     assert shard.counts("mail") == {State.PENDING: 1}

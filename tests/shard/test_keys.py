@@ -9,10 +9,22 @@ from hypothesis import strategies as st
 
 from corvo.errors import BadKey
 from corvo.kv import keys
-from corvo.model import FINISHED, Batch, Forward, Job, Priority, Queue, Request, State, Worker
+from corvo.model import (
+    FINISHED,
+    Batch,
+    Ending,
+    Forward,
+    Job,
+    Priority,
+    Queue,
+    Request,
+    State,
+    Worker,
+)
 from corvo.shard.lifecycle import error_key
 from corvo.shard.tables import (
     BATCHES,
+    ENDINGS,
     FORWARDS,
     JOBS,
     QUEUES,
@@ -211,6 +223,7 @@ def test_timers_have_the_numbers_that_stand_in_keys() -> None:
         "REQUEST": 5,
         "SWEEP": 6,
         "WORKER": 7,
+        "ENDING": 8,
     }
     assert known.items() <= numbers.items()
     assert all(1 <= number <= 254 for number in numbers.values())
@@ -226,12 +239,14 @@ def test_every_other_document_has_the_keys_of_the_registry(name: str, at_ns: int
     queue = Queue(name=name, cleared_ns=at_ns, deleted_ns=at_ns // 2)
     worker = Worker(id=name, seen_ns=at_ns)
     request = Request(name, 1, b"", at_ns, "", b"")
+    ending = Ending(name, "dead", at_ns)
     table_keys = {
         JOBS.prefix + name.encode(): keys.JOB.build(name),
         QUEUES.prefix + QUEUES.key(queue).encode(): keys.QUEUE_CONFIG.build(name),
         WORKERS.prefix + WORKERS.key(worker).encode(): keys.WORKER.build(name),
         BATCHES.prefix + BATCHES.key(Batch(id=name)).encode(): keys.BATCH.build(name),
         FORWARDS.prefix + FORWARDS.key(Forward(name, 1, 1)).encode(): keys.FORWARD.build(name),
+        ENDINGS.prefix + ENDINGS.key(ending).encode(): keys.ENDING.build(name),
         REQUESTS.prefix + REQUESTS.key(request).encode(): keys.REQUEST.build(name),
     }
 
@@ -250,6 +265,8 @@ def test_every_other_document_has_the_keys_of_the_registry(name: str, at_ns: int
     assert [key for key, _, _ in REQUESTS.indexes(request)] == [
         keys.TIMER.build(5, at_ns + REQUEST_KEPT_NS, name)
     ]
+    assert ENDINGS.indexes is not None
+    assert [key for key, _, _ in ENDINGS.indexes(ending)] == [keys.TIMER.build(8, at_ns, name)]
 
 
 @given(jobs())

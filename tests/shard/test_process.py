@@ -38,9 +38,12 @@ from tests.support.links import on_sockets
 JOB = NewJob(queue="mail")
 
 
-async def put_for_ever(caller: Caller) -> None:
-    while True:
+async def put_until_the_end(config: ShardConfig, stdin: trio.abc.SendStream) -> None:
+    async with calling(config) as caller:
         await put(caller, JOB)
+        await stdin.aclose()
+        while True:
+            await put(caller, JOB)
 
 
 async def counts(caller: Caller) -> dict[str, int]:
@@ -109,10 +112,9 @@ async def test_the_end_of_whoever_started_it_is_its_end(tmp_path: Path) -> None:
     config = config_in(tmp_path)
 
     async with running(config) as child:
+        assert child.process.stdin is not None
         with pytest.raises(LinkLost):
-            async with calling(config) as caller, trio.open_nursery() as nursery:
-                nursery.start_soon(child.stop)
-                await put_for_ever(caller)
+            await put_until_the_end(config, child.process.stdin)
         code = await child.process.wait()
 
     assert code == process.OK
@@ -156,6 +158,7 @@ async def test_a_machine_that_lost_power_starts_from_its_checkpoint(tmp_path: Pa
     state = tmp_path / "data" / "state"
     (state / "running").write_text("another boot")
     for path in (state / "live").iterdir():
+        path.unlink()  # a checkpoint has the same file, by another name
         path.write_bytes(b"rubble")
 
     async with running(config), calling(config) as caller:
@@ -448,7 +451,7 @@ async def group(configs: list[ShardConfig]) -> AsyncIterator[list[Child]]:
         children = []
         for config in configs:
             child = await launch(config)
-            stack.callback(child.process.kill)
+            stack.push_async_callback(child.kill)
             children.append(child)
         for child in children:
             assert await child.wait_until_ready(), await child.last_words()
@@ -510,7 +513,7 @@ async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> No
         [lagging, _] = [config for config in configs if config != leader]
         await children[lagging.node - 1].kill()
         async with calling(leader) as caller:
-            goal = (await status(caller)).last_index
+            goal = (await status(caller)).last_index + 10  # more than it has
             while (await status(caller)).first_index <= goal:
                 await put(caller, JOB)
             told = await counts(caller)

@@ -69,9 +69,10 @@ def test_a_setting_makes_the_queue_and_says_what_it_did(
     results = [shard.do(op), shard.do(op)]
 
     assert results == [QueueDone(MAIL, status)] * 2
-    made_ns = shard.queue(MAIL).created_ns
-    assert shard.queue(MAIL) == replace(Queue(name=MAIL, created_ns=made_ns), **settings)
-    assert made_ns > 0
+    queue = shard.queue(MAIL)
+    expected = Queue(name=MAIL, created_ns=queue.created_ns, rate_since_ns=queue.rate_since_ns)
+    assert queue == replace(expected, **settings)
+    assert queue.created_ns > 0
     shard.check()
 
 
@@ -245,6 +246,37 @@ def test_what_comes_into_a_cleared_queue_afterwards_is_not_cleared(shard: Shard)
     assert ids(shard, count=9) == [jobs[State.HELD], jobs[State.COMPLETED], put]
     assert is_there(shard, moved)
     shard.check()
+
+
+def test_a_wider_window_counts_what_was_in_the_narrower_one_and_no_more(shard: Shard) -> None:
+    shard.put(*[NewJob(queue=MAIL)] * 4)
+    shard.do(SetThrottle(queue=MAIL, rate=1, window_ms=200))
+    old = ids(shard)
+    shard.pass_time(300)
+    recent = ids(shard)
+
+    shard.do(SetThrottle(queue=MAIL, rate=2, window_ms=10_000))
+
+    given = ids(shard, count=4)
+    assert [len(old), len(recent), len(given)] == [1, 1, 1]
+    shard.check_replay()
+
+
+@pytest.mark.parametrize("op", [RemoveThrottle(queue=MAIL), DeleteQueue(queue=MAIL)])
+def test_what_was_fetched_without_a_limit_or_under_one_that_ended_does_not_count(
+    shard: Shard, op: QueueOp
+) -> None:
+    shard.put(*[NewJob(queue=MAIL)] * 2)
+    shard.do(SetThrottle(queue=MAIL, rate=2, window_ms=60_000))
+    ids(shard, count=1)
+    shard.do(op)
+    shard.put(*[NewJob(queue=MAIL)] * 4)
+    ids(shard, count=1)
+
+    shard.do(SetThrottle(queue=MAIL, rate=2, window_ms=60_000))
+
+    assert len(ids(shard, count=4)) == 2
+    shard.check_replay()
 
 
 @pytest.mark.parametrize("make", [Clear, DeleteQueue])

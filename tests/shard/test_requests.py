@@ -134,13 +134,13 @@ def test_the_number_of_keys_is_bounded_and_counted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(requests, "REQUESTS_MAX", 2)
     shard = Shard()
     for key in ("k1", "k2"):
-        shard.do(Enqueue(jobs=[MAIL], request_key=key))
+        shard.enqueue(Enqueue(jobs=[MAIL], request_key=key))
 
     refused = shard.refused(Enqueue(jobs=[MAIL], request_key="k3"))
-    known = shard.do(Enqueue(jobs=[MAIL], request_key="k1"))
+    known = shard.enqueue(Enqueue(jobs=[MAIL], request_key="k1"))
     shard.pass_time(DAY_MS)
     shard.do(CleanRequests(limit=1))
-    made = shard.do(Enqueue(jobs=[MAIL], request_key="k3"))
+    made = shard.enqueue(Enqueue(jobs=[MAIL], request_key="k3"))
 
     assert refused.code == "too_many_request_keys"
     assert known.jobs[0].job_id != made.jobs[0].job_id

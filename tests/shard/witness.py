@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from corvo.model import FINISHED, Job, State
-from tests.shard.reference import Fields, names, number, rows, text
+from tests.shard.shapes import Fields, names, number, rows, text
 
 MS: Final = 1_000_000
 DAY_NS: Final = 86_400_000 * MS
@@ -236,6 +236,9 @@ class Witness:
                 if fields["max"]:
                     self.caps[queue] = number(fields, "max")
             case "SetThrottle":
+                _, window_ns = self.rates.get(queue, (0, 0))
+                times = self.fetched.get(queue, [])
+                self.fetched[queue] = [at for at in times if at > self.now_ns - window_ns]
                 self.rates[queue] = (number(fields, "rate"), number(fields, "window_ms") * MS)
             case "RemoveThrottle":
                 self.rates.pop(queue, None)

@@ -38,6 +38,7 @@ from corvo.shard.ops.upkeep import (
     Purge,
     Reclaim,
     Sweep,
+    Tell,
 )
 from corvo.shard.ops.work import Ack, Fail, Fetch, Heartbeat, Release, Snooze
 
@@ -79,6 +80,7 @@ OPS: Final[dict[int, type[Op]]] = {
     76: Lead,
     77: Receive,
     78: Delivered,
+    79: Tell,
 }
 
 NUMBERS: Final = {op: number for number, op in OPS.items()}

@@ -11,7 +11,7 @@ import msgspec
 
 from corvo.model import Queue
 from corvo.shard import lifecycle
-from corvo.shard.limits import RATE_MAX, forget_rows
+from corvo.shard.limits import RATE_MAX, counted_since_ns, forget_rows
 from corvo.shard.ops.base import Limits, Millis, Name, Op, Rejected
 from corvo.shard.ops.checks import bad_name
 from corvo.shard.tables import QUEUES
@@ -124,8 +124,15 @@ class SetThrottle(QueueOp, frozen=True, kw_only=True):
         return super().check(limits)
 
     def change(self, tx: Tx) -> str:
-        """Fetches that were counted before go on counting while they are in the window."""
-        _set(tx, self.queue, rate_limit=self.rate, rate_window_ms=self.window_ms)
+        """What was fetched under the limit before, and is in its window, goes on counting."""
+        before = lifecycle.ensure_queue(tx, self.queue)
+        _set(
+            tx,
+            self.queue,
+            rate_limit=self.rate,
+            rate_window_ms=self.window_ms,
+            rate_since_ns=counted_since_ns(tx, before),
+        )
         return "ok"
 
 

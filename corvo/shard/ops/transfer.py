@@ -33,9 +33,9 @@ import msgspec
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Forward, Job, State
 from corvo.placement import shard_of_queue
-from corvo.shard import lifecycle, outbox
+from corvo.shard import consequences, dependencies, lifecycle, outbox
 from corvo.shard.ops.base import Limits, Op, Rejected
-from corvo.shard.outbox import EFFECT_BYTES_MAX, Arrival, Forget
+from corvo.shard.outbox import EFFECT_BYTES_MAX, Arrival, Effect
 from corvo.shard.tables import FORWARDS, JOBS
 from corvo.shard.tx import Tx
 
@@ -100,6 +100,13 @@ def take_lock(tx: Tx, job: Job, queue: str) -> Rejected | None:
 def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rejected | None:
     """Send a job to its home, or from there to the shard that it goes to."""
     job = found.document
+    if dependencies.is_bound(job):
+        return Rejected(
+            "waits_for_others",
+            f"job {job.id} waits for {job.waits_for[0]}, whose id names no shard: it can go to "
+            "another shard when that is completed",
+            job_id=job.id,
+        )
     is_at_home = job.born_in < 0
     leaving = _replace(
         job,
@@ -126,18 +133,20 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
     for number in lifecycle.error_numbers(job):
         tx.remove_key(lifecycle.error_key(job.id, number))
     tx.touched[job.queue] = None
+    consequences.left(tx, job)
     JOBS.remove(tx, job.id)
     if is_at_home:
-        _send(tx, job.id, queue, effect)
+        _send(tx, job, queue, effect)
     else:
         outbox.post(tx, job.born_in, effect)
     return None
 
 
-def _send(tx: Tx, job_id: str, queue: str, effect: bytes) -> None:
+def _send(tx: Tx, job: Job, queue: str, effect: bytes) -> None:
     """From the home: write down where the job will be, and send it there."""
     shard = shard_of_queue(queue, tx.shards)
-    FORWARDS.put(tx, Forward(job_id, shard, tx.now_ns))
+    state = job.state.value if job.state in FINISHED else ""
+    FORWARDS.put(tx, Forward(job.id, shard, tx.now_ns, state))
     outbox.post(tx, shard, effect)
 
 
@@ -174,7 +183,7 @@ def _arrive(tx: Tx, arrival: Arrival) -> None:
             FORWARDS.remove(tx, job.id)
             _land(tx, arrival)
         else:
-            _send(tx, job.id, arrival.queue, outbox.encode(arrival))
+            _send(tx, job, arrival.queue, outbox.encode(arrival))
         return
     assert shard == tx.shard, "a job is sent where its queue lives"
     if _is_taken(tx, job.id):
@@ -221,6 +230,7 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
     stale = JOBS.find(tx, job.id)
     if stale is not None:
         lifecycle.remove(tx, stale)  # it is being swept, and its id is free
+    job = consequences.landed(tx, job)
     until_ns, lock_lost = _lock(tx, job)
     after = _replace(
         job,
@@ -254,11 +264,6 @@ def _lease_expires_ns(tx: Tx, arrival: Arrival) -> int:
     return max(job.lease_expires_ns, tx.now_ns + arrival.lease_left_ns)
 
 
-def _forget(tx: Tx, job_id: str) -> None:
-    assert FORWARDS.get(tx, job_id) is not None, "the home knows of every job that is away"
-    FORWARDS.remove(tx, job_id)
-
-
 # The ops.
 
 
@@ -278,7 +283,7 @@ class Receive(Op, frozen=True, kw_only=True):
 
     source: Annotated[int, msgspec.Meta(ge=0)]
     seq: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
-    effect: Arrival | Forget
+    effect: Effect
 
     def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- the door asks all alike
         """An effect with a request key would be remembered twice."""
@@ -303,8 +308,8 @@ class Receive(Op, frozen=True, kw_only=True):
         match self.effect:
             case Arrival() as arrival:
                 _arrive(tx, arrival)
-            case Forget(job_id=job_id):
-                _forget(tx, job_id)
+            case news:
+                consequences.take(tx, self.source, news)
         return Received(self.source, self.seq, "taken")
 
 

@@ -14,11 +14,12 @@ from corvo.kv import keys
 from corvo.kv.keys import META, prefix_end
 from corvo.kv.tables import Held
 from corvo.model import Job, Queue
-from corvo.shard import lifecycle, requests
+from corvo.shard import dependencies, lifecycle, requests
 from corvo.shard.lifecycle import NS
 from corvo.shard.limits import forget_rows
 from corvo.shard.ops.base import Millis, Name, Op
 from corvo.shard.tables import (
+    ENDINGS,
     JOBS,
     QUEUES,
     REQUESTS,
@@ -124,6 +125,24 @@ class CleanWorkers(Upkeep, frozen=True, kw_only=True):
     def apply(self, tx: Tx) -> Walked:
         """Those that were heard of least lately first."""
         return _each(self.limit, _due(tx, Timer.WORKER), lambda name: WORKERS.remove(tx, name))
+
+
+class Tell(Upkeep, frozen=True, kw_only=True):
+    """Those who wait for jobs that have ended are told, where they were too many for one entry."""
+
+    def apply(self, tx: Tx) -> Walked:
+        """Those of the job that ended first go first."""
+        told = 0
+        for job_id in _due(tx, Timer.ENDING):
+            if told == self.limit:
+                return Walked(told, more=True)
+            ending = ENDINGS.get(tx, job_id)
+            assert ending is not None, "a timer names what is there"
+            count, is_all = dependencies.tell(tx, ending, self.limit - told)
+            told += max(count, 1)
+            if not is_all:
+                return Walked(told, more=True)
+        return Walked(told, more=False)
 
 
 def _each(

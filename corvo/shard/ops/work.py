@@ -1,12 +1,16 @@
 """What workers do: fetch jobs, and say what became of them."""
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Annotated, Final
 
 import msgspec
 
-from corvo.model import Job, Settled, State, Worker
-from corvo.shard import lifecycle
+from corvo.kv.tables import Held
+from corvo.model import Agent, Job, Settled, State, Worker
+from corvo.shard import agents, lifecycle
+from corvo.shard.agents import AgentStatus
+from corvo.shard.chains import EXITS
 from corvo.shard.limits import record_fetches
 from corvo.shard.ops.base import (
     ITEMS_MAX,
@@ -24,9 +28,13 @@ from corvo.shard.ops.base import (
     json_bytes,
 )
 from corvo.shard.ops.checks import bad_json, bad_name, too_long_text
+from corvo.shard.ops.workflow import COST_MAX
 from corvo.shard.select import Selection, take
 from corvo.shard.tables import JOBS, QUEUES, WORKERS
 from corvo.shard.tx import Tx
+
+_ACTIVE: Final = State.ACTIVE
+_COMPLETED: Final = State.COMPLETED
 
 LEASE_MS: Final = 60_000
 """How long a lease is when nothing is said."""
@@ -51,7 +59,7 @@ class AgentView(msgspec.Struct, frozen=True, omit_defaults=True):
     total_cost_micros: int = 0
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job that a worker was given."""
 
     job_id: str
@@ -100,7 +108,8 @@ class Fetch(Op, frozen=True, kw_only=True):
         """Give out what may be given out."""
         if self.worker_id:
             tx.by = self.worker_id
-            see_worker(tx, self)
+            if tx.seen != self.worker_id:
+                see_worker(tx, self)
         claims: list[Claim] = []
         selection = Selection()
         for name in self.queues:
@@ -137,7 +146,7 @@ class Fetch(Op, frozen=True, kw_only=True):
             if found is None:
                 continue
             job = found.document
-            if job.state is State.ACTIVE and job.lease_token == token:
+            if job.state is _ACTIVE and job.lease_token == token:
                 claims.append(claim(job))
         return encode_json(Claims(claims))
 
@@ -148,24 +157,25 @@ _decode_given: Final = msgspec.json.Decoder(list[tuple[str, int]]).decode
 
 def claim(job: Job) -> Claim:
     """What a worker is told of its job."""
-    return Claim(
-        job_id=job.id,
-        queue=job.queue,
-        payload=msgspec.Raw(job.payload),
-        attempt=job.attempt,
-        max_retries=job.max_retries,
-        lease_duration=-(-job.lease_ms // 1_000),
-        lease_token=job.lease_token,
-        lease_expires_ns=job.lease_expires_ns,
-        kind=job.kind,
-        checkpoint=as_json(job.checkpoint),
-        tags=job.tags,
-        agent=AgentView(*msgspec.structs.astuple(job.agent)) if job.agent is not None else None,
+    return Claim(  # by position, which takes half the time
+        job.id,
+        job.queue,
+        msgspec.Raw(job.payload),
+        job.attempt,
+        job.max_retries,
+        -(-job.lease_ms // 1_000),
+        job.lease_token,
+        job.lease_expires_ns,
+        job.kind,
+        as_json(job.checkpoint),
+        job.tags,
+        AgentView(*msgspec.structs.astuple(job.agent)) if job.agent is not None else None,
     )
 
 
 def see_worker(tx: Tx, fetch: Fetch) -> None:
-    """Remember who fetches, and from where."""
+    """Remember who fetches, and from where; once is enough for fetches in a row in one entry."""
+    tx.seen = fetch.worker_id
     seen = WORKERS.find(tx, fetch.worker_id)
     queues = tuple(fetch.queues)
     if seen is None:
@@ -195,7 +205,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_read_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     model: Text = ""
     provider: Text = ""
-    cost_micros: Annotated[int, msgspec.Meta(ge=0)] = 0
+    cost_micros: Annotated[int, msgspec.Meta(ge=0, lt=COST_MAX)] = 0
 
 
 # What is said under a lease.
@@ -222,29 +232,87 @@ def _settled(tx: Tx, word: Word, how: str) -> Settled | None:
     return lifecycle.settled_before(found.document, word.lease_token, how) if found else None
 
 
+class StepStatus(Enum):
+    """How a chain goes on after a step."""
+
+    CONTINUE = "continue"
+    EXIT = "exit"
+
+
 class AckItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A job whose work is done."""
 
     result: Json = msgspec.UNSET
     checkpoint: Json = msgspec.UNSET
+    usage: Usage | None = None
+    """Its cost is added to that of an agent's job."""
+    agent_status: AgentStatus | None = None
+    """For an agent's job: whether this was its last iteration; without it, it was."""
+    hold_reason: Text = ""
+    step_status: StepStatus = StepStatus.CONTINUE
+    """For a job of a chain: whether the next step comes."""
 
     def apply(self, tx: Tx) -> Acked | Rejected:
         """Complete it, once."""
         found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
         if isinstance(found, Rejected):
             settled = _settled(tx, self, "ack")
-            return Acked(self.job_id, settled.state.value) if settled is not None else found
+            return Acked(self.job_id, settled.state.word) if settled is not None else found
         job = found.document
+        if job.agent is not None or job.chain_id or self.agent_status is not None:
+            return self._of_others(tx, found, job.agent)
         lifecycle.finish(
             tx,
             found,
-            State.COMPLETED,
+            _COMPLETED,
             what="completed",
             result=json_bytes(self.result, job.result),
             checkpoint=json_bytes(self.checkpoint, job.checkpoint),
-            settled=Settled(job.lease_token, "ack", State.COMPLETED),
+            settled=Settled(job.lease_token, "ack", _COMPLETED),
         )
-        return Acked(job.id, State.COMPLETED.value)
+        return Acked(job.id, _COMPLETED.word)
+
+    def _of_others(self, tx: Tx, found: Held[Job], agent: Agent | None) -> Acked | Rejected:
+        """A job of an agent or a chain, for which its end may mean something else."""
+        job = found.document
+        result = json_bytes(self.result, job.result)
+        checkpoint = json_bytes(self.checkpoint, job.checkpoint)
+        if agent is None:
+            if self.agent_status is not None:
+                error = f"job {job.id} is not an agent's: ack it without agent_status"
+                return Rejected("not_an_agent", error, "agent_status", job_id=job.id)
+        else:
+            agent = agents.spend(agent, self.usage.cost_micros if self.usage is not None else 0)
+            done: Job | None = None
+            match self.agent_status:
+                case AgentStatus.CONTINUE:
+                    done = agents.go_on(tx, found, agent, result=result, checkpoint=checkpoint)
+                case AgentStatus.HOLD:
+                    done = agents.hold(
+                        tx,
+                        found,
+                        agent,
+                        reason=self.hold_reason,
+                        result=result,
+                        checkpoint=checkpoint,
+                    )
+                case _:
+                    pass
+            if done is not None:
+                return Acked(job.id, done.state.word)
+        exits = EXITS if self.step_status is StepStatus.EXIT else 0
+        lifecycle.finish(
+            tx,
+            found,
+            _COMPLETED,
+            what="completed",
+            result=result,
+            checkpoint=checkpoint,
+            settled=Settled(job.lease_token, "ack", _COMPLETED),
+            agent=agent,
+            chain_marks=job.chain_marks & ~EXITS | exits,
+        )
+        return Acked(job.id, _COMPLETED.word)
 
 
 class AckResults(msgspec.Struct, frozen=True):
@@ -311,7 +379,7 @@ class FailItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return self._answer(lifecycle.fail(tx, found, failure))
 
     def _answer(self, settled: Settled) -> Failed:
-        return Failed(self.job_id, settled.state.value, settled.due_ns, settled.attempts_left)
+        return Failed(self.job_id, settled.state.word, settled.due_ns, settled.attempts_left)
 
 
 class FailResults(msgspec.Struct, frozen=True):
@@ -412,10 +480,10 @@ class ReleaseItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False)
         found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
         if isinstance(found, Rejected):
             settled = _settled(tx, self, "release")
-            return Acked(self.job_id, settled.state.value) if settled is not None else found
+            return Acked(self.job_id, settled.state.word) if settled is not None else found
         checkpoint = json_bytes(self.checkpoint, found.document.checkpoint)
         job = lifecycle.release(tx, found, why=self.why, checkpoint=checkpoint)
-        return Acked(job.id, job.state.value)
+        return Acked(job.id, job.state.word)
 
 
 class Release(Op, frozen=True, kw_only=True):
@@ -444,12 +512,12 @@ class SnoozeItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
         if isinstance(found, Rejected):
             settled = _settled(tx, self, "snooze")
-            return Acked(self.job_id, settled.state.value) if settled is not None else found
+            return Acked(self.job_id, settled.state.word) if settled is not None else found
         checkpoint = json_bytes(self.checkpoint, found.document.checkpoint)
         job = lifecycle.snooze(
             tx, found, delay_ms=self.delay_ms, why=self.why, checkpoint=checkpoint
         )
-        return Acked(job.id, job.state.value)
+        return Acked(job.id, job.state.word)
 
 
 class Snooze(Op, frozen=True, kw_only=True):

@@ -15,7 +15,8 @@ from corvo.kv import keys
 from corvo.kv.memory import MemoryStore
 from corvo.model import STATES, Job
 from corvo.shard.machine import Answer
-from tests.shard.reference import Fields, Reference, rows, text
+from tests.shard.reference import Reference
+from tests.shard.shapes import Fields, rows, text
 from tests.shard.witness import Witness
 from tests.sim.failures import Violation
 from tests.sim.shards.words import NAMES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from corvo import wire
-from tests.shard.reference import Fields, text
+from tests.shard.shapes import Fields, text
 from tests.sim.chance import fork
 from tests.sim.options import TICK_NS
 from tests.sim.shards.links import Link

@@ -6,7 +6,7 @@ Every attempt has a name of its own, which the entry that carries it out holds (
 from typing import TYPE_CHECKING
 
 from corvo import wire
-from tests.shard.reference import text
+from tests.shard.shapes import text
 from tests.sim.failures import Violation
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Who looks after queues and jobs: pauses, limits, cancels, moves, retries, clears."""
 
-from tests.shard.reference import Fields
+from tests.shard.shapes import Fields
 from tests.sim.shards.callers import Caller
 
 

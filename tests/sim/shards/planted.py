@@ -11,7 +11,7 @@ LEASES: Final[tuple[Row, ...]] = (
         "shard.lifecycle",
         "if token is not None and token != job.lease_token:",
         "if False:",
-        1,
+        3,
     ),
     (
         "lease-over-too-early",
@@ -25,14 +25,14 @@ LEASES: Final[tuple[Row, ...]] = (
         "shard.lifecycle",
         "    if is_over(tx, job):\n",
         "    if False:\n",
-        1,
+        4,
     ),
     (
         "no-grace",
         "shard.lifecycle",
         "return not (expires_ns > tx.grace.since_ns and tx.now_ns < tx.grace.until_ns)",
         "return True",
-        1,
+        3,
     ),
     (
         "heartbeat-moves-nothing",
@@ -46,7 +46,7 @@ LEASES: Final[tuple[Row, ...]] = (
         "shard.ops.work",
         "if job.state is State.ACTIVE and job.lease_token == token:",
         "if True:",
-        1,
+        5,
     ),
     (
         "request-key-not-remembered",
@@ -63,29 +63,29 @@ QUEUES: Final[tuple[Row, ...]] = (
         "shard.lifecycle",
         "return tx.next_order_ns() if is_cleared else job.order_ns",
         "return tx.next_order_ns()",
-        1,
+        3,
     ),
-    ("paused-queue-gives", "shard.limits", "if queue.paused:", "if False:", 1),
+    ("paused-queue-gives", "shard.limits", "if queue.paused:", "if False:", 8),
     (
         "one-more-than-the-limit",
         "shard.limits",
         "queue.max_concurrency - tx.count(queue.name)[_ACTIVE]",
         "queue.max_concurrency - tx.count(queue.name)[_ACTIVE] + 1",
-        1,
+        8,
     ),
     (
         "rate-limit-forgotten-at-restart",
         "shard.limits",
         "rows = tx.keys(prefix, prefix_end(prefix), limit=2 * RATE_MAX)",
         "rows = tx.keys(prefix, prefix_end(prefix), limit=1)[1:]",
-        1,
+        10,
     ),
     (
         "cancelled-job-still-counted",
         "kv.tables",
         "            counts[was[1]] -= 1\n",
         "            counts[was[1]] -= number != 6\n",
-        1,
+        6,
     ),
     (
         "time-goes-backwards",
@@ -102,14 +102,14 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.replica",
         "touched = [queue for queue in tx.touched if queue in self._hunger]",
         "touched: list[str] = []",
-        1,
+        3,
     ),
     (
         "refill-not-told",
         "shard.replica",
         "refilled = self._hunger.refilled(now_ns) if self._hunger.refills else []",
         "refilled: list[str] = []",
-        1,
+        10,
     ),
     (
         "promotion-not-told",
@@ -124,21 +124,21 @@ REPLICAS: Final[tuple[Row, ...]] = (
             "        tx,\n        found,\n        _replace(\n            job,\n"
             "            state=State.PENDING,"
         ),
-        1,
+        5,
     ),
     (
         "lost-entry-answered-as-done",
         "shard.gathering",
         "is_ours = (proposed.index, proposed.term) == (index, term)",
         "is_ours = proposed.index == index",
-        1,
+        3,
     ),
     (
         "snapshot-keeps-the-old-machine",
         "shard.replica",
         "        self.machine = machine\n        for submission",
         "        for submission",
-        1,
+        2,
     ),
     (
         "snapshot-means-no-effect",
@@ -152,7 +152,7 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.replica",
         "        self.node.stored(token, intact=intact)\n        self._note_membership()",
         "        self.node.stored(token, intact=intact)",
-        1,
+        51,
     ),
     (
         "read-before-it-is-applied",
@@ -166,14 +166,14 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.replica",
         "        for submission in self._gathering.refuse_gathered():",
         "        for submission in []:",
-        1,
+        86,
     ),
     (
         "own-op-of-a-lost-term-counted",
         "shard.replica",
         "        if submission.request == self._led_term:",
         "        if True:",
-        1,
+        88,
     ),
 )
 

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.shard.reference import Fields, rows, text
+from tests.shard.shapes import Fields, rows, text
 from tests.sim.options import MS
 from tests.sim.shards.callers import Caller
 from tests.sim.shards.clock import BEGIN_NS

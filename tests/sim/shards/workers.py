@@ -7,7 +7,7 @@ when its link broke or another replica leads, and rarely in some runs.
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.shard.reference import Fields, number, rows, text
+from tests.shard.shapes import Fields, number, rows, text
 from tests.sim.options import MS, TICK_NS
 from tests.sim.shards.callers import Caller
 

@@ -1,0 +1,96 @@
+"""Agents: jobs that loop. An ack may say that the next iteration is to come, or a person's word."""
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from corvo.kv.tables import Held
+from corvo.model import Agent, Job, Settled, State
+from corvo.shard import lifecycle
+from corvo.shard.tx import Tx
+
+MAX_ITERATIONS: Final = "max_iterations"
+MAX_COST: Final = "max_cost"
+"""Why a job is held that would loop beyond its limit."""
+_COST_MAX: Final = 1 << 62
+
+_replace: Final = msgspec.structs.replace
+
+
+class AgentStatus(Enum):
+    """How an agent's job goes on after an iteration."""
+
+    CONTINUE = "continue"
+    DONE = "done"
+    HOLD = "hold"
+
+
+def spend(agent: Agent, cost_micros: int) -> Agent:
+    """An agent after a run that cost something."""
+    return _replace(agent, total_cost_micros=min(agent.total_cost_micros + cost_micros, _COST_MAX))
+
+
+def go_on(tx: Tx, found: Held[Job], agent: Agent, **changes: object) -> Job:
+    """An iteration is done and the next one may begin, unless that is beyond a limit.
+
+    It begins with all attempts: an iteration that was done used up none.
+    """
+    job = found.document
+    agent = _replace(agent, iteration=agent.iteration + 1)
+    if job.cancel_requested:
+        return _cancel(tx, found, agent, **changes)
+    over = _limit_passed(agent)
+    if over:
+        return hold(tx, found, agent, reason=over, **changes)
+    return lifecycle.make_pending(
+        tx,
+        found,
+        what="continued",
+        why="",
+        attempt=0,
+        crashes=0,
+        agent=agent,
+        settled=Settled(job.lease_token, "ack", State.PENDING),
+        **changes,
+    )
+
+
+def hold(tx: Tx, found: Held[Job], agent: Agent, *, reason: str, **changes: object) -> Job:
+    """An iteration is done, and somebody has to say whether there is another."""
+    job = found.document
+    if job.cancel_requested:
+        return _cancel(tx, found, agent, **changes)
+    return lifecycle.hold(
+        tx,
+        found,
+        reason=reason,
+        settled=Settled(job.lease_token, "ack", State.HELD),
+        attempt=0,
+        crashes=0,
+        agent=agent,
+        **changes,
+    )
+
+
+def _cancel(tx: Tx, found: Held[Job], agent: Agent, **changes: object) -> Job:
+    """The worker gives back a job that was asked to stop: it stops."""
+    return lifecycle.finish(
+        tx,
+        found,
+        State.CANCELLED,
+        what="cancelled",
+        why="asked to stop",
+        error="",
+        agent=agent,
+        settled=Settled(found.document.lease_token, "ack", State.CANCELLED),
+        **changes,
+    )
+
+
+def _limit_passed(agent: Agent) -> str:
+    if 0 < agent.max_iterations < agent.iteration:
+        return MAX_ITERATIONS
+    if 0 < agent.max_cost_micros < agent.total_cost_micros:
+        return MAX_COST
+    return ""

@@ -1,0 +1,127 @@
+"""Chains: when one job is completed, the next one is enqueued, wherever its queue lives.
+
+The definition travels with every job of a chain, so each step can go on by itself. What a job has
+said for its chain is marked in it: said once, it is not said again when the job is retried.
+"""
+
+from typing import Final
+
+import msgspec
+
+from corvo.model import Job, State
+from corvo.shard import births
+from corvo.shard.outbox import EFFECT_BYTES_MAX, Birth
+from corvo.shard.tables import JOBS
+from corvo.shard.tx import Tx
+
+STEPS_MAX: Final = 100
+CHAIN_BYTES_MAX: Final = 1 << 20
+"""Of a definition as JSON: it is in every job of the chain."""
+ON_EXIT: Final = -1
+ON_FAILURE: Final = -2
+"""What handlers have as their step."""
+_ERROR_CHARS_MAX: Final = 4_096
+_ROOM_BYTES: Final = 64 << 10
+"""What a job has beside its payload and its chain, at most."""
+
+WENT_ON: Final = 1
+"""Mark: this step was completed, and what comes after it was enqueued."""
+FAILED: Final = 2
+"""Mark: the chain's `on_failure` was enqueued, by this step or one before it."""
+EXITS: Final = 4
+"""Mark: this step's ack said that the chain ends here."""
+
+_replace: Final = msgspec.structs.replace
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One job of a chain: where it goes, and what it gets beside what the one before it left."""
+
+    queue: str
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Chain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Jobs that follow each other."""
+
+    steps: list[Step]
+    """The first one is the job that is enqueued with the chain; its own payload is used."""
+    on_failure: Step | None = None
+    on_exit: Step | None = None
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Chain).decode
+
+
+def encode(chain: Chain) -> bytes:
+    """A definition as it is kept."""
+    return _encode(chain)
+
+
+def begin(tx: Tx, job: Job, chain: Chain) -> Job:
+    """A new job is the first step of a new chain."""
+    return _replace(job, chain_id=tx.mint.mint("chain"), chain_step=0, chain=encode(chain))
+
+
+def go_on(tx: Tx, job: Job, why: str) -> None:
+    """A job of a chain has ended: enqueue what comes next, if anything does."""
+    if job.chain_step < 0 or job.chain_marks & WENT_ON:
+        return
+    if job.state is State.COMPLETED:
+        _mark(tx, job, WENT_ON)
+        _next(tx, job)
+    elif job.state is State.DEAD and not job.chain_marks & FAILED:
+        _mark(tx, job, FAILED)
+        _fail(tx, job, why)
+
+
+def _mark(tx: Tx, job: Job, mark: int) -> None:
+    found = JOBS.find(tx, job.id)
+    assert found is not None, "a job that became completed or dead is there"
+    JOBS.change(tx, found, _replace(found.document, chain_marks=job.chain_marks | mark))
+
+
+def _next(tx: Tx, job: Job) -> None:
+    chain = _decode(job.chain)
+    number = job.chain_step + 1
+    is_over = bool(job.chain_marks & EXITS) or number == len(chain.steps)
+    step = chain.on_exit if is_over else chain.steps[number]
+    if step is None:
+        return
+    fields = {"previous_job_id": births.as_raw(job.id)}
+    taken = len(job.result) + len(job.chain) + _bytes_of(step) + _ROOM_BYTES
+    # A result that would make the next job too large to travel stays with its own job.
+    if job.result and taken <= EFFECT_BYTES_MAX:
+        fields["previous_result"] = msgspec.Raw(job.result)
+    _bear(tx, job, step, ON_EXIT if is_over else number, fields)
+
+
+def _fail(tx: Tx, job: Job, why: str) -> None:
+    step = _decode(job.chain).on_failure
+    if step is None:
+        return
+    fields = {
+        "failed_job_id": births.as_raw(job.id),
+        "failed_step": births.as_raw(job.chain_step),
+        "error": births.as_raw(why[:_ERROR_CHARS_MAX]),
+    }
+    _bear(tx, job, step, ON_FAILURE, fields)
+
+
+def _bear(tx: Tx, job: Job, step: Step, number: int, fields: dict[str, msgspec.Raw]) -> None:
+    own = b"" if step.payload is msgspec.UNSET else bytes(step.payload)
+    birth = Birth(
+        queue=step.queue,
+        payload=births.as_payload(fields | births.fields_of(own)),
+        why=f"after {job.id}",
+        chain_id=job.chain_id,
+        chain_step=number,
+        chain=msgspec.Raw(job.chain),
+        chain_marks=job.chain_marks & FAILED,
+    )
+    births.bear(tx, birth)
+
+
+def _bytes_of(step: Step) -> int:
+    return 0 if step.payload is msgspec.UNSET else len(bytes(step.payload))

@@ -1,0 +1,194 @@
+"""Dependencies: jobs that wait for others.
+
+Who waits for a job of the same shard is in an index. For a job of another shard, the shard of the
+one that waits asks the job's home once (`Watch`), and is told once how it ended (`Told`). The home
+knows, wherever the job has moved: see `corvo.shard.consequences`.
+
+Any number may wait for one job. An entry tells some of them; the rest is told by the leader's op
+`Tell`, which a document (`Ending`) keeps due until all are told.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from corvo.ids import shard_of
+from corvo.kv import keys
+from corvo.kv.keys import prefix_end
+from corvo.model import FINISHED, Ending, Job, State
+from corvo.shard import lifecycle, outbox
+from corvo.shard.outbox import Told, Watch
+from corvo.shard.tables import ENDINGS, FORWARDS, JOBS
+from corvo.shard.tx import Tx
+
+DEPENDENCIES_MAX: Final = 64
+"""Jobs that one job may wait for."""
+
+_replace: Final = msgspec.structs.replace
+
+
+# Beginning to wait.
+
+
+def begin(tx: Tx, job: Job, awaited: Iterable[str]) -> Job:
+    """A job that is about to be here waits for others, or is held when one of them has failed."""
+    waits = []
+    for job_id in dict.fromkeys(awaited):
+        end = _end_of(tx, job_id)
+        if end is None:
+            waits.append(job_id)
+        elif end is not State.COMPLETED:
+            return _failed(tx, job, job_id)
+    for job_id in waits:
+        _watch(tx, job_id)
+    return _replace(job, waits_for=tuple(waits))
+
+
+def _end_of(tx: Tx, job_id: str) -> State | None:
+    """How a job has ended, as far as is known here: None when it has not.
+
+    One that is not there is as good as cancelled.
+    """
+    found = lifecycle.find(tx, job_id)
+    if found is not None:
+        state = found.document.state
+        return state if state in FINISHED else None
+    forward = FORWARDS.get(tx, job_id)
+    if forward is not None:
+        return State(forward.state) if forward.state else None
+    return None if _is_elsewhere(tx, job_id) else State.CANCELLED
+
+
+def _is_elsewhere(tx: Tx, job_id: str) -> bool:
+    home = shard_of(job_id)
+    return home is not None and home != tx.shard and home < tx.shards
+
+
+def _watch(tx: Tx, job_id: str) -> None:
+    """Be told when a job ends."""
+    found = lifecycle.find(tx, job_id)
+    if found is not None:
+        if not found.document.awaited:
+            JOBS.change(tx, found, _replace(found.document, awaited=True))
+    elif FORWARDS.get(tx, job_id) is None:
+        home = shard_of(job_id)
+        assert home is not None
+        watch_at(tx, job_id, home)
+
+
+def watch_at(tx: Tx, job_id: str, home: int) -> None:
+    """Ask a job's home to tell how it ends, unless that was asked and not answered yet."""
+    key = keys.WATCHED.build(job_id)
+    if tx.get_key(key) is None:
+        tx.set_key(key, b"")
+        outbox.post(tx, home, outbox.encode(Watch(job_id)))
+
+
+def is_bound(job: Job) -> bool:
+    """Whether a job waits for another whose id says nothing of where that is: then it must stay."""
+    return any(shard_of(job_id) is None for job_id in job.waits_for)
+
+
+def is_awaited(tx: Tx, job_id: str) -> bool:
+    """Whether anybody here or in another shard waits for a job, which comes home."""
+    spaces = (keys.DEPENDENT.prefix, keys.WATCHER.prefix)
+    return any(_first(tx, space + job_id.encode() + b"\0", limit=1) for space in spaces)
+
+
+# Between shards.
+
+
+def watched(tx: Tx, source: int, job_id: str) -> None:
+    """Another shard asks how a job of this one ends."""
+    end = _end_of(tx, job_id)
+    if end is not None:
+        outbox.post(tx, source, outbox.encode(Told(job_id, end.value)))
+        return
+    tx.set_key(keys.WATCHER.build(job_id, source), b"")
+    found = lifecycle.find(tx, job_id)
+    if found is not None and not found.document.awaited:
+        JOBS.change(tx, found, _replace(found.document, awaited=True))
+
+
+def told(tx: Tx, job_id: str, state: State) -> None:
+    """The home of a job says how that ended."""
+    tx.remove_key(keys.WATCHED.build(job_id))
+    settle(tx, job_id, state)
+
+
+# The end of waiting.
+
+
+def settle(tx: Tx, job_id: str, state: State) -> None:
+    """A job has ended: tell the shards that asked, and those here that wait."""
+    prefix = keys.WATCHER.prefix + job_id.encode() + b"\0"
+    for key in _first(tx, prefix, limit=tx.shards):
+        outbox.post(tx, _shard_in(key), outbox.encode(Told(job_id, state.value)))
+        tx.remove_key(key)
+    ending = Ending(job_id, state.value, tx.now_ns)
+    if not tx.errands_left or not tell(tx, ending, tx.errands_left)[1]:
+        ENDINGS.put(tx, ending)
+
+
+def _shard_in(key: bytes) -> int:
+    return int.from_bytes(key[-4:], "big")
+
+
+def reopened(tx: Tx, job_id: str) -> None:
+    """A job that had ended is pending again: those who were not told yet wait on."""
+    if ENDINGS.get(tx, job_id) is not None:
+        ENDINGS.remove(tx, job_id)
+
+
+def tell(tx: Tx, ending: Ending, limit: int) -> tuple[int, bool]:
+    """Tell up to `limit` of those who wait here. How many were told, and whether that is all.
+
+    One who is told may be swept, and its removal is an end as well. Nobody is told of that within
+    this: it is left to the leader, so that no chain of dependencies is gone down here.
+    """
+    prefix = keys.DEPENDENT.prefix + ending.id.encode() + b"\0"
+    found = _first(tx, prefix, limit=limit + 1)
+    left, tx.errands_left = tx.errands_left, 0
+    for key in found[:limit]:
+        _tell(tx, key[len(prefix) :].decode(), ending)
+    done = min(len(found), limit)
+    tx.errands_left = max(0, left - max(done, 1))
+    is_all = len(found) <= limit
+    if is_all and ENDINGS.get(tx, ending.id) is not None:
+        ENDINGS.remove(tx, ending.id)
+    return done, is_all
+
+
+def _tell(tx: Tx, job_id: str, ending: Ending) -> None:
+    found = JOBS.find(tx, job_id)
+    assert found is not None, "an index names jobs that are there"
+    job = found.document
+    if lifecycle.find(tx, job_id) is None:
+        lifecycle.remove(tx, found)  # it is being swept, and must not go anywhere else
+    elif ending.state != State.COMPLETED.value:
+        JOBS.change(tx, found, _failed(tx, job, ending.id))
+    else:
+        waits_for = tuple(awaited for awaited in job.waits_for if awaited != ending.id)
+        trail = job.trail if waits_for else lifecycle.trail(tx, job, "ready", f"after {ending.id}")
+        JOBS.change(tx, found, _replace(job, waits_for=waits_for, trail=trail))
+        if not waits_for and job.state is State.PENDING:
+            tx.touched[job.queue] = None
+
+
+def _failed(tx: Tx, job: Job, awaited: str) -> Job:
+    """The job, held: what it waited for will not be completed. Whoever approves it lets it run."""
+    reason = f"dependency_failed: {awaited}"
+    return _replace(
+        job,
+        state=State.HELD,
+        scheduled_ns=0,
+        held_ns=tx.now_ns,
+        hold_reason=reason,
+        waits_for=(),
+        trail=lifecycle.trail(tx, job, "held", reason),
+    )
+
+
+def _first(tx: Tx, prefix: bytes, *, limit: int) -> list[bytes]:
+    return tx.keys(prefix, prefix_end(prefix), limit=limit)

@@ -1,0 +1,113 @@
+"""What an enqueue may say of batches, chains, dependencies and agents, checked at the door."""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from corvo.ids import shard_of
+from corvo.model import Agent
+from corvo.shard import births, chains
+from corvo.shard.chains import CHAIN_BYTES_MAX, STEPS_MAX, Chain, Step
+from corvo.shard.dependencies import DEPENDENCIES_MAX
+from corvo.shard.ops.base import Json, Limits, Millis, Rejected
+from corvo.shard.ops.checks import bad_json, bad_name
+
+COST_MAX: Final = 1 << 53
+CALLBACK_BYTES_MAX: Final = 1 << 20
+"""Of a callback's payload: it may have to travel, whatever the limit of payloads is set to."""
+
+
+class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A batch to be made of the jobs of an enqueue."""
+
+    total: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    """How many members it will have, with those that come into other shards; 0 is these."""
+    callback_queue: str = ""
+    callback_payload: Json = msgspec.UNSET
+
+    def check(self, field: str, jobs: int) -> Rejected | None:
+        """What is wrong with it; `field` is where it stands."""
+        if 0 < self.total < jobs:
+            return _bad(f"{field}.total", f"{self.total} are fewer than the {jobs} jobs of the op")
+        refused = None
+        if self.callback_queue:
+            refused = bad_name(f"{field}.callback_queue", self.callback_queue)
+        return refused or _bad_payload(
+            f"{field}.callback_payload", self.callback_payload, CALLBACK_BYTES_MAX
+        )
+
+
+class NewAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long an agent's job may loop; 0 is no limit."""
+
+    max_iterations: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    max_cost_micros: Annotated[int, msgspec.Meta(ge=0, lt=COST_MAX)] = 0
+    iteration_timeout_ms: Millis = 0
+
+    def begin(self) -> Agent:
+        """The agent before its first iteration."""
+        return Agent(self.max_iterations, self.max_cost_micros, self.iteration_timeout_ms)
+
+
+def bad_chain(field: str, chain: Chain, queue: str, limits: Limits) -> Rejected | None:
+    """What is wrong with a chain whose first job goes to `queue`."""
+    if not 2 <= len(chain.steps) <= STEPS_MAX:
+        return _bad(f"{field}.steps", f"a chain has 2 to {STEPS_MAX} steps")
+    if chain.steps[0].queue != queue:
+        return _bad(f"{field}.steps[0].queue", f"the first step goes to {queue}, as the job does")
+    named = [(f"{field}.steps[{number}]", step) for number, step in enumerate(chain.steps)]
+    named += [(f"{field}.on_failure", chain.on_failure)] if chain.on_failure is not None else []
+    named += [(f"{field}.on_exit", chain.on_exit)] if chain.on_exit is not None else []
+    for where, step in named:
+        refused = _bad_step(where, step, limits)
+        if refused is not None:
+            return refused
+    if len(chains.encode(chain)) > CHAIN_BYTES_MAX:
+        error = f"{field} has more than {CHAIN_BYTES_MAX} bytes"
+        return Rejected("payload_too_large", error, field=field)
+    return None
+
+
+def _bad_step(field: str, step: Step, limits: Limits) -> Rejected | None:
+    if not step.queue:
+        return _bad(f"{field}.queue", f"{field}.queue is empty")
+    return bad_name(f"{field}.queue", step.queue) or _bad_payload(
+        f"{field}.payload", step.payload, limits.payload_bytes_max
+    )
+
+
+def _bad_payload(field: str, payload: Json, bytes_max: int) -> Rejected | None:
+    """JSON that something will be laid over, or that will be laid over something."""
+    refused = bad_json(field, payload, bytes_max)
+    if refused is not None or payload is msgspec.UNSET:
+        return refused
+    if births.has_bad_field(bytes(payload)):
+        return _bad(field, f"{field} has a name that is not text")
+    return None
+
+
+def bad_dependencies(field: str, depends_on: list[str], own_id: str | None) -> Rejected | None:
+    """What is wrong with what a job waits for."""
+    if len(depends_on) > DEPENDENCIES_MAX:
+        return _bad(field, f"a job waits for {DEPENDENCIES_MAX} others at most")
+    for number, job_id in enumerate(depends_on):
+        where = f"{field}[{number}]"
+        if job_id == own_id:
+            return _bad(where, "a job cannot wait for itself")
+        refused = bad_name(where, job_id)
+        if refused is not None:
+            return refused
+    return None
+
+
+def bad_batch_id(field: str, batch_id: str, *, has_own: bool) -> Rejected | None:
+    """What is wrong with the batch that a job wants to be in."""
+    if has_own:
+        return _bad(field, "the jobs of this op are a batch of their own")
+    if shard_of(batch_id) is None:
+        return _bad(field, f"{field} is not an id that a shard made")
+    return bad_name(field, batch_id)
+
+
+def _bad(field: str, error: str) -> Rejected:
+    return Rejected("bad_request", error, field=field)

@@ -1,0 +1,116 @@
+"""A replica from what its disk holds: what fits goes on, and what does not is refused."""
+
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from corvo.errors import StoreDamaged
+from corvo.kv.memory import MemoryStates
+from corvo.kv.tables import read_meta
+from corvo.raft import Entry, HardState, Kind, Membership, Write
+from corvo.raft.identity import Identity
+from corvo.raft.wal import DiskStorage
+from corvo.shard import entry
+from corvo.shard.entry import Stamp
+from corvo.shard.machine import Machine
+from corvo.shard.opening import assemble, first_membership
+from corvo.shard.replica import Replica
+from tests.shard.processes import config_in
+from tests.support.files import MemoryFiles
+
+CONFIG: Final = config_in(Path("here"))
+ALONE: Final = Membership(voters=(1,))
+PAUSE: Final = (11, b'{"queue":"mail"}')
+
+
+def storage_with(files: MemoryFiles, count: int) -> DiskStorage:
+    """A log of so many entries, all of them committed."""
+    storage = DiskStorage.open(files, Identity("rookery", 1, 7), ALONE, segment_bytes=2_048)
+    entries = tuple(
+        Entry(index, 1, Kind.NORMAL, entry.encode(Stamp(index), [PAUSE]))
+        for index in range(storage.last_index + 1, count + 1)
+    )
+    state = HardState(1, 1, count)
+    storage.put(Write(token=1, hard_state=state, entries=entries))
+    storage.sync()
+    return storage
+
+
+def states_at(storage: DiskStorage, applied: int) -> MemoryStates:
+    """The state behind so many entries."""
+    states = MemoryStates(applied=lambda store: read_meta(store).applied)
+    machine = Machine(states.store, shard=0, shards=1)
+    for index in range(1, applied + 1):
+        [found] = storage.entries(index, index, 1 << 20)
+        machine.apply(index=index, term=1, data=found.data)
+    return states
+
+
+def opened(storage: DiskStorage, states: MemoryStates) -> Replica:
+    return assemble(CONFIG, storage, states, Random(1))
+
+
+@pytest.mark.parametrize("applied", [0, 4, 9])
+def test_a_state_that_is_behind_its_log_goes_on_from_there(applied: int) -> None:
+    storage = storage_with(MemoryFiles(), 9)
+
+    replica = opened(storage, states_at(storage, applied))
+
+    assert replica.machine.applied == applied
+    assert replica.node.membership == ALONE
+
+
+def test_a_state_that_is_ahead_of_its_log_is_refused() -> None:
+    whole = storage_with(MemoryFiles(), 9)
+    states = states_at(whole, 9)
+
+    with pytest.raises(StoreDamaged, match="the state is at 9 and the log ends at 8"):
+        opened(storage_with(MemoryFiles(), 8), states)
+
+
+def test_a_state_that_is_older_than_a_cut_log_is_refused() -> None:
+    storage = storage_with(MemoryFiles(), 9)
+    states = states_at(storage, 4)
+    storage.compact(index=6, membership=ALONE)
+
+    with pytest.raises(StoreDamaged, match="the state is at 4 and the log begins behind 6"):
+        opened(storage, states)
+
+
+def test_a_snapshot_that_arrived_becomes_the_state_that_it_was_to_be() -> None:
+    storage = storage_with(MemoryFiles(), 9)
+    newer, older = states_at(storage, 7), states_at(storage, 4)
+    newer.checkpoint()
+    storage.make_snapshot(index=7, membership=ALONE, data=newer.stream())
+    storage.compact(index=7, membership=ALONE)
+
+    replica = opened(storage, older)
+
+    assert replica.machine.applied == 7
+    assert older.checkpointed == 7
+    assert replica.machine.digest == read_meta(newer.store).digest
+
+
+def test_a_snapshot_that_is_older_than_the_cut_log_is_no_help() -> None:
+    storage = storage_with(MemoryFiles(), 9)
+    newer, older = states_at(storage, 5), states_at(storage, 2)
+    newer.checkpoint()
+    storage.make_snapshot(index=5, membership=ALONE, data=newer.stream())
+    storage.compact(index=7, membership=ALONE)
+
+    with pytest.raises(StoreDamaged, match="the state is at 2 and the log begins behind 7"):
+        opened(storage, older)
+
+
+def test_a_new_shard_of_one_is_pinned_to_its_directory() -> None:
+    assert first_membership(CONFIG, 77) == Membership(voters=(1,), pins=((1, 77),))
+
+
+def test_the_first_members_of_a_group_are_the_same_for_all_of_them() -> None:
+    several = [config_in(Path("here"), voters=voters) for voters in ([3, 1, 2], [2, 3, 1])]
+
+    first = [first_membership(config, 77) for config in several]
+
+    assert first == [Membership(voters=(1, 2, 3))] * 2
