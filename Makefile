@@ -35,8 +35,8 @@ cover: $(READY) ## Hold the quiet core of the Raft library to every line and bra
 	    --ignore tests/raft/test_fuzz_step.py --ignore tests/raft/test_machine.py
 	$(PYTHON) -m coverage report
 
-sim: $(READY) ## Simulate clusters for MINUTES=1, or replay one run by its SEED
-	$(PYTHON) -m tests.sim $(if $(SEED),$(SEED),--minutes $(or $(MINUTES),1))
+sim: $(READY) ## Simulate clusters for MINUTES=1, or replay one by its SEED; SHARDS=yes for whole replicas
+	$(PYTHON) -m tests.sim$(if $(SHARDS),.shards) $(if $(SEED),$(SEED),--minutes $(or $(MINUTES),1))
 
 chaos: ## Break a real cluster on purpose (not built yet)
 	@echo "There is no chaos run yet: it needs the server, which is not built; 'make sim' breaks simulated clusters today." >&2

@@ -1,6 +1,6 @@
 """Submissions on their way, against a twin that keeps one list and looks at all of it."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -41,6 +41,7 @@ def test_choosing_takes_nothing_away() -> None:
     assert gathered.waiting == 2
 
 
+@example(sizes=[1] * 1_100)
 @given(sizes=st.lists(st.integers(0, 700_000) | st.integers(0, 50), min_size=1, max_size=700))
 def test_entries_are_as_large_as_they_may_be_and_no_larger(sizes: list[int]) -> None:
     gathered = filled(*sizes)
@@ -79,6 +80,20 @@ def test_what_was_passed_over_is_lost() -> None:
 
     assert before == ([], [])
     assert (done, requests(lost)) == ([], [0])
+
+
+def test_two_terms_may_have_proposed_for_one_index() -> None:
+    gathered = Gathering()
+    for number, (index, term) in enumerate([(5, 1), (6, 1), (7, 1), (6, 3), (7, 3)]):
+        gathered.add(submission(number))
+        gathered.proposed(gathered.next_entry(), index=index, term=term)
+
+    fates = [
+        [requests(each) for each in gathered.applied(index=index, term=term)]
+        for index, term in [(5, 2), (6, 3), (7, 1)]
+    ]
+
+    assert fates == [[[], [0]], [[3], [1]], [[2], [4]]]
 
 
 def test_nobody_knows_what_became_of_what_a_snapshot_holds() -> None:

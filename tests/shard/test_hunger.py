@@ -1,7 +1,7 @@
 """Who waits for which queue, against a twin that keeps a list of pairs."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corvo.shard import hunger
@@ -24,6 +24,8 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
+@example(steps=[("add", 1, "a"), ("refill", 5, "a"), ("gone", 1, "")])
+@example(steps=[("add", 1, "a"), ("refill", 5, "a"), ("feed", 0, "a")])
 def test_it_is_a_list_of_pairs_that_forgets_who_was_told(steps: list[tuple[str, int, str]]) -> None:
     kept = Hunger()
     pairs: list[tuple[int, str]] = []

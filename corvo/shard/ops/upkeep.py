@@ -340,7 +340,9 @@ def _sweep(tx: Tx, queue: Queue, space: Space, place: Place, limit: int) -> tupl
 
 def _swept(tx: Tx, queue: Queue, space: Space, key: bytes) -> bool:
     if space.of_jobs:
-        return _was_swept(tx, _job(tx, key[len(space.prefix) + space.number_bytes :].decode()))
+        found = JOBS.find(tx, key[len(space.prefix) + space.number_bytes :].decode())
+        # One that waited for another is removed with that one, when both are being swept.
+        return found is not None and _was_swept(tx, found)
     # A row of the rate limit ends with a place of its own.
     is_old = int.from_bytes(key[-8:], "big") <= queue.deleted_ns
     if is_old:
