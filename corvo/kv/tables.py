@@ -211,6 +211,8 @@ class Transaction:
         self.counts: dict[str, list[int]] = {}
         self.counted: dict[str, None] = {}
         """Groups whose counts the entry changed."""
+        self.changed_bytes = 0
+        """How large the stored documents are that the entry changes: what it will write anew."""
         self.index = meta.applied
         self.term = meta.term
         self.now_ns = meta.now_ns
@@ -256,6 +258,8 @@ class Transaction:
         else:
             held = before
             old = before.indexed
+            if key not in self.dirty:
+                self.changed_bytes += before.size
             if table.check is not None:
                 table.check(before.document, document)
             held.document = document
@@ -421,6 +425,7 @@ class Transaction:
         self.term = term
         self.now_ns = max(stamp_ns, self.meta.now_ns + 1)
         self.order_ns = self.now_ns - 1
+        self.changed_bytes = 0
 
     def commit(self) -> None:
         """Hand everything that the entry changed to the store."""

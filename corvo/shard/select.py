@@ -14,7 +14,7 @@ from corvo.model import FINISHED, Job, Queue, State
 from corvo.shard import lifecycle
 from corvo.shard.limits import Allowance, allowance
 from corvo.shard.tables import JOBS, QUEUES, is_swept, queue_keys
-from corvo.shard.tx import Tx
+from corvo.shard.tx import CHANGED_BYTES_MAX, Tx
 
 _PENDING: Final = State.PENDING
 
@@ -41,10 +41,10 @@ class Selection:
 
     __slots__ = ("bytes_left", "found", "removals_left")
 
-    def __init__(self) -> None:
+    def __init__(self, tx: Tx) -> None:
         self.found: list[Held[Job]] = []
         self.removals_left = REMOVED_MAX
-        self.bytes_left = FETCH_BYTES_MAX
+        self.bytes_left = min(FETCH_BYTES_MAX, CHANGED_BYTES_MAX - tx.changed_bytes)
 
     @property
     def is_over(self) -> bool:

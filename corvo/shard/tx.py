@@ -18,6 +18,9 @@ from corvo.shard.entry import Stamp
 ERRANDS_MAX: Final = 256
 """Jobs that are told in one entry of the end of another that they waited for; the leader has the
 rest told in entries of their own."""
+CHANGED_BYTES_MAX: Final = 64 << 20
+"""Stored documents that one entry may write anew. An entry is small and may name thousands of large
+ones; all that it changes is in memory at once, and written in one step."""
 TOKEN_BITS: Final = 9
 """A job can be fetched, released and fetched again within one entry, once an op: 512 times."""
 
@@ -74,6 +77,11 @@ class Tx(Transaction):
         self.mint = Mint(self.shard, self.now_ns, index)
         self.token = index << TOKEN_BITS
         """Of a lease that begins in this entry, unless the job had one from it before."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the entry changes so much that the rest of it is left for another."""
+        return self.changed_bytes >= CHANGED_BYTES_MAX
 
     def dice_for(self, name: str) -> int:
         """A number from 0 to 65,535 that every replica draws alike."""

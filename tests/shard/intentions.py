@@ -104,7 +104,7 @@ _OPS: Final[dict[str, tuple[int, st.SearchStrategy[Fields]]]] = {
                 "queues": st.sampled_from((["mail"], ["sms"], ["mail", "sms"], ["sms", "mail"])),
                 "worker_id": st.sampled_from(("", *_workers)),
                 "count": st.integers(1, 3),
-                "lease_ms": st.sampled_from((1, 1_500, 5_000, 60_000, 60_000, 60_000)),
+                "lease_ms": st.sampled_from((1, 1_500, *(5 * (60_000,)))),
             }
         ),
     ),
@@ -148,7 +148,7 @@ _OPS: Final[dict[str, tuple[int, st.SearchStrategy[Fields]]]] = {
     "Clear": (2, _queue()),
     "DeleteQueue": (1, _queue()),
     "SetConcurrency": (2, _queue(max=st.sampled_from((0, 0, 1, 2)))),
-    "SetThrottle": (2, _queue(rate=st.integers(1, 3), window_ms=st.sampled_from((1_000, 3_000)))),
+    "SetThrottle": (4, _queue(rate=st.integers(1, 3), window_ms=st.sampled_from((1_000, 3_000)))),
     "RemoveThrottle": (2, _queue()),
     "SetRetention": (1, _queue(retention_ms=st.sampled_from((0, 1_000, 5_000)))),
     "Promote": (8, _walks),
@@ -201,12 +201,15 @@ def intentions() -> st.SearchStrategy[list[Intention]]:
 
 moments = st.one_of(
     st.sampled_from(
-        (*(4 * (0, 1, 500, 1_000)), 2_500, 2_500, -5_000, 10_000, 3_600_000, 86_400_000)
+        (*(8 * (0, 1, 100, 500)), 1_000, 2_500, -5_000, 10_000, 3_600_000, 86_400_000)
     ).map(lambda ms: ("pass", ms, 0)),
     st.builds(
         lambda at, off: ("due", at, off),
-        st.sampled_from((0, 0, 1, 3)),
+        st.sampled_from((0, 0, 0, 1)),
         st.sampled_from((-1, 0, 0, 1)),
     ),
 )
 """How the time of an entry follows: so many milliseconds on, or to about where something is due."""
+
+firsts = st.sampled_from((*(50 * ("",)), "start anew", "start anew", "fail often"))
+"""What happens before an entry, now and then."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from corvo.kv import keys
 from corvo.model import Job, State
-from corvo.shard import lifecycle
+from corvo.shard import lifecycle, outbox
 from corvo.shard.dependencies import DEPENDENCIES_MAX
 from corvo.shard.ops.base import Limits
 from corvo.shard.ops.enqueue import Enqueue, NewJob
@@ -32,7 +32,7 @@ MANY: Final = 150
 
 def after(*awaited: str, queue: str = NOTE) -> NewJob:
     """A job that waits for others."""
-    return NewJob(queue=queue, depends_on=list(awaited))
+    return NewJob(queue=queue, depends_on=awaited)
 
 
 def complete(shard: Shard, *jobs: str) -> None:
@@ -68,6 +68,7 @@ def test_a_job_is_given_out_when_all_that_it_waits_for_are_completed(shard: Shar
     before = given(shard)
     complete(shard, first)
     between = given(shard)
+    shard.tx.touched.clear()
     complete(shard, second)
 
     assert (before, between) == ([other], [])
@@ -156,6 +157,19 @@ def test_a_scheduled_job_waits_for_its_time_and_for_the_others(shard: Shard) -> 
     complete(shard, first)
 
     assert (before, given(shard)) == ([], [job])
+
+
+def test_a_scheduled_job_is_held_at_once_when_one_that_it_waits_for_is_not_to_be(
+    shard: Shard,
+) -> None:
+    [first] = shard.put(FIRST)
+    [job] = shard.put(replace(after(first), scheduled_ns=shard.clock_ns + 5_000_000))
+
+    shard.do(Cancel(job_ids=[first]))
+
+    held = shard.job(job)
+    assert (held.state, held.scheduled_ns, held.waits_for) == (State.HELD, 0, ())
+    shard.check()
 
 
 def test_a_job_that_is_cancelled_waits_for_nothing_and_runs_when_it_is_retried(
@@ -328,6 +342,7 @@ def test_a_job_of_another_shard_is_waited_for(cluster: Cluster, state: State, as
     cluster.settle()
 
     assert (before, on_its_way) == ([], [])
+    assert outbox.last_given(cluster.shards[B].tx, A) == 1, "it is asked for once"
     assert given(cluster.shards[B], MAIL) == (jobs if state is State.COMPLETED else [])
     assert [left_over(shard) for shard in cluster.shards] == [[], [], []]
     for shard in cluster.shards:
@@ -514,6 +529,19 @@ class _Trial:
 
     def unfinished(self) -> list[Job]:
         return [job for _, job in self.cluster.live() if not job.finished_ns]
+
+
+def test_telling_comes_to_an_end_though_all_that_waited_are_being_swept(shard: Shard) -> None:
+    [first] = shard.put(FIRST)
+    shard.put(*[after(first)] * (ERRANDS_MAX + 50))
+    shard.do(Clear(queue=NOTE))
+
+    complete(shard, first)
+    walked = shard.do(Tell(limit=100))
+
+    assert walked == Walked(50, more=False)
+    assert shard.documents(ENDINGS) == []
+    assert shard.counts(NOTE) == {}
 
 
 def test_a_job_that_is_swept_is_not_let_run_by_what_it_waited_for(shard: Shard) -> None:

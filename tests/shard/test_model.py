@@ -10,12 +10,13 @@ A long campaign, on two processes: `python -m tests.shard.test_model --examples 
 import argparse
 import multiprocessing
 import shutil
+import sys
 import tempfile
 from typing import Final, cast
 
 import hypothesis
 import msgspec
-from hypothesis import HealthCheck, settings, stateful
+from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -29,11 +30,13 @@ from corvo.shard.entry import Record, Stamp, encode
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import OPS
 from corvo.shard.tables import JOBS, QUEUES
+from corvo.shard.tx import TOKEN_BITS
 from tests.shard import shapes
 from tests.shard.intentions import (
     CHOSEN,
     HERE,
     Intention,
+    firsts,
     intentions,
     moments,
     names,
@@ -60,6 +63,9 @@ PREFERRED: Final = {
 
 NOT_HERE: Final = ("Tell",)
 """What the end of a job means for others has tests of its own."""
+
+FAILURES: Final = 24
+"""More than there are errors kept."""
 
 SWEEPS_MAX: Final = 200
 """More than there are jobs in an example."""
@@ -89,6 +95,8 @@ class Shard(RuleBasedStateMachine):
         """The number of the last effect that was seen in the outbox."""
         self.seq = 0
         """Of the last arrival."""
+        self.after_fetch = False
+        """Whether a job that is pending may be active at this point of the entry."""
         self.tokens: dict[str, list[int]] = {}
         self.sent: dict[str, tuple[str, Fields]] = {}
         """The last op under each request key."""
@@ -101,9 +109,19 @@ class Shard(RuleBasedStateMachine):
 
     # What can happen.
 
-    @rule(moment=moments, dice=st.integers(0, 3), wanted=intentions())
-    def apply(self, moment: tuple[str, int, int], dice: int, wanted: list[Intention]) -> None:
+    @rule(first=firsts, moment=moments, dice=st.integers(0, 3), wanted=intentions())
+    def apply(
+        self, first: str, moment: tuple[str, int, int], dice: int, wanted: list[Intention]
+    ) -> None:
+        match first:
+            case "start anew":
+                self.machine = self.start()
+            case "fail often":
+                self.fail_often()
+            case _:
+                pass
         stamp_ns = self.stamp_ns(moment)
+        self.after_fetch = False
         ops = [op for intention in wanted if (op := self.resolve(intention, stamp_ns))]
         while ops:
             ends = (at for at, (name, _) in enumerate(ops, 1) if name in ENDS_ENTRY)
@@ -111,13 +129,23 @@ class Shard(RuleBasedStateMachine):
             self.apply_entry(stamp_ns, dice * 0x5555_5555, ops[:size])
             ops = ops[size:]
 
+    def fail_often(self) -> None:
+        """A job is fetched and fails again and again: more errors and events than are kept."""
+        for _ in range(FAILURES):
+            self.apply_entry(self.clock_ns, 1, [("Fetch", {"queues": list(HERE)})])
+            active = [job for job in self.reference.jobs.values() if job.state == "active"]
+            if not active:
+                return
+            job = max(active, key=lambda job: job.token)
+            word: Fields = {"job_id": job.id, "lease_token": job.token, "error": "again"}
+            self.apply_entry(self.clock_ns, 2, [("Fail", {"fails": [word]})])
+            due_ns = max(self.clock_ns, job.scheduled_ns)
+            again: Fields = {"job_ids": [job.id]}
+            self.apply_entry(due_ns, 3, [("Promote", {"limit": 1}), ("Requeue", again)])
+
     def counts_ghosts(self) -> bool:
         """Swept jobs that count against a limit may go at any time: look after every op."""
         return any(ghost.state == "active" for ghost in self.reference.ghosts.values())
-
-    @rule()
-    def start_anew(self) -> None:
-        self.machine = self.start()
 
     def teardown(self) -> None:
         """What was cleared or deleted is removed in the end, in bounded steps."""
@@ -135,7 +163,7 @@ class Shard(RuleBasedStateMachine):
         how, much, off_ns = moment
         if how == "pass":
             return self.clock_ns + much * MS
-        due = sorted(
+        due = [
             moment_ns
             for job in self.reference.jobs.values()
             for moment_ns in (
@@ -147,8 +175,18 @@ class Shard(RuleBasedStateMachine):
                 job.unique_until_ns,
             )
             if moment_ns > self.clock_ns
-        )
+        ]
+        due = sorted((*due, *self.windows_end_ns()))
         return due[much % len(due)] + off_ns if due else self.clock_ns
+
+    def windows_end_ns(self) -> list[int]:
+        """When fetches cease to count against a rate limit."""
+        ends_ns = [
+            fetched_ns + queue.rate_window_ms * MS
+            for name, queue in self.reference.queues.items()
+            for fetched_ns in self.reference.fetches.get(name, ())
+        ]
+        return [end_ns for end_ns in ends_ns if end_ns > self.clock_ns]
 
     def resolve(self, intention: Intention, stamp_ns: int) -> tuple[str, Fields] | None:
         """The op, or None when there is nothing that it could be about."""
@@ -156,6 +194,7 @@ class Shard(RuleBasedStateMachine):
         again = fields.pop("again", None)
         if isinstance(again, str) and again in self.sent:
             return self.sent[again]
+        self.after_fetch = self.after_fetch or name == "Fetch"
         if name == "Enqueue":
             fields["jobs"] = [self.resolve_new(job, stamp_ns) for job in rows(fields, "jobs")]
         elif name in WHERE:
@@ -229,6 +268,8 @@ class Shard(RuleBasedStateMachine):
             case 28 | 29 | 30:
                 found = [job.id for job in jobs]
             case _:
+                if self.after_fetch and name in WHERE and pick % 3 == 0:
+                    states = ("pending",)
                 found = [job.id for job in jobs if not states or job.state in states]
         return found[pick % len(found)] if found else ""
 
@@ -236,6 +277,8 @@ class Shard(RuleBasedStateMachine):
         given = self.tokens.get(job_id, [])
         job = self.reference.jobs.get(job_id)
         match how:
+            case "present" if self.after_fetch and job is not None and job.state == "pending":
+                return {"lease_token": self.machine.applied + 1 << TOKEN_BITS}
             case "present" if given:
                 return {"lease_token": given[-1]}
             case "old" if given:
@@ -528,28 +571,37 @@ TestLevel = ShardOverLevel.TestCase
 TestLevel.settings = settings(_settings, max_examples=50)
 
 
-def run_seed(seed: int, examples: int) -> None:
-    """One piece of a campaign. A failure says its seed and replays by it."""
-    print(f"seed {seed}: {examples} examples", flush=True)
-    with_seed = hypothesis.seed(seed)(Shard)
-    stateful.run_state_machine_as_test(
-        with_seed, settings=settings(_settings, max_examples=examples, database=None)
-    )
+def run_seed(run: tuple[int, int, bool]) -> str:
+    """One piece of a campaign; what failed, if anything did."""
+    seed, examples, shrinks = run
+    phases = (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,)
+    wanted = settings(_settings, max_examples=examples, database=None, phases=phases)
+    try:
+        stateful.run_state_machine_as_test(hypothesis.seed(seed)(Shard), settings=wanted)
+    except AssertionError as failure:
+        return "\n".join((f"seed {seed}: {failure}", *failure.__notes__))
+    return ""
 
 
-def main() -> None:
-    """A long campaign in pieces, each with the next seed."""
+def main() -> int:
+    """A long campaign in pieces, each with the next seed; it ends with the first difference."""
     parser = argparse.ArgumentParser(description="Hold the state machine against the reference.")
     parser.add_argument("--examples", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1, help="of the first piece")
-    parser.add_argument("--piece", type=int, default=500, help="examples for each seed")
+    parser.add_argument("--piece", type=int, default=250, help="examples for each seed")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--shrink", action="store_true", help="look for the least failure: slow")
     wanted = parser.parse_args()
-    pieces = -(-wanted.examples // wanted.piece)
-    runs = [(wanted.seed + number, wanted.piece) for number in range(pieces)]
+    seeds = range(wanted.seed, wanted.seed + -(-wanted.examples // wanted.piece))
+    runs = [(seed, wanted.piece, wanted.shrink) for seed in seeds]
     with multiprocessing.Pool(wanted.processes) as pool:
-        pool.starmap(run_seed, runs, chunksize=1)
-    print(f"{pieces * wanted.piece} examples, no difference")
+        for seed, failure in zip(seeds, pool.imap(run_seed, runs), strict=True):
+            if failure:
+                print(failure)
+                return 1
+            done = (seed - wanted.seed + 1) * wanted.piece
+            print(f"{done} examples, no difference; seeds {wanted.seed} to {seed}", flush=True)
+    return 0
 
 
 def test_every_op_is_intended() -> None:
@@ -559,4 +611,4 @@ def test_every_op_is_intended() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

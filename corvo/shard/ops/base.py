@@ -53,6 +53,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """One op as JSON: half of what an entry may have."""
 
 
+def left_out(job_id: str) -> Rejected:
+    """The entry changes as much as one may: this job's turn comes when it is asked for again."""
+    error = f"the log's entry is full: nothing was done to job {job_id}, so send it again"
+    return Rejected("entry_full", error, job_id=job_id)
+
+
 class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One command."""
 

@@ -72,7 +72,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     """A batch that has not ended, to be one of it."""
     chain: Chain | None = None
     """What comes after it; it is the first step itself."""
-    depends_on: list[Id] = []
+    depends_on: tuple[Id, ...] = ()
     """Jobs that have to be completed before it is given out."""
     agent: NewAgent | None = None
 
@@ -136,8 +136,9 @@ class Enqueue(Op, frozen=True, kw_only=True):
         """Make them."""
         if self.batch is not None:
             return self._as_batch(tx, self.batch)
-        if any([new.batch_id for new in self.jobs]):  # noqa: C419 -- a list is the quicker one here
-            return self._into_batches(tx)
+        for new in self.jobs:
+            if new.batch_id:
+                return self._into_batches(tx)
         return EnqueueResults([enqueue(tx, new) for new in self.jobs])
 
     def _as_batch(self, tx: Tx, new: NewBatch) -> EnqueueResults:

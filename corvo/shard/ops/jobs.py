@@ -12,7 +12,17 @@ from corvo.kv.tables import Held
 from corvo.model import STATES, Job, Priority, State
 from corvo.shard import lifecycle
 from corvo.shard.ops import transfer
-from corvo.shard.ops.base import ITEMS_MAX, Id, Limits, Name, Op, Rejected, Text, Token
+from corvo.shard.ops.base import (
+    ITEMS_MAX,
+    Id,
+    Limits,
+    Name,
+    Op,
+    Rejected,
+    Text,
+    Token,
+    left_out,
+)
 from corvo.shard.ops.checks import bad_name
 from corvo.shard.tables import JOBS
 from corvo.shard.tx import Tx
@@ -43,7 +53,9 @@ class JobsOp(Op, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> JobResults:
         """Do it to one after the other."""
-        return JobResults([self._each(tx, job_id) for job_id in self.job_ids])
+        return JobResults(
+            [left_out(it) if tx.is_full else self._each(tx, it) for it in self.job_ids]
+        )
 
     def _each(self, tx: Tx, job_id: str) -> Done | Rejected:
         found = lifecycle.find(tx, job_id)

@@ -66,7 +66,9 @@ class Promote(Upkeep, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> Walked:
         """In the order of their due times, which is also their order in the queue."""
-        return _each(self.limit, _due_jobs(tx, Timer.PROMOTE), lambda it: lifecycle.promote(tx, it))
+        return _each(
+            tx, self.limit, _due_jobs(tx, Timer.PROMOTE), lambda it: lifecycle.promote(tx, it)
+        )
 
 
 class Reclaim(Upkeep, frozen=True, kw_only=True):
@@ -74,7 +76,9 @@ class Reclaim(Upkeep, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> Walked:
         """In the order in which that came about."""
-        return _each(self.limit, _due_jobs(tx, Timer.LEASE, _is_over), lambda it: _reclaim(tx, it))
+        return _each(
+            tx, self.limit, _due_jobs(tx, Timer.LEASE, _is_over), lambda it: _reclaim(tx, it)
+        )
 
 
 def _is_over(tx: Tx, job: Job) -> bool:
@@ -94,7 +98,9 @@ class Expire(Upkeep, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> Walked:
         """In the order in which they expired."""
-        return _each(self.limit, _due_jobs(tx, Timer.EXPIRE), lambda it: lifecycle.expire(tx, it))
+        return _each(
+            tx, self.limit, _due_jobs(tx, Timer.EXPIRE), lambda it: lifecycle.expire(tx, it)
+        )
 
 
 class CleanUnique(Upkeep, frozen=True, kw_only=True):
@@ -102,7 +108,9 @@ class CleanUnique(Upkeep, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> Walked:
         """In the order in which they ended."""
-        return _each(self.limit, _due_jobs(tx, Timer.UNIQUE), lambda it: lifecycle.unlock(tx, it))
+        return _each(
+            tx, self.limit, _due_jobs(tx, Timer.UNIQUE), lambda it: lifecycle.unlock(tx, it)
+        )
 
 
 class CleanRequests(Upkeep, frozen=True, kw_only=True):
@@ -116,7 +124,7 @@ class CleanRequests(Upkeep, frozen=True, kw_only=True):
             assert found is not None, "a timer names what is there"
             requests.forget(tx, found)
 
-        return _each(self.limit, _due(tx, Timer.REQUEST), forget)
+        return _each(tx, self.limit, _due(tx, Timer.REQUEST), forget)
 
 
 class CleanWorkers(Upkeep, frozen=True, kw_only=True):
@@ -124,7 +132,7 @@ class CleanWorkers(Upkeep, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> Walked:
         """Those that were heard of least lately first."""
-        return _each(self.limit, _due(tx, Timer.WORKER), lambda name: WORKERS.remove(tx, name))
+        return _each(tx, self.limit, _due(tx, Timer.WORKER), lambda name: WORKERS.remove(tx, name))
 
 
 class Tell(Upkeep, frozen=True, kw_only=True):
@@ -146,12 +154,12 @@ class Tell(Upkeep, frozen=True, kw_only=True):
 
 
 def _each(
-    limit: int, due: Iterator[Thing], act: Callable[[Thing], msgspec.Struct | None]
+    tx: Tx, limit: int, due: Iterator[Thing], act: Callable[[Thing], msgspec.Struct | None]
 ) -> Walked:
     """Do what is due, as far as the limit goes."""
     done = 0
     for thing in due:
-        if done == limit:
+        if done == limit or tx.is_full:
             return Walked(done, more=True)
         act(thing)
         done += 1
@@ -223,6 +231,7 @@ class Purge(QueueUpkeep, frozen=True, kw_only=True):
         retention_ms = queue.retention_ms if queue is not None else 0
         edge_ns = max(0, tx.now_ns - (retention_ms or self.keep_ms) * NS)
         return _each(
+            tx,
             self.limit,
             self._finished_until(tx, edge_ns),
             lambda found: lifecycle.remove(tx, found),
@@ -252,7 +261,7 @@ class CleanRateLimits(QueueUpkeep, frozen=True, kw_only=True):
         stop = prefix + (edge_ns + 1).to_bytes(8, "big")
         rows = tx.keys(prefix, stop, limit=self.limit + 1)
         forget_rows(tx, self.queue)
-        return _each(self.limit, iter(rows), tx.remove_key)
+        return _each(tx, self.limit, iter(rows), tx.remove_key)
 
 
 # Sweeping.

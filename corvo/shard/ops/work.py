@@ -26,6 +26,7 @@ from corvo.shard.ops.base import (
     as_json,
     encode_json,
     json_bytes,
+    left_out,
 )
 from corvo.shard.ops.checks import bad_json, bad_name, too_long_text
 from corvo.shard.ops.workflow import COST_MAX
@@ -111,7 +112,7 @@ class Fetch(Op, frozen=True, kw_only=True):
             if tx.seen != self.worker_id:
                 see_worker(tx, self)
         claims: list[Claim] = []
-        selection = Selection()
+        selection = Selection(tx)
         for name in self.queues:
             queue = QUEUES.get(tx, name)
             if queue is None:
@@ -340,7 +341,9 @@ class Ack(Op, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> AckResults:
         """Each by itself: one that is refused does not hold up the others."""
-        return AckResults([item.apply(tx) for item in self.acks])
+        return AckResults(
+            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.acks]
+        )
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
@@ -407,7 +410,9 @@ class Fail(Op, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> FailResults:
         """Each by itself."""
-        return FailResults([item.apply(tx) for item in self.fails])
+        return FailResults(
+            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.fails]
+        )
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
@@ -466,7 +471,9 @@ class Heartbeat(Op, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> BeatResults:
         """Each by itself."""
-        return BeatResults([item.apply(tx) for item in self.jobs])
+        return BeatResults(
+            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.jobs]
+        )
 
 
 class ReleaseItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -497,7 +504,9 @@ class Release(Op, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> AckResults:
         """Each by itself."""
-        return AckResults([item.apply(tx) for item in self.jobs])
+        return AckResults(
+            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.jobs]
+        )
 
 
 class SnoozeItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -531,7 +540,9 @@ class Snooze(Op, frozen=True, kw_only=True):
 
     def apply(self, tx: Tx) -> AckResults:
         """Each by itself."""
-        return AckResults([item.apply(tx) for item in self.jobs])
+        return AckResults(
+            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.jobs]
+        )
 
 
 def _check_checkpoints(

@@ -86,7 +86,9 @@ def _bad_payload(field: str, payload: Json, bytes_max: int) -> Rejected | None:
     return None
 
 
-def bad_dependencies(field: str, depends_on: list[str], own_id: str | None) -> Rejected | None:
+def bad_dependencies(
+    field: str, depends_on: tuple[str, ...], own_id: str | None
+) -> Rejected | None:
     """What is wrong with what a job waits for."""
     if len(depends_on) > DEPENDENCIES_MAX:
         return _bad(field, f"a job waits for {DEPENDENCIES_MAX} others at most")
