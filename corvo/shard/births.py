@@ -9,7 +9,7 @@ import msgspec
 
 from corvo.model import Event, Job, State
 from corvo.placement import shard_of_queue
-from corvo.shard import lifecycle, outbox
+from corvo.shard import outbox, presence
 from corvo.shard.outbox import Birth
 from corvo.shard.tables import JOBS
 from corvo.shard.tx import Tx
@@ -29,7 +29,7 @@ def bear(tx: Tx, birth: Birth) -> None:
 
 def make(tx: Tx, birth: Birth) -> None:
     """Make a job here, with whatever is the default for new ones."""
-    lifecycle.ensure_queue(tx, birth.queue)
+    presence.ensure_queue(tx, birth.queue)
     job = Job(
         id=tx.mint.job(),
         queue=birth.queue,

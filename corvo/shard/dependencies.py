@@ -17,7 +17,7 @@ from corvo.ids import shard_of
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.model import FINISHED, Ending, Job, State
-from corvo.shard import lifecycle, outbox
+from corvo.shard import outbox, presence
 from corvo.shard.outbox import Told, Watch
 from corvo.shard.tables import ENDINGS, FORWARDS, JOBS
 from corvo.shard.tx import Tx
@@ -50,7 +50,7 @@ def _end_of(tx: Tx, job_id: str) -> State | None:
 
     One that is not there is as good as cancelled.
     """
-    found = lifecycle.find(tx, job_id)
+    found = presence.find(tx, job_id)
     if found is not None:
         state = found.document.state
         return state if state in FINISHED else None
@@ -67,7 +67,7 @@ def _is_elsewhere(tx: Tx, job_id: str) -> bool:
 
 def _watch(tx: Tx, job_id: str) -> None:
     """Be told when a job ends."""
-    found = lifecycle.find(tx, job_id)
+    found = presence.find(tx, job_id)
     if found is not None:
         if not found.document.awaited:
             JOBS.change(tx, found, _replace(found.document, awaited=True))
@@ -106,7 +106,7 @@ def watched(tx: Tx, source: int, job_id: str) -> None:
         outbox.post(tx, source, outbox.encode(Told(job_id, end.value)))
         return
     tx.set_key(keys.WATCHER.build(job_id, source), b"")
-    found = lifecycle.find(tx, job_id)
+    found = presence.find(tx, job_id)
     if found is not None and not found.document.awaited:
         JOBS.change(tx, found, _replace(found.document, awaited=True))
 
@@ -164,13 +164,13 @@ def _tell(tx: Tx, job_id: str, ending: Ending) -> None:
     found = JOBS.find(tx, job_id)
     assert found is not None, "an index names jobs that are there"
     job = found.document
-    if lifecycle.find(tx, job_id) is None:
-        lifecycle.remove(tx, found)  # it is being swept, and must not go anywhere else
+    if presence.find(tx, job_id) is None:
+        tx.doomed.append(job_id)  # it is being swept, and must not go anywhere else
     elif ending.state != State.COMPLETED.value:
         JOBS.change(tx, found, _failed(tx, job, ending.id))
     else:
         waits_for = tuple(awaited for awaited in job.waits_for if awaited != ending.id)
-        trail = job.trail if waits_for else lifecycle.trail(tx, job, "ready", f"after {ending.id}")
+        trail = job.trail if waits_for else presence.trail(tx, job, "ready", f"after {ending.id}")
         JOBS.change(tx, found, _replace(job, waits_for=waits_for, trail=trail))
         if not waits_for and job.state is State.PENDING:
             tx.touched[job.queue] = None
@@ -186,7 +186,7 @@ def _failed(tx: Tx, job: Job, awaited: str) -> Job:
         held_ns=tx.now_ns,
         hold_reason=reason,
         waits_for=(),
-        trail=lifecycle.trail(tx, job, "held", reason),
+        trail=presence.trail(tx, job, "held", reason),
     )
 
 

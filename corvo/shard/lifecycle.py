@@ -12,10 +12,11 @@ from corvo import backoff
 from corvo.kv import keys
 from corvo.kv.keys import parse_unique_value
 from corvo.kv.tables import Held
-from corvo.model import FINISHED, Event, Job, JobError, Queue, Settled, State
+from corvo.model import FINISHED, Job, JobError, Settled, State
 from corvo.shard import consequences
+from corvo.shard.presence import find, trail
 from corvo.shard.refusals import Rejected
-from corvo.shard.tables import JOBS, QUEUES, TIMERS, Timer, is_swept, queue_keys
+from corvo.shard.tables import JOBS, QUEUES, queue_keys
 from corvo.shard.tx import Tx
 
 _ACTIVE: Final = State.ACTIVE
@@ -24,8 +25,6 @@ _DEAD: Final = State.DEAD
 _PENDING: Final = State.PENDING
 _SCHEDULED: Final = State.SCHEDULED
 
-TRAIL_MAX: Final = 32
-"""Events kept of one job: the first, and the last ones."""
 ERRORS_MAX: Final = 20
 """Errors kept of one job: the last ones."""
 CRASH_LOOP: Final = "crash_loop"
@@ -34,29 +33,8 @@ RUN_TOO_LONG: Final = "max_run_time exceeded"
 NS: Final = 1_000_000
 """Nanoseconds of one millisecond."""
 
-_SWEEPS: Final = TIMERS[Timer.SWEEP]
 _replace: Final = msgspec.structs.replace
 _encode_error: Final = msgspec.json.Encoder().encode
-
-
-def trail(tx: Tx, job: Job, what: str, why: str = "") -> tuple[Event, ...]:
-    """The job's trail with one event more."""
-    event = Event(tx.now_ns, what, tx.by, why)
-    if len(job.trail) < TRAIL_MAX:
-        return (*job.trail, event)
-    return (job.trail[0], *job.trail[2:], event)
-
-
-def find(tx: Tx, job_id: str) -> Held[Job] | None:
-    """A job that is there for everybody: not one that was cleared and only waits to be removed."""
-    found = JOBS.find(tx, job_id)
-    if found is None:
-        return None
-    if not tx.head(_SWEEPS).keys:
-        return found  # no queue of the shard is being swept
-    queue = QUEUES.get(tx, found.document.queue)
-    assert queue is not None, "a job's queue is known"
-    return None if is_swept(queue, found.document) else found
 
 
 # Leases.
@@ -525,6 +503,14 @@ def remove(tx: Tx, found: Held[Job]) -> None:
     consequences.removed(tx, job)
 
 
+def remove_doomed(tx: Tx) -> None:
+    """Remove what was met and should not be there: its removal is an end for others, in turn."""
+    while tx.doomed:
+        found = JOBS.find(tx, tx.doomed.pop(0))
+        if found is not None:
+            remove(tx, found)
+
+
 # Unique locks: a lock is in the index of the job that has it, and follows from `unique_until_ns`.
 
 
@@ -571,21 +557,3 @@ def _locked(tx: Tx, queue: str, unique_key: str) -> Held[Job] | None:
 
 def _has_lost_lock(tx: Tx, job: Job) -> bool:
     return job.unique_until_ns <= tx.now_ns or find(tx, job.id) is None
-
-
-# Queues.
-
-
-def ensure_queue(tx: Tx, name: str) -> Queue:
-    """The queue, which comes into being when it is first named.
-
-    A queue that was deleted stays as `Queue(name, deleted_ns=…)` until its jobs are swept: nothing
-    is set for it, and it was created at no time. Naming it begins it anew.
-    """
-    found = QUEUES.find(tx, name)
-    if found is None:
-        return QUEUES.insert(tx, Queue(name=name, created_ns=tx.now_ns))
-    queue = found.document
-    if queue.created_ns:
-        return queue
-    return QUEUES.change(tx, found, _replace(queue, created_ns=tx.now_ns))

@@ -11,7 +11,7 @@ import msgspec
 
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
-from corvo.shard import requests
+from corvo.shard import lifecycle, requests
 from corvo.shard.entry import Record, decode
 from corvo.shard.ops import OPS
 from corvo.shard.ops.base import Op, Rejected
@@ -81,6 +81,10 @@ class Machine:
         tx = self.tx
         tx.by = op.by
         if op.request_key:
-            return Answer(*requests.once(tx, number, op))
-        result = op.apply(tx)
-        return Answer(result.code if isinstance(result, Rejected) else "", _encode(result))
+            answer = Answer(*requests.once(tx, number, op))
+        else:
+            result = op.apply(tx)
+            answer = Answer(result.code if isinstance(result, Rejected) else "", _encode(result))
+        if tx.doomed:
+            lifecycle.remove_doomed(tx)
+        return answer

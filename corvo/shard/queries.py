@@ -13,7 +13,7 @@ from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.model import STATES, Event, Job, JobError, Queue, Worker
 from corvo.raft import Node
-from corvo.shard import lifecycle, select
+from corvo.shard import lifecycle, presence, select
 from corvo.shard.machine import Machine
 from corvo.shard.ops.base import ITEMS_MAX, Id, Json, Name, Rejected, as_json
 from corvo.shard.tables import QUEUES, WORKERS
@@ -71,7 +71,7 @@ class GetJobs(Query, frozen=True, kw_only=True):
     def answer(self, asked: Asked) -> Jobs:
         """Leaves out those that are not here."""
         tx = asked.machine.tx
-        found = [lifecycle.find(tx, job_id) for job_id in self.job_ids]
+        found = [presence.find(tx, job_id) for job_id in self.job_ids]
         return Jobs([view(tx, held.document) for held in found if held is not None])
 
 
@@ -109,7 +109,7 @@ class Explain(Query, frozen=True, kw_only=True):
     def answer(self, asked: Asked) -> select.Explanation | Rejected:
         """One reason: the first that holds."""
         tx = asked.machine.tx
-        found = lifecycle.find(tx, self.job_id)
+        found = presence.find(tx, self.job_id)
         if found is None:
             return lifecycle.missing(tx, self.job_id)
         return select.explain(tx, found.document, now_ns=asked.machine.now_ns)

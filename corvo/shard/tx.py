@@ -62,6 +62,8 @@ class Tx(Transaction):
         """Queues that may have something to give since somebody looked and emptied this."""
         self.rates: dict[str, list[bytes]] = {}
         """Rows of the present window by queue with a rate limit: see `corvo.shard.limits`."""
+        self.doomed: list[str] = []
+        """Jobs that were met while they are being swept, to be removed at the end of the op."""
         self.dice = 0
         """Drawn by the leader once for each entry."""
         self.errands_left = ERRANDS_MAX

@@ -9,7 +9,7 @@ import msgspec
 from corvo.kv import keys
 from corvo.model import Job, Outgoing
 from corvo.placement import shard_of_queue
-from corvo.shard import lifecycle, outbox
+from corvo.shard import outbox, presence
 from corvo.shard.ops.jobs import Done, Move
 from corvo.shard.ops.transfer import Delivered, Receive, Received
 from corvo.shard.outbox import Arrival
@@ -102,7 +102,7 @@ class Cluster:
         """Every job that is there for an op, and the shard it is in."""
         for number, shard in enumerate(self.shards):
             for job in shard.documents(JOBS):
-                if lifecycle.find(shard.tx, job.id) is not None:
+                if presence.find(shard.tx, job.id) is not None:
                     yield number, job
 
     def in_transit(self) -> Iterator[Job]:

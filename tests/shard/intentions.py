@@ -132,10 +132,8 @@ _OPS: Final[dict[str, tuple[int, st.SearchStrategy[Fields]]]] = {
     "Requeue": (4, _jobs()),
     "Cancel": (4, _jobs(why=st.sampled_from(("", "enough")))),
     "Move": (
-        4,
-        _jobs(
-            queue=st.sampled_from((*HERE, *HERE, *HERE, ELSEWHERE)), reset_attempts=st.booleans()
-        ),
+        6,
+        _jobs(queue=st.sampled_from((*HERE, *HERE, ELSEWHERE)), reset_attempts=st.booleans()),
     ),
     "Delete": (2, _jobs()),
     "Hold": (4, _jobs(reason=st.just("look"), token=st.sampled_from(("", "", "present", "old")))),
@@ -148,8 +146,8 @@ _OPS: Final[dict[str, tuple[int, st.SearchStrategy[Fields]]]] = {
     "Clear": (2, _queue()),
     "DeleteQueue": (1, _queue()),
     "SetConcurrency": (2, _queue(max=st.sampled_from((0, 0, 1, 2)))),
-    "SetThrottle": (4, _queue(rate=st.integers(1, 3), window_ms=st.sampled_from((1_000, 3_000)))),
-    "RemoveThrottle": (2, _queue()),
+    "SetThrottle": (6, _queue(rate=st.integers(1, 3), window_ms=st.sampled_from((1_000, 60_000)))),
+    "RemoveThrottle": (3, _queue()),
     "SetRetention": (1, _queue(retention_ms=st.sampled_from((0, 1_000, 5_000)))),
     "Promote": (8, _walks),
     "Reclaim": (8, _walks),
@@ -163,7 +161,7 @@ _OPS: Final[dict[str, tuple[int, st.SearchStrategy[Fields]]]] = {
     "CleanRequests": (2, _walks),
     "CleanWorkers": (1, _walks),
     "Sweep": (3, _queue(limit=_limits)),
-    "Receive": (5, _queue(pick=_picks, how=st.sampled_from((*(5 * ("next",)), "again", "gap")))),
+    "Receive": (10, _queue(pick=_picks, how=st.sampled_from((*(5 * ("next",)), "again", "gap")))),
     "Delivered": (1, st.just({"shard": 1})),
     "Lead": (2, st.just({"grace_ms": 1_000})),
 }

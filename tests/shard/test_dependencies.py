@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from corvo.kv import keys
 from corvo.model import Job, State
-from corvo.shard import lifecycle, outbox
+from corvo.shard import outbox, presence
 from corvo.shard.dependencies import DEPENDENCIES_MAX
 from corvo.shard.ops.base import Limits
 from corvo.shard.ops.enqueue import Enqueue, NewJob
@@ -552,6 +552,6 @@ def test_a_job_that_is_swept_is_not_let_run_by_what_it_waited_for(shard: Shard) 
     complete(shard, first)
     shard.do(Sweep(queue=NOTE, limit=10))
 
-    assert lifecycle.find(shard.tx, job) is None
+    assert presence.find(shard.tx, job) is None
     assert shard.find(job) is None
     shard.check()

@@ -6,7 +6,7 @@ somebody's word or by its time, and so on. Each assertion names its invariant, a
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from corvo.model import FINISHED, Job, State
 from tests.shard.shapes import Fields, names, number, rows, text
@@ -99,6 +99,13 @@ class Witness:
                 self._claimed(fields, claim)
         else:
             self._ruled(op, fields)
+        if op == "Receive" and answer["status"] == "taken":
+            # A lease goes on for as long as it had; until when, the other shard could not say.
+            effect = cast("Fields", fields["effect"])
+            job = self.jobs[names(effect, "job")[0]]
+            job.queue = text(effect, "queue")
+            left_ns = number(effect, "lease_left_ns")
+            job.deadline_ns = max(job.deadline_ns, self.now_ns + left_ns)
         if op == "CleanRequests":
             oldest = sorted((it.at_ns, key) for key, it in self.answered.items())
             for at_ns, key in oldest[: number(answer, "done")]:

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import msgspec
 
 from corvo.model import Backoff, Event, Job, Priority, State
-from corvo.shard import batches, chains, consequences, dependencies, lifecycle
+from corvo.shard import batches, chains, consequences, dependencies, lifecycle, presence
 from corvo.shard.chains import Chain
 from corvo.shard.lifecycle import NS
 from corvo.shard.ops.base import (
@@ -186,7 +186,7 @@ def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
             return existing
         _make_room(tx, new)
         unique_ms = (new.unique_period_ms or UNIQUE_PERIOD_MS) if new.unique_key else 0
-    lifecycle.ensure_queue(tx, new.queue)
+    presence.ensure_queue(tx, new.queue)
     now_ns = tx.now_ns
     state = _SCHEDULED if new.scheduled_ns > now_ns else _PENDING
     job = Job(
@@ -241,7 +241,7 @@ def _with_others(tx: Tx, job: Job, new: NewJob, batch_id: str) -> Job:
 def _existing(tx: Tx, new: NewJob) -> Enqueued | None:
     """The job that there is instead of a new one: that of its id, or the holder of its lock."""
     if new.id is not None:
-        found = lifecycle.find(tx, new.id)
+        found = presence.find(tx, new.id)
         if found is not None:
             return Enqueued(new.id, found.document.state.word, unique_existing=True)
         if consequences.forwarded(tx, new.id) is not None:

@@ -10,7 +10,7 @@ import msgspec
 
 from corvo.kv.tables import Held
 from corvo.model import STATES, Job, Priority, State
-from corvo.shard import lifecycle
+from corvo.shard import lifecycle, presence
 from corvo.shard.ops import transfer
 from corvo.shard.ops.base import (
     ITEMS_MAX,
@@ -58,7 +58,7 @@ class JobsOp(Op, frozen=True, kw_only=True):
         )
 
     def _each(self, tx: Tx, job_id: str) -> Done | Rejected:
-        found = lifecycle.find(tx, job_id)
+        found = presence.find(tx, job_id)
         if found is None:
             return lifecycle.missing(tx, job_id)
         if found.document.state not in self.TAKES:
@@ -139,7 +139,7 @@ class Cancel(JobsOp, frozen=True, kw_only=True):
             lifecycle.finish(tx, found, State.CANCELLED, what="cancelled", why=self.why)
             return "cancelled"
         if not job.cancel_requested:
-            trail = lifecycle.trail(tx, job, "asked to stop", self.why)
+            trail = presence.trail(tx, job, "asked to stop", self.why)
             JOBS.change(tx, found, _replace(job, cancel_requested=True, trail=trail))
         return "cancelling"
 
@@ -239,6 +239,6 @@ class ChangePriority(JobsOp, frozen=True, kw_only=True):
     def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
         """Its place is the same."""
         job = found.document
-        trail = lifecycle.trail(tx, job, "priority", f"from {job.priority} to {self.priority}")
+        trail = presence.trail(tx, job, "priority", f"from {job.priority} to {self.priority}")
         JOBS.change(tx, found, _replace(job, priority=self.priority, trail=trail))
         return job.state.value

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from corvo.model import Queue
-from corvo.shard import lifecycle
+from corvo.shard import presence
 from corvo.shard.limits import RATE_MAX, counted_since_ns, forget_rows
 from corvo.shard.ops.base import Limits, Millis, Name, Op, Rejected
 from corvo.shard.ops.checks import bad_name
@@ -49,7 +49,7 @@ class QueueOp(Op, frozen=True, kw_only=True):
 
 def _set(tx: Tx, name: str, **settings: int) -> None:
     """Write settings. Whatever was set, there may be more to give out than before."""
-    lifecycle.ensure_queue(tx, name)
+    presence.ensure_queue(tx, name)
     found = QUEUES.find(tx, name)
     assert found is not None
     after = _replace(found.document, **settings)
@@ -125,7 +125,7 @@ class SetThrottle(QueueOp, frozen=True, kw_only=True):
 
     def change(self, tx: Tx) -> str:
         """What was fetched under the limit before, and is in its window, goes on counting."""
-        before = lifecycle.ensure_queue(tx, self.queue)
+        before = presence.ensure_queue(tx, self.queue)
         _set(
             tx,
             self.queue,

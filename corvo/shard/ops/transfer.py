@@ -33,7 +33,7 @@ import msgspec
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Forward, Job, State
 from corvo.placement import shard_of_queue
-from corvo.shard import consequences, dependencies, lifecycle, outbox
+from corvo.shard import consequences, dependencies, lifecycle, outbox, presence
 from corvo.shard.ops.base import Limits, Op, Rejected
 from corvo.shard.outbox import EFFECT_BYTES_MAX, Arrival, Effect
 from corvo.shard.tables import FORWARDS, JOBS
@@ -67,13 +67,13 @@ def _change_queue(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool)
         refused = take_lock(tx, job, queue)
         if refused is not None:
             return refused
-    lifecycle.ensure_queue(tx, queue)
+    presence.ensure_queue(tx, queue)
     after = _replace(
         job if not reset_attempts else _replace(job, attempt=0, crashes=0),
         queue=queue,
         order_ns=tx.next_order_ns(),
         unique_until_ns=until_ns,
-        trail=lifecycle.trail(tx, job, "moved", f"from {job.queue} to {queue}"),
+        trail=presence.trail(tx, job, "moved", f"from {job.queue} to {queue}"),
     )
     tx.touched[job.queue] = None
     tx.touched[queue] = None
@@ -111,7 +111,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
     leaving = _replace(
         job,
         born_in=tx.shard if is_at_home else job.born_in,
-        trail=lifecycle.trail(tx, job, "moved", f"from {job.queue} to {queue}"),
+        trail=presence.trail(tx, job, "moved", f"from {job.queue} to {queue}"),
     )
     bare, json = outbox.apart(leaving)
     arrival = Arrival(
@@ -175,7 +175,7 @@ def _arrive(tx: Tx, arrival: Arrival) -> None:
     if job.born_in == tx.shard:
         forward = FORWARDS.get(tx, job.id)
         assert forward is not None, "the home knows of every job of its own that is away"
-        assert lifecycle.find(tx, job.id) is None, "the id of a job that is away is not given again"
+        assert presence.find(tx, job.id) is None, "the id of a job that is away is not given again"
         if arrival.refused > 1:
             FORWARDS.remove(tx, job.id)
             _stay(tx, arrival)
@@ -195,14 +195,14 @@ def _arrive(tx: Tx, arrival: Arrival) -> None:
 
 def _is_taken(tx: Tx, job_id: str) -> bool:
     """Whether there is another job of this id, or one born here that is away and may come back."""
-    return lifecycle.find(tx, job_id) is not None or FORWARDS.get(tx, job_id) is not None
+    return presence.find(tx, job_id) is not None or FORWARDS.get(tx, job_id) is not None
 
 
 def _land(tx: Tx, arrival: Arrival) -> None:
     """The job is here from now on, in its new queue."""
     job = arrival.whole()
     is_reset = arrival.reset_attempts and not arrival.refused
-    lifecycle.ensure_queue(tx, arrival.queue)
+    presence.ensure_queue(tx, arrival.queue)
     _insert(
         tx,
         arrival,
@@ -218,7 +218,7 @@ def _land(tx: Tx, arrival: Arrival) -> None:
 def _stay(tx: Tx, arrival: Arrival) -> None:
     """There is no queue that could have the job: it waits at home for somebody to move it."""
     job = arrival.whole()
-    lifecycle.ensure_queue(tx, job.queue)
+    presence.ensure_queue(tx, job.queue)
     if job.state not in FINISHED:
         job = lifecycle.unleased(
             job, state=State.HELD, scheduled_ns=0, held_ns=tx.now_ns, hold_reason=ID_TAKEN
@@ -237,7 +237,7 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
         order_ns=tx.next_order_ns(),
         unique_until_ns=until_ns,
         born_in=-1 if job.born_in == tx.shard else job.born_in,
-        trail=lifecycle.trail(tx, job, "arrived", "; ".join(filter(None, (why, lock_lost)))),
+        trail=presence.trail(tx, job, "arrived", "; ".join(filter(None, (why, lock_lost)))),
     )
     JOBS.insert(tx, after)
     numbers = lifecycle.error_numbers(job)

@@ -8,7 +8,7 @@ import msgspec
 
 from corvo.kv.tables import Held
 from corvo.model import Agent, Job, Settled, State, Worker
-from corvo.shard import agents, lifecycle
+from corvo.shard import agents, lifecycle, presence
 from corvo.shard.agents import AgentStatus
 from corvo.shard.chains import EXITS
 from corvo.shard.limits import record_fetches
@@ -143,7 +143,7 @@ class Fetch(Op, frozen=True, kw_only=True):
         """Those that are still the caller's."""
         claims = []
         for job_id, token in _decode_given(kept):
-            found = lifecycle.find(tx, job_id)
+            found = presence.find(tx, job_id)
             if found is None:
                 continue
             job = found.document
@@ -229,7 +229,7 @@ class Acked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 def _settled(tx: Tx, word: Word, how: str) -> Settled | None:
     """How it ended, when the same was said under the same token before."""
-    found = lifecycle.find(tx, word.job_id)
+    found = presence.find(tx, word.job_id)
     return lifecycle.settled_before(found.document, word.lease_token, how) if found else None
 
 

@@ -44,7 +44,7 @@ LEASES: Final[tuple[Row, ...]] = (
     (
         "fetch-again-gives-what-is-lost",
         "shard.ops.work",
-        "if job.state is State.ACTIVE and job.lease_token == token:",
+        "if job.state is _ACTIVE and job.lease_token == token:",
         "if True:",
         5,
     ),

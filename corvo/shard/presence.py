@@ -1,0 +1,50 @@
+"""What is there: jobs that somebody may speak of, queues that were named, and a job's own story."""
+
+from typing import Final
+
+import msgspec
+
+from corvo.kv.tables import Held
+from corvo.model import Event, Job, Queue
+from corvo.shard.tables import JOBS, QUEUES, TIMERS, Timer, is_swept
+from corvo.shard.tx import Tx
+
+TRAIL_MAX: Final = 32
+"""Events kept of one job: the first, and the last ones."""
+_SWEEPS: Final = TIMERS[Timer.SWEEP]
+_replace: Final = msgspec.structs.replace
+
+
+def trail(tx: Tx, job: Job, what: str, why: str = "") -> tuple[Event, ...]:
+    """The job's trail with one event more."""
+    event = Event(tx.now_ns, what, tx.by, why)
+    if len(job.trail) < TRAIL_MAX:
+        return (*job.trail, event)
+    return (job.trail[0], *job.trail[2:], event)
+
+
+def find(tx: Tx, job_id: str) -> Held[Job] | None:
+    """A job that is there for everybody: not one that was cleared and only waits to be removed."""
+    found = JOBS.find(tx, job_id)
+    if found is None:
+        return None
+    if not tx.head(_SWEEPS).keys:
+        return found  # no queue of the shard is being swept
+    queue = QUEUES.get(tx, found.document.queue)
+    assert queue is not None, "a job's queue is known"
+    return None if is_swept(queue, found.document) else found
+
+
+def ensure_queue(tx: Tx, name: str) -> Queue:
+    """The queue, which comes into being when it is first named.
+
+    A queue that was deleted stays as `Queue(name, deleted_ns=…)` until its jobs are swept: nothing
+    is set for it, and it was created at no time. Naming it begins it anew.
+    """
+    found = QUEUES.find(tx, name)
+    if found is None:
+        return QUEUES.insert(tx, Queue(name=name, created_ns=tx.now_ns))
+    queue = found.document
+    if queue.created_ns:
+        return queue
+    return QUEUES.change(tx, found, _replace(queue, created_ns=tx.now_ns))
