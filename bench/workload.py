@@ -31,9 +31,8 @@ from corvo.shard.ops.work import (
     Fetch,
     Heartbeat,
 )
+from corvo.shard.process import GC_AFTER
 
-GC_AFTER: Final = 50_000
-"""As in `corvo.shard.process`."""
 OPS_AN_ENTRY: Final = 64
 """What gathers into one entry on a busy shard."""
 QUEUE: Final = "mail"

@@ -11,7 +11,7 @@ def main() -> int:
         case ["shard"]:
             return shard.main()
         case _:
-            sys.stderr.write("usage: python -m corvo shard < config (one line of JSON)\n")
+            sys.stderr.write("usage: python -m corvo shard (its config comes as JSON on a pipe)\n")
             return 2
 
 

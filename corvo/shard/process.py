@@ -82,7 +82,7 @@ _RETRY_S: Final = 0.25
 _RELAXED_S: Final = 0.5
 """With relaxed durability, how long a write may wait for the disk."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_GC_AFTER: Final = 50_000
+GC_AFTER: Final = 50_000
 """Documents are many and have no cycles: looking for cycles every 700 objects is a waste."""
 
 
@@ -501,7 +501,7 @@ def main(disk: Disk | None = None) -> int:
         config = read_config(sys.stdin.buffer.readline())
     except BadConfig as error:
         return complain(MISCONFIGURED, "config", error)
-    gc.set_threshold(_GC_AFTER, 20, 50)
+    gc.set_threshold(GC_AFTER, 20, 50)
     poison = Poison(Path(config.data_dir) / "poison")
     try:
         trio.run(serve, config, disk or Disk(), poison)

@@ -117,7 +117,7 @@ REPLICAS: Final[tuple[Row, ...]] = (
         (
             "    job = found.document\n    tx.touched[job.queue] = None\n    return JOBS.change(\n"
             "        tx,\n        found,\n        _replace(\n            job,\n"
-            "            state=State.PENDING,"
+            "            state=_PENDING,"
         ),
         (
             "    job = found.document\n    return JOBS.change(\n"
