@@ -16,6 +16,12 @@ server: ## Run Corvo on its embedded default (not built yet)
 	@exit 1
 
 test: $(READY) ## Run every test
+	@command -v strace >/dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy strace; \
+	    else \
+	        echo "Without strace some kills are not covered; on Debian: sudo apt-get install strace" >&2; \
+	    fi; }
 	$(PYTHON) -m pytest --numprocesses auto --maxprocesses 8
 
 check: $(READY) ## Check format, lint, types, imports, house rules and docs

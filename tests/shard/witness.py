@@ -294,7 +294,7 @@ class Witness:
         self._look_at_limits(done, new)
 
     def _look_at_limits(self, done: list[str], new: Mapping[str, Job]) -> None:
-        if {"SetConcurrency", "Move", "DeleteQueue"} & {*done}:
+        if {"SetConcurrency", "Move", "Receive", "DeleteQueue"} & {*done}:
             return
         for queue in {self.jobs[job_id].queue: None for job_id in self.given}:
             active = sum(job.queue == queue and job.state is State.ACTIVE for job in new.values())
