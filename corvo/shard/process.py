@@ -18,8 +18,8 @@ import os
 import secrets
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -191,15 +191,6 @@ class Process:
                 pause_s = max(0.0, (work.wake_ns - clock.now_ns()) / 1e9)
                 with trio.move_on_after(pause_s):
                     await self._bell.wait()
-
-    @contextmanager
-    def _distrusting(self) -> Iterator[None]:
-        """A live state that cannot be read or written is made again at the next start."""
-        try:
-            yield
-        except StoreError as error:
-            self._states.distrust()
-            raise StoreFailed(f"the live state is of no more use: {error}") from error
 
     def _carry_out(self, work: Work) -> None:
         for message in work.messages:
@@ -475,10 +466,18 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:
     if parts.is_after_crash:
         poison.be_wary()
     process = Process(config, parts, poison)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(process.run, ready=say_ready))
-        await wait_for_parent()
-        nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(process.run, ready=say_ready))
+            await wait_for_parent()
+            nursery.cancel_scope.cancel()
+    except Exception as group:
+        error = first_of(group)
+        if not isinstance(error, StoreError):
+            raise
+        parts.states.distrust()
+        problem = f"the live state is of no more use, and will be made again: {error}"
+        raise StoreFailed(problem) from error
     process.close()
 
 

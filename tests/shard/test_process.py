@@ -370,6 +370,43 @@ async def test_an_entry_that_ends_it_twice_is_not_tried_again(tmp_path: Path) ->
     assert "ended this replica 2 times" in await third.last_words()
 
 
+DAMAGED_STATE = """
+import sys
+from corvo.errors import StoreDamaged
+from corvo.shard import process
+from corvo.shard.ops.queues import Pause
+
+def read(self, tx):
+    raise StoreDamaged("a block is not what was written")
+
+Pause.apply = read
+sys.exit(process.main())
+"""
+
+
+@on_sockets
+async def test_a_live_state_that_cannot_be_read_is_made_again_by_the_next_start(
+    tmp_path: Path,
+) -> None:
+    config = config_in(tmp_path)
+    async with running(config, ("-c", DAMAGED_STATE)) as first:
+        async with calling(config) as caller:
+            await put(caller, JOB)
+        with pytest.raises(LinkLost):
+            async with calling(config) as caller:
+                await submit(caller, Pause(queue="mail"))
+        await first.process.wait()
+    marker = (tmp_path / "data" / "state" / "running").read_bytes()
+
+    async with running(config), calling(config) as caller:
+        seen = await counts(caller)
+
+    assert first.process.returncode == process.FAILED
+    assert "a block is not what was written" in await first.last_words()
+    assert marker == b"distrusted"
+    assert seen == {"pending": 1}
+
+
 # ---- A disk that is full.
 
 
