@@ -130,6 +130,7 @@ _OPS: Final[dict[str, tuple[int, st.SearchStrategy[Fields]]]] = {
     "Snooze": (6, _items("jobs", *_why, *_options(delay_ms=(1_000, 2_500)))),
     "Retry": (6, _jobs()),
     "Requeue": (4, _jobs()),
+    "Expedite": (3, _jobs()),
     "Cancel": (4, _jobs(why=st.sampled_from(("", "enough")))),
     "Move": (
         6,

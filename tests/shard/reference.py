@@ -64,6 +64,7 @@ class Reference:
             "Snooze": self._words("jobs", "Snooze", self._give_back),
             "Retry": self._each((*FINISHED, "scheduled"), self._retry),
             "Requeue": self._each(("dead",), self._back),
+            "Expedite": self._each(("scheduled", "retrying"), lambda job, _: self._again(job)),
             "Cancel": self._each((*WAITING, "held", "active"), self._cancel),
             "Move": self._each(STATES, self._move),
             "Delete": self._each(STATES, lambda job, _: self._leave(job)),
@@ -361,8 +362,7 @@ class Reference:
         return "pending"
 
     def _back(self, job: Job, _: Fields) -> str:
-        key = text(job.asked, "unique_key")
-        if key:
+        if key := text(job.asked, "unique_key"):
             holder = self._holder(job.queue, key)
             if holder is not None and holder is not job:
                 raise Refusal("duplicate", holder.id)

@@ -15,6 +15,7 @@ from corvo.shard.ops.jobs import (
     ChangePriority,
     Delete,
     Done,
+    Expedite,
     Hold,
     JobsOp,
     Move,
@@ -83,6 +84,10 @@ OPS: Final[dict[str, tuple[Callable[[str], JobsOp], dict[State, tuple[str, State
             (State.COMPLETED, State.DEAD, State.CANCELLED, State.SCHEDULED),
             ("pending", State.PENDING),
         ),
+    ),
+    "expedite": (
+        lambda job_id: Expedite(job_ids=[job_id]),
+        dict.fromkeys((State.SCHEDULED, State.RETRYING), ("pending", State.PENDING)),
     ),
     "requeue": (
         lambda job_id: Requeue(job_ids=[job_id]),
@@ -210,6 +215,19 @@ def test_a_requeued_job_keeps_its_attempts_and_crashes_and_a_retried_one_does_no
 
     job = shard.job(job_id)
     assert (job.attempt, job.crashes) == counted
+
+
+def test_an_expedited_job_does_not_wait_for_its_next_attempt_and_keeps_its_attempts(
+    shard: Shard,
+) -> None:
+    job_id = in_state(shard, State.RETRYING)
+    before = shard.job(job_id)
+
+    shard.do(Expedite(job_ids=[job_id]))
+
+    [claim] = shard.fetch()
+    assert (claim.job_id, claim.attempt) == (job_id, before.attempt + 1)
+    shard.check()
 
 
 def test_a_scheduled_job_that_is_retried_does_not_wait_for_its_time(shard: Shard) -> None:

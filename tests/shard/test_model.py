@@ -54,6 +54,7 @@ PREFERRED: Final = {
     **dict.fromkeys(WHERE, ("active",)),
     "Retry": ("completed", "dead", "cancelled", "scheduled"),
     "Requeue": ("dead",),
+    "Expedite": ("scheduled", "retrying"),
     "Approve": ("held",),
     "Reject": ("held",),
     "Hold": ("pending", "scheduled", "retrying", "active"),

@@ -9,6 +9,7 @@ from corvo.shard.ops.jobs import (
     Cancel,
     ChangePriority,
     Delete,
+    Expedite,
     Hold,
     Move,
     Reject,
@@ -81,6 +82,7 @@ OPS: Final[dict[int, type[Op]]] = {
     77: Receive,
     78: Delivered,
     79: Tell,
+    80: Expedite,
 }
 
 NUMBERS: Final = {op: number for number, op in OPS.items()}

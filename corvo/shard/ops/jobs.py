@@ -103,6 +103,16 @@ class Requeue(JobsOp, frozen=True, kw_only=True):
         return _back_to_queue(tx, found, "requeued", attempt=job.attempt, crashes=job.crashes)
 
 
+class Expedite(JobsOp, frozen=True, kw_only=True):
+    """Do not let jobs wait for their time: what is scheduled or to be retried is due now."""
+
+    TAKES = (State.SCHEDULED, State.RETRYING)
+
+    def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
+        """As if its time had come."""
+        return lifecycle.promote(tx, found).state.word
+
+
 def _back_to_queue(
     tx: Tx, found: Held[Job], what: str, *, attempt: int, crashes: int
 ) -> str | Rejected:
