@@ -223,7 +223,7 @@ def test_x09_a_commit_beyond_the_log_is_taken_down_to_its_end() -> None:
 
     lone.work()
 
-    assert lone.node.statistics().commit == 2
+    assert lone.node.statistics().commit == lone.node.commit == 2
     assert indexes(lone.applied) == [1, 2]
     assert acks(lone.hear(append(2, 1, after=(2, 1), new=entries(3, 1), commit=9))) == [3]
     assert indexes(lone.applied) == [1, 2, 3]
