@@ -97,9 +97,10 @@ class Reference:
 
     # An op.
 
-    def begin(self, *, now_ns: int, dice: int) -> None:
+    def begin(self, *, now_ns: int, dice: int, last_ns: int = 0) -> None:
+        """`last_ns`: up to where the places of the entry before went, which count as its time."""
         assert now_ns > self.now, "time never goes backwards"
-        self.last, self.now, self.dice = self.now, now_ns, dice
+        self.last, self.now, self.dice = max(self.now, last_ns), now_ns, dice
 
     def do(self, op: str, fields: Fields, seen: Fields) -> Fields:
         """What `op` has to be answered. `seen` is the real answer, for ids and tokens alone."""

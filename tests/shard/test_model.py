@@ -311,7 +311,7 @@ class Shard(RuleBasedStateMachine):
         assert now_ns == max(stamp_ns, before.now_ns + 1), "time is the leader's, and only rises"
         assert read_meta(self.store).applied == index, "A5: the applied index is in the state"
         self.clock_ns = max(self.clock_ns, now_ns)
-        self.reference.begin(now_ns=now_ns, dice=dice)
+        self.reference.begin(now_ns=now_ns, dice=dice, last_ns=before.now_ns)
         self.witness.begin(now_ns)
         assert len(answers) == len(ops)
         for (name, fields), answer in zip(ops, answers, strict=True):
