@@ -87,6 +87,8 @@ class Shard(RuleBasedStateMachine):
         self.documents: dict[str, Job] = {}
         """All jobs in the store after the last entry, but swept ones."""
         self.clock_ns = BEGIN_NS
+        self.has_failed = False
+        """Whether the last entry did not come to its end."""
         self.more = False
         """Whether the leader's last op said that there is more."""
         self.effects: dict[str, Fields] = {}
@@ -150,6 +152,8 @@ class Shard(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """What was cleared or deleted is removed in the end, in bounded steps."""
+        if self.has_failed:
+            return  # or a second failure would hide the first
         for queue in HERE:
             for _ in range(SWEEPS_MAX):
                 self.apply_entry(self.clock_ns, 0, [("Sweep", {"queue": queue, "limit": 3})])
@@ -297,6 +301,7 @@ class Shard(RuleBasedStateMachine):
         return self.machine.apply(index=index, term=1, data=data)
 
     def apply_entry(self, stamp_ns: int, dice: int, ops: list[tuple[str, Fields]]) -> None:
+        self.has_failed = True
         before = read_meta(self.store)
         before_documents = self.documents
         index = before.applied + 1
@@ -324,6 +329,7 @@ class Shard(RuleBasedStateMachine):
             self.more = seen.get("more") is True
         self.check()
         self.witness.look(ops, before_documents, self.documents)
+        self.has_failed = False
 
     def remember(self, name: str, answer: Fields) -> None:
         if name == "Fetch" and "jobs" in answer:
