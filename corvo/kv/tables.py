@@ -251,7 +251,7 @@ class Transaction:
         indexed = table.indexes(document) if table.indexes is not None else ()
         if before is None:
             held = Held(table, key, document, indexed, 0)
-            self.cache.add(key, held)  # type: ignore[arg-type]
+            self.cache.add(key, held)  # type: ignore[arg-type]  # as in `held`
             self.writes.pop(key, None)
             for entry in indexed:
                 self._set(entry)
@@ -271,7 +271,7 @@ class Transaction:
             for entry in indexed:
                 if entry not in old:
                     self._set(entry)
-        self.dirty[key] = held  # type: ignore[assignment]
+        self.dirty[key] = held  # type: ignore[assignment]  # of all tables, too
         if table.tally is not None:
             self._tally(held, table.tally(document))
 

@@ -75,7 +75,7 @@ class Poison:
             if noted is not None:
                 self._note.unlink()  # the disk failed, or the like: no fault of the entry
             raise
-        except Exception as error:
+        except Exception as error:  # whatever it is: it is noted, and raised again
             index = watched.applying
             if index is None:
                 raise

@@ -471,7 +471,7 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:
             nursery.start_soon(partial(process.run, ready=say_ready))
             await wait_for_parent()
             nursery.cancel_scope.cancel()
-    except Exception as group:
+    except ExceptionGroup as group:  # what a nursery makes of any failure
         error = first_of(group)
         if not isinstance(error, StoreError):
             raise

@@ -70,7 +70,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     PRIVATE: ClassVar[bool] = False
     """Whether only the leader itself may propose it."""
 
-    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- for those who look
+    def check(self, limits: Limits) -> Rejected | None:
         """What is wrong with it beside its types, before it reaches the log."""
         return None
 
@@ -86,7 +86,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
         """What is kept of an answer that a request key stands for."""
         return encode_json(result)
 
-    def again(self, tx: Tx, kept: bytes) -> bytes:  # noqa: ARG002 -- for those who look
+    def again(self, tx: Tx, kept: bytes) -> bytes:
         """The answer as JSON, when the same request comes again."""
         return kept
 

@@ -175,7 +175,7 @@ class Hold(JobsOp, frozen=True, kw_only=True):
     lease_token: Token | None = None
     """Of a worker that holds its own job."""
 
-    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- the door asks all alike
+    def check(self, limits: Limits) -> Rejected | None:
         """A token is one job's."""
         if self.lease_token is not None and len(self.job_ids) != 1:
             return Rejected(
@@ -229,7 +229,7 @@ class Move(JobsOp, frozen=True, kw_only=True):
     queue: Name
     reset_attempts: bool = False
 
-    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- the door asks all alike
+    def check(self, limits: Limits) -> Rejected | None:
         """The queue has to have a name that can be one."""
         return bad_name("queue", self.queue)
 

@@ -34,7 +34,7 @@ class QueueOp(Op, frozen=True, kw_only=True):
 
     queue: Name
 
-    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- the door asks all alike
+    def check(self, limits: Limits) -> Rejected | None:
         """The queue has to have a name that can be one."""
         return bad_name("queue", self.queue)
 

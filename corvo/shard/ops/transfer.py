@@ -285,7 +285,7 @@ class Receive(Op, frozen=True, kw_only=True):
     seq: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
     effect: Effect
 
-    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- the door asks all alike
+    def check(self, limits: Limits) -> Rejected | None:
         """An effect with a request key would be remembered twice."""
         if self.request_key:
             return Rejected("bad_request", "an effect has its number", field="request_key")

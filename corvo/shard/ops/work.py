@@ -94,7 +94,7 @@ class Fetch(Op, frozen=True, kw_only=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=FETCH_MAX)] = 1
     lease_ms: Millis = LEASE_MS
 
-    def check(self, limits: Limits) -> Rejected | None:  # noqa: ARG002 -- has nothing to measure
+    def check(self, limits: Limits) -> Rejected | None:
         """A lease has to be long enough to be kept."""
         if self.lease_ms < LEASE_MS_MIN:
             error = f"a lease has at least {LEASE_MS_MIN} ms"
