@@ -31,7 +31,7 @@ from corvo.shard.ops.work import (
     Fetch,
     Heartbeat,
 )
-from corvo.shard.process import GC_AFTER
+from corvo.child import GC_AFTER
 
 OPS_AN_ENTRY: Final = 64
 """What gathers into one entry on a busy shard."""

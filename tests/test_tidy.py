@@ -27,25 +27,52 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {}
 
 LOUD: Final = {
     "corvo/__main__.py",
+    "corvo/child.py",
     "corvo/clock.py",
     "corvo/kv/checkpoints.py",
     "corvo/kv/directories.py",
     "corvo/kv/level.py",
     "corvo/link.py",
     "corvo/raft/files.py",
+    "corvo/router/addressing.py",
+    "corvo/router/api.py",
+    "corvo/router/door.py",
+    "corvo/router/fetching.py",
+    "corvo/router/process.py",
+    "corvo/router/shards.py",
     "corvo/shard/poison.py",
     "corvo/shard/process.py",
 }
 """Modules that may wait, ask the time or touch the disk. Every other module of corvo is quiet."""
 
-PROCESS_MAINS: Final = {"corvo/shard/poison.py", "corvo/shard/process.py"}
-"""The only places that may catch everything, because behind them there is only the exit code."""
+PROCESS_MAINS: Final = {
+    "corvo/router/door.py",
+    "corvo/router/process.py",
+    "corvo/shard/poison.py",
+    "corvo/shard/process.py",
+}
+"""The only places that may catch everything: behind them there is only the exit code, or a 500."""
 
 DOORS: Final = {
     "google_crc32c": {"corvo/raft/checksum.py"},
     "plyvel": {"corvo/kv/level.py"},
-    "trio": {"corvo/link.py", "corvo/shard/process.py"},
-    "os": {"corvo/kv/directories.py", "corvo/raft/files.py", "corvo/shard/process.py"},
+    "trio": {
+        "corvo/child.py",
+        "corvo/link.py",
+        "corvo/router/addressing.py",
+        "corvo/router/api.py",
+        "corvo/router/door.py",
+        "corvo/router/fetching.py",
+        "corvo/router/process.py",
+        "corvo/router/shards.py",
+        "corvo/shard/process.py",
+    },
+    "os": {
+        "corvo/child.py",
+        "corvo/kv/directories.py",
+        "corvo/raft/files.py",
+        "corvo/shard/process.py",
+    },
     "pathlib": {
         "corvo/kv/checkpoints.py",
         "corvo/kv/directories.py",

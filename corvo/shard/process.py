@@ -14,7 +14,6 @@ durable on a thread while the rest goes on; the others listen, dial and tick.
 """
 
 import gc
-import os
 import secrets
 import sys
 import traceback
@@ -29,6 +28,17 @@ import msgspec
 import trio
 
 from corvo import clock, wire
+from corvo.child import (
+    DAMAGED,
+    FAILED,
+    GC_AFTER,
+    MISCONFIGURED,
+    OK,
+    complain,
+    first_of,
+    say_ready,
+    wait_for_parent,
+)
 from corvo.errors import (
     CorvoError,
     Poisoned,
@@ -70,11 +80,6 @@ from corvo.shard.outbox import Relay
 from corvo.shard.poison import Poison
 from corvo.shard.replica import Work
 
-OK: Final = 0
-FAILED: Final = 70
-DAMAGED: Final = 71
-MISCONFIGURED: Final = 72
-
 OP_VERSION: Final = 1
 """Rises with every op or field that an older process would not know."""
 _RETRY_S: Final = 0.25
@@ -82,8 +87,6 @@ _RETRY_S: Final = 0.25
 _RELAXED_S: Final = 0.5
 """With relaxed durability, how long a write may wait for the disk."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-GC_AFTER: Final = 50_000
-"""Documents are many and have no cycles: looking for cycles every 700 objects is a waste."""
 
 
 class Disk(msgspec.Struct, frozen=True):
@@ -481,25 +484,12 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:
     process.close()
 
 
-def say_ready() -> None:
-    """Tell whoever started this process that it can be reached."""
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-
-
-async def wait_for_parent() -> None:
-    """Return when whoever started this process is gone, or wants it gone."""
-    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
-        while await stdin.receive_some():
-            pass
-
-
 def main(disk: Disk | None = None) -> int:
     """Read the config and serve; returns the exit code."""
     try:
         config = read_config(sys.stdin.buffer.readline())
     except BadConfig as error:
-        return complain(MISCONFIGURED, "config", error)
+        return complain("shard", MISCONFIGURED, "config", error)
     gc.set_threshold(GC_AFTER, 20, 50)
     poison = Poison(Path(config.data_dir) / "poison")
     try:
@@ -513,24 +503,11 @@ def end(error: BaseException) -> int:
     """Say why this process ends; returns the exit code."""
     match error:
         case BadConfig() | DirectoryRefused() | StoreRefused():
-            return complain(MISCONFIGURED, "refused", error)
+            return complain("shard", MISCONFIGURED, "refused", error)
         case LogDamaged() | StoreDamaged() | Poisoned():
-            return complain(DAMAGED, "stays down", error)
+            return complain("shard", DAMAGED, "stays down", error)
         case CorvoError() | RaftError() | OSError():
-            return complain(FAILED, "failed", error)
+            return complain("shard", FAILED, "failed", error)
         case _:
             traceback.print_exception(error, file=sys.stderr)
-            return complain(FAILED, "this is a bug", error)
-
-
-def first_of(error: BaseException) -> BaseException:
-    """What ended a nursery, out of the groups that nurseries wrap it in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def complain(code: int, what: str, error: BaseException) -> int:
-    """Say why this process ends, for people and for whoever started it."""
-    sys.stderr.write(f"corvo shard: {what}: {error}\n")
-    return code
+            return complain("shard", FAILED, "this is a bug", error)

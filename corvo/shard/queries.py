@@ -11,12 +11,12 @@ import msgspec
 from corvo.errors import BadKey
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
-from corvo.model import STATES, Event, Job, JobError, Queue, Worker
+from corvo.model import STATES, ApiKey, Event, Job, JobError, Queue, Worker
 from corvo.raft import Node
 from corvo.shard import lifecycle, presence, select
 from corvo.shard.machine import Machine
 from corvo.shard.ops.base import ITEMS_MAX, Id, Json, Name, Rejected, as_json
-from corvo.shard.tables import QUEUES, WORKERS
+from corvo.shard.tables import API_KEYS, QUEUES, WORKERS
 from corvo.shard.tx import Tx
 
 PAGE_MAX: Final = 1_000
@@ -182,6 +182,27 @@ class GetWorkers(Query, frozen=True, kw_only=True):
         return Workers(workers, names[-1] if len(names) == self.limit else "")
 
 
+class ApiKeys(msgspec.Struct, frozen=True):
+    """A page of API keys, and the hash behind which the next one begins; empty at the end."""
+
+    keys: list[ApiKey]
+    after: str = ""
+
+
+class ListKeys(Query, frozen=True, kw_only=True):
+    """The API keys, a page at a time. Only the shard that keeps them has any."""
+
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+    def answer(self, asked: Asked) -> ApiKeys:
+        """By their hashes."""
+        tx = asked.machine.tx
+        hashes = _page(tx, keys.API_KEY.prefix, self.after, self.limit)
+        found = [key for name in hashes if (key := API_KEYS.get(tx, name)) is not None]
+        return ApiKeys(found, hashes[-1] if len(hashes) == self.limit else "")
+
+
 def _page(tx: Tx, prefix: bytes, after: str, limit: int) -> list[str]:
     start = prefix + after.encode() + b"\0" if after else prefix
     found = tx.keys(start, prefix_end(prefix), limit=limit)
@@ -238,8 +259,11 @@ QUERIES: Final[dict[int, type[Query]]] = {
     4: GetQueue,
     5: GetWorkers,
     6: GetStatus,
+    7: ListKeys,
 }
 """A number is never used again."""
+
+NUMBERS: Final = {query: number for number, query in QUERIES.items()}
 
 _DECODERS: Final = {number: msgspec.json.Decoder(query).decode for number, query in QUERIES.items()}
 

@@ -10,7 +10,7 @@ import trio
 
 from corvo import wire
 from corvo.link import Caller, LinkLost
-from corvo.shard import process
+from corvo import child as child_process
 from corvo.shard.config import ShardConfig
 from corvo.shard.ops.enqueue import Enqueue, NewJob
 from corvo.shard.ops.queues import Pause
@@ -67,7 +67,7 @@ async def test_it_works_and_stops_cleanly_when_stdin_closes(tmp_path: Path) -> N
         code = await child.stop()
 
     assert seen == {"pending": 1, "completed": 1}
-    assert code == process.OK
+    assert code == child_process.OK
     assert await child.last_words() == ""
     assert not (tmp_path / "data" / "state" / "running").exists()
 
@@ -117,7 +117,7 @@ async def test_the_end_of_whoever_started_it_is_its_end(tmp_path: Path) -> None:
             await put_until_the_end(config, child.process.stdin)
         code = await child.process.wait()
 
-    assert code == process.OK
+    assert code == child_process.OK
 
 
 @on_sockets
@@ -216,7 +216,7 @@ async def test_relaxed_durability_survives_a_kill_and_a_stop(tmp_path: Path) -> 
         code = await child.stop()
 
     assert seen == {"pending": 60}
-    assert code == process.OK
+    assert code == child_process.OK
 
 
 # ---- Refusals to start.
@@ -236,7 +236,7 @@ def test_a_bad_config_is_named(line: bytes, named: str) -> None:
     async def start() -> None:
         child = await ended(line)
 
-        assert child.process.returncode == process.MISCONFIGURED
+        assert child.process.returncode == child_process.MISCONFIGURED
         assert named in await child.last_words()
 
     start()
@@ -250,7 +250,7 @@ async def test_a_second_process_is_refused(tmp_path: Path) -> None:
         second = await ended(config)
         await put(caller, JOB)
 
-    assert second.process.returncode == process.MISCONFIGURED
+    assert second.process.returncode == child_process.MISCONFIGURED
     assert "in use" in await second.last_words()
 
 
@@ -264,7 +264,7 @@ async def test_the_directory_of_another_is_refused(tmp_path: Path) -> None:
         for changed in ({"cluster": "other"}, {"node": 2}, {"shards": 2}, {"shards": 2, "shard": 1})
     ]
 
-    assert [child.process.returncode for child in others] == [process.MISCONFIGURED] * 4
+    assert [child.process.returncode for child in others] == [child_process.MISCONFIGURED] * 4
     for child in others:
         assert "belongs to" in await child.last_words()
 
@@ -283,7 +283,7 @@ async def test_a_damaged_log_is_not_served(tmp_path: Path) -> None:
 
     damaged = await ended(config)
 
-    assert damaged.process.returncode == process.DAMAGED
+    assert damaged.process.returncode == child_process.DAMAGED
     assert segment.name in await damaged.last_words()
 
 
@@ -298,7 +298,7 @@ async def test_a_state_without_its_log_is_not_served(tmp_path: Path) -> None:
 
     parted = await ended(config)
 
-    assert parted.process.returncode == process.DAMAGED
+    assert parted.process.returncode == child_process.DAMAGED
     assert "`log` is older than `state`" in await parted.last_words()
 
 
@@ -327,7 +327,7 @@ async def test_a_cut_log_without_its_state_is_not_served(tmp_path: Path) -> None
 
     parted = await ended(config)
 
-    assert parted.process.returncode == process.DAMAGED
+    assert parted.process.returncode == child_process.DAMAGED
     assert "`state` is older than `log`" in await parted.last_words()
 
 
@@ -364,9 +364,9 @@ async def test_an_entry_that_ends_it_twice_is_not_tried_again(tmp_path: Path) ->
     async with running(config), calling(config) as caller:
         assert await counts(caller) == {"pending": 1}
 
-    assert first.process.returncode == process.FAILED
+    assert first.process.returncode == child_process.FAILED
     assert "ZeroDivisionError: this entry is poison" in await first.last_words()
-    assert [child.process.returncode for child in (second, third, mended)] == [process.DAMAGED] * 3
+    assert [child.process.returncode for child in (second, third, mended)] == [child_process.DAMAGED] * 3
     assert "ended this replica 2 times" in await third.last_words()
 
 
@@ -401,7 +401,7 @@ async def test_a_live_state_that_cannot_be_read_is_made_again_by_the_next_start(
     async with running(config), calling(config) as caller:
         seen = await counts(caller)
 
-    assert first.process.returncode == process.FAILED
+    assert first.process.returncode == child_process.FAILED
     assert "a block is not what was written" in await first.last_words()
     assert marker == b"distrusted"
     assert seen == {"pending": 1}
@@ -472,7 +472,7 @@ def test_a_full_disk_refuses_ops_and_answers_questions_until_there_is_room(
         assert answer.code == "disk_full"
         assert seen == {"pending": told}
         assert last == {"pending": told + 1}
-        assert code == process.OK
+        assert code == child_process.OK
 
     with small_disk(tmp_path / "disk"):
         fill()
@@ -562,7 +562,7 @@ async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> No
                 while here.applied < there.applied:
                     here = await status(caller)
                 follower_sees = await counts(caller)
-            assert await late.stop() == process.OK
+            assert await late.stop() == child_process.OK
 
     assert here.first_index > goal
     assert follower_sees == told

@@ -1,0 +1,49 @@
+"""What every process of a node has in common: it was started by somebody, and leaves with them.
+
+It is told what it is by one line of JSON on stdin, says `ready` on stdout once it can be reached,
+and leaves when stdin closes, so that nothing outlives its parent. Its exit code says what a restart
+is good for.
+"""
+
+import os
+import sys
+from typing import Final
+
+import trio
+
+OK: Final = 0
+FAILED: Final = 70
+"""Something failed that a restart may mend."""
+DAMAGED: Final = 71
+"""Damage, or an entry that ends the process each time: a restart does not mend it."""
+MISCONFIGURED: Final = 72
+"""A config that cannot work, for this process or any other."""
+
+GC_AFTER: Final = 50_000
+"""Documents are many and have no cycles: looking for cycles every 700 objects is a waste."""
+
+
+def say_ready() -> None:
+    """Tell whoever started this process that it can be reached."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+
+async def wait_for_parent() -> None:
+    """Return when whoever started this process is gone, or wants it gone."""
+    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+        while await stdin.receive_some():
+            pass
+
+
+def first_of(error: BaseException) -> BaseException:
+    """What ended a nursery, out of the groups that nurseries wrap it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def complain(name: str, code: int, what: str, error: BaseException) -> int:
+    """Say why this process ends, for people and for whoever started it. Returns the exit code."""
+    sys.stderr.write(f"corvo {name}: {what}: {error}\n")
+    return code

@@ -1,0 +1,185 @@
+"""The one way in: both lanes bring their requests here, and both get the same answers.
+
+    who asks, and may they?  ->  is there room?  ->  the endpoint  ->  what every answer has
+
+What an endpoint raises as a `Problem` is an answer. Anything else that comes out of one is a bug:
+the client is told so without a word of what went wrong inside, and the log has the rest.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+import trio
+
+from corvo.router.api import Api
+from corvo.router.http import UNKNOWN, Problem, Request, Response, problem_response
+from corvo.router.routes import Action, Found, Routes
+
+_REQUEST_ID: Final = re.compile("[A-Za-z0-9_.:=+/-]{1,128}")
+_QUERY_FIELDS_MAX: Final = 100
+_CORS_HEADERS: Final = "authorization, content-type, idempotency-key, corvo-min-seq, x-api-key"
+_CORS_EXPOSED: Final = "corvo-seq, retry-after, server-timing, x-request-id"
+
+OnBug = Callable[[Request, BaseException], None]
+
+
+class Door:
+    """Where requests come in."""
+
+    def __init__(self, api: Api, routes: Routes, *, on_bug: OnBug) -> None:
+        self.api: Final = api
+        self.routes: Final = routes
+        self.in_flight = 0
+        self._on_bug = on_bug
+        self._ids = f"{secrets.randbits(40):010x}"  # so that two routers give different ids
+        self._last_id = 0
+        self._origins = frozenset(api.config.cors_origins)
+
+    # Before the body is read.
+
+    def find(self, method: str, path: str) -> Found:
+        """The route for a path as it came, without its query. Raises `Problem`."""
+        try:
+            found = self.routes.find(method, path)
+            if found is None and method == "HEAD":
+                found = self.routes.find("GET", path)
+            methods = self.routes.methods(path) if found is None else []
+        except UnicodeDecodeError:
+            raise Problem(400, "VALIDATION_ERROR", "the path is not UTF-8", field="path") from None
+        if found is not None:
+            return found
+        if methods:
+            allowed = ", ".join(methods)
+            raise Problem(405, "METHOD_NOT_ALLOWED", f"{method} is not for this path; {allowed} is")
+        raise Problem(404, "NOT_FOUND", f"there is nothing at {unquote(path)[:200]!r}")
+
+    def name(self, headers: Mapping[str, str]) -> str:
+        """The id of a request: the client's own, if it sent one that can stand in a log."""
+        given = headers.get("x-request-id")
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            return given
+        self._last_id += 1
+        return f"{self._ids}-{self._last_id:x}"
+
+    # The answer.
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request that has come in whole. Raises nothing but `Cancelled`."""
+        began = trio.current_time()
+        if not request.id:
+            request.id = self.name(request.headers)
+        route_path = "other"
+        try:
+            if request.method == "OPTIONS":
+                response = self._preflight(request)
+            else:
+                found = self.find(request.method, request.path)
+                route_path = found.route.path
+                request.params = found.params
+                response = await self._pass(found, request)
+        except Problem as problem:
+            response = self.refuse(problem, request)
+        took_s = trio.current_time() - began
+        self._finish(request, response, took_s)
+        self.api.metrics.observe(request.method, route_path, response.status, took_s)
+        return response
+
+    def refuse(self, problem: Problem, request: Request) -> Response:
+        """A problem as an answer; with 405, what the path is for."""
+        response = problem_response(problem, request.id)
+        if problem.status == 405:
+            methods = ", ".join(self.routes.methods(request.path))
+            response.headers = [*response.headers, ("allow", methods)]
+        return response
+
+    async def _pass(self, found: Found, request: Request) -> Response:
+        route, api = found.route, self.api
+        if route.action is not Action.OPEN:
+            request.principal = api.who(request.headers)
+            api.admit(request.principal, route, request)
+        if self.in_flight >= api.limits.in_flight_max:
+            raise Problem(
+                429,
+                "OVERLOADED",
+                f"{self.in_flight} requests are being answered, and there is room for no more",
+                retry_after_ms=1_000,
+            )
+        if route.is_parked:
+            return await self._call(found, request)
+        self.in_flight += 1
+        try:
+            return await self._call(found, request)
+        finally:
+            self.in_flight -= 1
+
+    async def _call(self, found: Found, request: Request) -> Response:
+        try:
+            return await found.route.endpoint(self.api, request)
+        except Problem:
+            raise
+        except Exception as error:  # noqa: BLE001 -- a bug in one request must not end the others
+            self._on_bug(request, error)
+            raise Problem(
+                500,
+                "INTERNAL_ERROR",
+                f"a bug in the server; the log has more under request {request.id}",
+                outcome=UNKNOWN,
+            ) from None
+
+    # What every answer has.
+
+    def _finish(self, request: Request, response: Response, took_s: float) -> None:
+        headers = [
+            *response.headers,
+            ("server-timing", f"proc;dur={took_s * 1e3:.3f}"),
+            ("x-request-id", request.id),
+        ]
+        if self._origins:
+            headers += self._cors(request)
+        response.headers = headers
+
+    def _cors(self, request: Request) -> list[tuple[str, str]]:
+        origin = request.headers.get("origin")
+        if origin is None or not ("*" in self._origins or origin in self._origins):
+            return [("vary", "origin")]
+        return [
+            ("access-control-allow-origin", origin),
+            ("access-control-expose-headers", _CORS_EXPOSED),
+            ("vary", "origin"),
+        ]
+
+    def _preflight(self, request: Request) -> Response:
+        """What a browser asks before it lets a page call us; and what a path is for."""
+        try:
+            methods = self.routes.methods(request.path)
+        except UnicodeDecodeError:
+            methods = []
+        if not methods:
+            raise Problem(404, "NOT_FOUND", f"there is nothing at {request.path[:200]!r}")
+        allowed = ", ".join([*methods, "OPTIONS"])
+        headers = [("allow", allowed)]
+        if self._origins and "access-control-request-method" in request.headers:
+            headers += [
+                ("access-control-allow-methods", allowed),
+                ("access-control-allow-headers", _CORS_HEADERS),
+                ("access-control-max-age", "600"),
+            ]
+        return Response(status=204, headers=headers)
+
+
+def read_query(query: str) -> dict[str, str]:
+    """What stands behind the `?`. Raises `Problem`."""
+    if not query:
+        return {}
+    try:
+        fields = parse_qsl(
+            query, keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
+        )
+    except ValueError as error:
+        raise Problem(
+            400, "VALIDATION_ERROR", f"the query cannot be read: {error}", field="query"
+        ) from None
+    return dict(fields)

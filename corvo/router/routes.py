@@ -1,0 +1,100 @@
+"""The rows of the route table, and how one is found. The table itself is `corvo.router.table`."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeAlias
+from urllib.parse import unquote
+
+import msgspec
+
+from corvo.router.actions import Action
+from corvo.router.api import Api
+from corvo.router.http import Request, Response
+
+__all__ = ["Action", "Endpoint", "Found", "Parameter", "Route", "Routes"]
+
+Endpoint: TypeAlias = Callable[[Api, Request], Awaitable[Response]]
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One that may stand in the query."""
+
+    name: str
+    type: str
+    """As JSON Schema names types."""
+    description: str
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that can be asked for."""
+
+    method: str
+    path: str
+    """A name in braces stands for one segment: `/api/v1/jobs/{id}/retry`."""
+    endpoint: Endpoint
+    action: Action
+    summary: str
+    """One line, for the page that lists all of them."""
+    is_hot: bool = False
+    """Whether the fast lane serves it. It has a body of JSON or none."""
+    takes: type[msgspec.Struct] | None = None
+    """The body, for the OpenAPI document; what reads it is the endpoint."""
+    gives: dict[int, type | None] = {200: None}
+    """What is answered when all is well, by status; None is no body, or not JSON."""
+    problems: tuple[int, ...] = ()
+    """Statuses of problems beside those that any route may have."""
+    query: tuple[Parameter, ...] = ()
+    is_parked: bool = False
+    """Whether it may wait for long, and is not counted among the requests under way."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A route, and what stands in its braces."""
+
+    route: Route
+    params: dict[str, str]
+
+
+class Routes:
+    """The table, made for finding."""
+
+    def __init__(self, rows: Iterable[Route]) -> None:
+        self.rows: Final = tuple(rows)
+        self._exact: dict[tuple[str, str], Found] = {}
+        self._patterns: dict[tuple[str, int], list[tuple[tuple[str, ...], Route]]] = {}
+        for row in self.rows:
+            if "{" not in row.path:
+                assert (row.method, row.path) not in self._exact, f"{row.path} is there twice"
+                self._exact[row.method, row.path] = Found(row, {})
+                continue
+            segments = tuple(row.path.split("/"))
+            rows_of_shape = self._patterns.setdefault((row.method, len(segments)), [])
+            rows_of_shape.append((segments, row))
+
+    def find(self, method: str, path: str) -> Found | None:
+        """The route for a path as it came, without its query."""
+        found = self._exact.get((method, path))
+        if found is not None:
+            return found
+        segments = path.split("/")
+        for pattern, row in self._patterns.get((method, len(segments)), ()):
+            params = _match(pattern, segments)
+            if params is not None:
+                return Found(row, params)
+        return None
+
+    def methods(self, path: str) -> list[str]:
+        """The methods that a path has, for 405 and OPTIONS."""
+        methods = {row.method for row in self.rows}
+        return sorted(method for method in methods if self.find(method, path) is not None)
+
+
+def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
+    params: dict[str, str] = {}
+    for wanted, segment in zip(pattern, segments, strict=True):
+        if wanted[:1] == "{":
+            if not segment:
+                return None
+            params[wanted[1:-1]] = unquote(segment, errors="strict") if "%" in segment else segment
+        elif wanted != segment:
+            return None
+    return params

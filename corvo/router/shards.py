@@ -1,0 +1,210 @@
+"""The shards as a router sees them: one link to the leader of each, and what goes over it.
+
+An op or a question goes to whoever leads. While nobody does, it waits, so that a shard which is
+started again is a pause and not an error; but only so long. What was sent and not answered before
+the link was lost is *unknown*: it is sent again only under a request key, and else the client is
+told, for only the client knows whether twice is harm.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import wire
+from corvo.errors import WireError
+from corvo.link import Caller, LinkLost, LinkRefused, UnixAddress, connect, open_caller
+from corvo.placement import shard_of_queue
+from corvo.router.config import RouterConfig
+from corvo.router.http import UNKNOWN, Problem
+from corvo.router.problems import problem_of, read_refusal
+from corvo.shard.ops import NUMBERS
+from corvo.shard.ops.base import Op, encode_json
+from corvo.shard.queries import NUMBERS as QUERY_NUMBERS
+from corvo.shard.queries import Query
+
+OP_VERSION: Final = 1
+_RETRY_S: Final = 0.05
+"""Between two tries to reach a shard. It is a socket of this machine: a try costs next to nothing,
+and whoever waits for a shard that is being started again waits for us, too."""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What a shard answered, as JSON, and the place in its log that the answer speaks of."""
+
+    body: bytes
+    index: int
+
+
+class Shard:
+    """One shard, whoever leads it."""
+
+    def __init__(
+        self,
+        number: int,
+        config: RouterConfig,
+        *,
+        pushed: Callable[[int, wire.Push], None],
+        came_up: Callable[[int], None],
+    ) -> None:
+        self.number: Final = number
+        self.leader: int | None = None
+        self.term = 0
+        self.last_error = "it has not been reached yet"
+        """Why there is no link, while there is none."""
+        self._config = config
+        self._pushed = pushed
+        self._tell = came_up
+        self._caller: Caller | None = None
+        self._came_up = trio.Event()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a link to a replica that knows a leader."""
+        return self._caller is not None and self.leader is not None
+
+    @property
+    def calls_in_flight(self) -> int:
+        """Requests that wait for this shard's answer."""
+        return self._caller.calls_in_flight if self._caller is not None else 0
+
+    async def run(self) -> None:
+        """Keep a link to the shard."""
+        while True:
+            try:
+                await self._serve_one_link()
+            except (LinkLost, LinkRefused, WireError) as error:
+                self.last_error = str(error)
+            await trio.sleep(_RETRY_S)
+
+    async def _serve_one_link(self) -> None:
+        hello = wire.Hello(
+            role=wire.ROUTER,
+            node=self._config.node,
+            shard=self.number,
+            cluster=self._config.cluster,
+            wire_version=wire.WIRE_VERSION,
+            op_version=OP_VERSION,
+            config_digest=0,
+        )
+        stream = await connect(UnixAddress(self._config.sockets[self.number]))
+        async with open_caller(stream, hello, self._hear) as caller:
+            self._caller = caller
+            self._look()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._caller = None
+                self.leader = None
+
+    def _hear(self, push: wire.Push) -> None:
+        if isinstance(push, wire.Leading):
+            self.leader, self.term = push.leader, push.term
+            self._look()
+        else:
+            self._pushed(self.number, push)
+
+    def _look(self) -> None:
+        """Whoever waited for a leader may go on; a new one knows nothing of who waits for work."""
+        if self.is_up:
+            self._came_up.set()
+            self._came_up = trio.Event()
+            self._tell(self.number)
+
+    async def submit(self, op: Op) -> Answer:
+        """Have an op carried out. Raises `Problem`."""
+        may_repeat = bool(op.request_key)
+        return await self._call(NUMBERS[type(op)], encode_json(op), may_repeat, is_op=True)
+
+    async def ask(self, query: Query) -> Answer:
+        """Have a question answered. Raises `Problem`."""
+        return await self._call(QUERY_NUMBERS[type(query)], encode_json(query), True, is_op=False)
+
+    async def _call(self, number: int, body: bytes, may_repeat: bool, *, is_op: bool) -> Answer:
+        until: float | None = None
+        while True:
+            came_up = self._came_up
+            caller = self._caller
+            if caller is not None:
+                try:
+                    call = caller.submit if is_op else caller.ask
+                    answer = await call(number, body)
+                except LinkLost as lost:
+                    if lost.was_sent and not may_repeat:
+                        raise self._unknown() from lost
+                else:
+                    if isinstance(answer, wire.Reply):
+                        if answer.code:
+                            raise problem_of(read_refusal(answer.body))
+                        return Answer(answer.body, answer.index)
+                    if isinstance(answer, wire.Busy):
+                        raise self._overloaded(answer.retry_after_ms)
+                    self.leader = answer.leader
+            if until is None:
+                until = trio.current_time() + self._config.limits.leader_wait_ms / 1_000
+            await self._wait(came_up, until)
+
+    async def _wait(self, came_up: trio.Event, until: float) -> None:
+        """Wait until somebody leads, or may by now. Raises `Problem` when it takes too long."""
+        with trio.move_on_at(min(until, trio.current_time() + 2 * _RETRY_S)):
+            await came_up.wait()
+        if trio.current_time() >= until:
+            raise Problem(
+                503,
+                "LEADER_UNAVAILABLE",
+                f"shard {self.number} has no leader: {self.last_error}; nothing was done",
+                retry_after_ms=1_000,
+            )
+
+    def _unknown(self) -> Problem:
+        return Problem(
+            503,
+            "OUTCOME_UNKNOWN",
+            f"shard {self.number} went away before it answered: it may have been done or not; "
+            "send requests with an Idempotency-Key, and they can be repeated without harm",
+            outcome=UNKNOWN,
+            retry_after_ms=1_000,
+        )
+
+    def _overloaded(self, retry_after_ms: int) -> Problem:
+        return Problem(
+            429,
+            "OVERLOADED",
+            f"shard {self.number} has more to do than it can: nothing was done, try again",
+            retry_after_ms=retry_after_ms,
+        )
+
+
+class Shards:
+    """All of them."""
+
+    def __init__(
+        self,
+        config: RouterConfig,
+        *,
+        pushed: Callable[[int, wire.Push], None],
+        came_up: Callable[[int], None],
+    ) -> None:
+        self._all: Final = [
+            Shard(number, config, pushed=pushed, came_up=came_up) for number in range(config.shards)
+        ]
+
+    def __getitem__(self, number: int) -> Shard:
+        return self._all[number]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(self._all)
+
+    def of_queue(self, queue: str) -> Shard:
+        """The shard that owns a queue."""
+        return self._all[shard_of_queue(queue, len(self._all))]
+
+    async def run(self) -> None:
+        """Keep the links to all of them."""
+        async with trio.open_nursery() as nursery:
+            for shard in self._all:
+                nursery.start_soon(shard.run)
