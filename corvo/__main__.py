@@ -1,19 +1,8 @@
-"""`python -m corvo`: one process of Corvo, named by the first argument."""
+"""`python -m corvo`: the same as `corvo` on the command line."""
 
 import sys
 
-from corvo.shard import process as shard
-
-
-def main() -> int:
-    """Run the process that was asked for; returns its exit code."""
-    match sys.argv[1:]:
-        case ["shard"]:
-            return shard.main()
-        case _:
-            sys.stderr.write("usage: python -m corvo shard (its config comes as JSON on a pipe)\n")
-            return 2
-
+from corvo.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

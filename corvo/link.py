@@ -40,6 +40,7 @@ from corvo.wire import (
     Goodbye,
     Group,
     Hello,
+    KeysChanged,
     Leading,
     NotLeader,
     Opening,
@@ -327,12 +328,13 @@ def open_link(
     return Link(stream, settings).open(ours)
 
 
-class _Call:
-    """One request that waits."""
+class Call:
+    """One request that waits; made by `Caller.begin`."""
 
-    __slots__ = ("answer", "ended")
+    __slots__ = ("answer", "ended", "id")
 
-    def __init__(self) -> None:
+    def __init__(self, request_id: int) -> None:
+        self.id: Final = request_id
         self.ended = trio.Event()
         self.answer: Answer | None = None  # still None when it ended: the link was lost
 
@@ -347,7 +349,7 @@ class Caller:
         self._link = link
         self._pushed = pushed
         self._settings = settings
-        self._waiting: dict[int, _Call] = {}
+        self._waiting: dict[int, Call] = {}
         self._last_id = 0
         self._is_over = False  # nobody listens any more
         self._end: LinkLost | WireError | None = None  # unless we left by ourselves
@@ -375,19 +377,35 @@ class Caller:
         self._last_id += 1
         return await self._call(Ask(self._last_id, query, body))
 
+    def begin(self, op: int, body: bytes) -> Call | Busy:
+        """Send an op at once, and wait for it later with `finish`. Raises `LinkLost`.
+
+        What is begun without waiting in between goes out together, in this order.
+        """
+        self._last_id += 1
+        return self._begin(Submit(self._last_id, op, body))
+
+    async def finish(self, call: Call) -> Answer:
+        """The answer to what was begun. Raises `LinkLost`."""
+        try:
+            await call.ended.wait()
+        finally:
+            self._waiting.pop(call.id, None)
+        if call.answer is None:
+            raise LinkLost(self._why_over)
+        return call.answer
+
     async def _call(self, request: Submit | Ask) -> Answer:
+        call = self._begin(request)
+        return call if isinstance(call, Busy) else await self.finish(call)
+
+    def _begin(self, request: Submit | Ask) -> Call | Busy:
         if self._is_over or not self._link.is_open:
             raise LinkLost(self._why_over, was_sent=False)
         if len(self._waiting) >= self._settings.calls_max or not self._link.send(request):
             return Busy(request.id, self._settings.retry_after_ms)
-        call = self._waiting[request.id] = _Call()
-        try:
-            await call.ended.wait()
-        finally:
-            self._waiting.pop(request.id, None)
-        if call.answer is None:
-            raise LinkLost(self._why_over)
-        return call.answer
+        call = self._waiting[request.id] = Call(request.id)
+        return call
 
     @property
     def _why_over(self) -> str:
@@ -429,7 +447,7 @@ class Caller:
                 if call is not None:  # else nobody waits any more
                     call.answer = message
                     call.ended.set()
-            case WorkAvailable() | Leading():
+            case WorkAvailable() | Leading() | KeysChanged():
                 self._pushed(message)
             case _:
                 assert_never(message)

@@ -291,3 +291,23 @@ class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
     id: str
     state: str
     at_ns: int
+
+
+ROLES: Final = ("readonly", "producer", "worker", "operator", "admin")
+"""What a key is for, from the least to the most; what each may do is the router's to say."""
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of an API key. The key itself is known to its holder alone."""
+
+    key_hash: str
+    """The SHA-256 of the key, in hex."""
+    name: str
+    role: str
+    namespace: str = "default"
+    queue_scope: tuple[str, ...] = ()
+    """Names of queues, or beginnings with `*` behind them; none is all queues."""
+    enabled: bool = True
+    created_ns: int = 0
+    expires_ns: int = 0
+    """From then on it is of no use; 0 is never."""

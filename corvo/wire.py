@@ -138,6 +138,12 @@ class Leading(msgspec.Struct, frozen=True, array_like=True, tag=24):
     term: int
 
 
+class KeysChanged(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Tells that the API keys may be others than they were before this place in the log."""
+
+    index: int
+
+
 # Replicas among themselves.
 
 
@@ -150,7 +156,7 @@ class Peer(msgspec.Struct, frozen=True, array_like=True, tag=30):
 Control: TypeAlias = Ping | Pong | Goodbye
 Request: TypeAlias = Submit | Ask
 Answer: TypeAlias = Reply | NotLeader | Busy
-Push: TypeAlias = WorkAvailable | Leading
+Push: TypeAlias = WorkAvailable | Leading | KeysChanged
 AnyMessage: TypeAlias = Hello | Control | Request | Answer | Push | Peer
 
 Message = TypeVar("Message")

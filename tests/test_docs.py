@@ -1,7 +1,8 @@
 """The documentation as a test: what a page lists must be what there is.
 
 `make docs` writes the parts that are generated: in docs/ARCHITECTURE.md the tree, with the first
-line of each module's docstring as its purpose, and in docs/formats.md the registry of keys.
+line of each module's docstring as its purpose, in docs/formats.md the registry of keys, and in
+docs/config.md everything that can be set.
 """
 
 import ast
@@ -16,6 +17,7 @@ from typing import Final
 import msgspec
 import pytest
 
+from corvo import config
 from corvo.kv.keys import SPACES
 
 ROOT: Final = Path(__file__).parent.parent
@@ -26,6 +28,10 @@ TREE: Final = re.compile(
 FORMATS: Final = ROOT / "docs" / "formats.md"
 KEYS: Final = re.compile(
     r"(?<=<!-- keys: `make docs` writes this -->\n).*?(?=<!-- /keys -->)", re.DOTALL
+)
+CONFIG: Final = ROOT / "docs" / "config.md"
+SETTINGS: Final = re.compile(
+    r"(?<=<!-- config: `make docs` writes this -->\n).*?(?=<!-- /config -->)", re.DOTALL
 )
 KINDS: Final = ("feature", "fix", "break", "op", "internal")
 
@@ -71,6 +77,13 @@ def test_the_keys_in_the_formats_page_are_those_of_the_registry() -> None:
 
     assert drawn is not None, "docs/formats.md has lost its key markers"
     assert drawn[0] == key_table(), f"run `make docs`, or paste this:\n\n{key_table()}"
+
+
+def test_the_settings_in_the_config_page_are_those_that_can_be_set() -> None:
+    drawn = SETTINGS.search(CONFIG.read_text())
+
+    assert drawn is not None, "docs/config.md has lost its markers"
+    assert drawn[0] == setting_table(), f"run `make docs`, or paste this:\n\n{setting_table()}"
 
 
 def test_every_make_target_is_explained() -> None:
@@ -210,7 +223,21 @@ def key_table() -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in escaped)
 
 
+# ---- The settings.
+
+
+def setting_table() -> str:
+    """Every setting as a row."""
+    rows = [("key", "default", "what it must be", "what it is"), ("---",) * 4]
+    for key in config.KEYS.values():
+        default = key.show(key.default)
+        shown = f"`{default}`" if default else ""
+        rows.append((f"`{key.name}`", shown, key.wanted, config.ABOUT[key.name]))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 if __name__ == "__main__":
     assert sys.argv[1:] == ["--rewrite"], "usage: python -m tests.test_docs --rewrite"
     ARCHITECTURE.write_text(TREE.sub(lambda _: tree(), ARCHITECTURE.read_text()))
+    CONFIG.write_text(SETTINGS.sub(lambda _: setting_table(), CONFIG.read_text()))
     FORMATS.write_text(KEYS.sub(lambda _: key_table(), FORMATS.read_text()))

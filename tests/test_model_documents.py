@@ -21,6 +21,7 @@ from corvo.model import (
     TRANSITIONS,
     WAITING,
     Agent,
+    ApiKey,
     Backoff,
     Batch,
     Ending,
@@ -70,6 +71,7 @@ FIELDS: Final[dict[type[Document], str]] = {
     Outgoing: "shard seq body at_ns",
     Forward: "id shard at_ns state",
     Ending: "id state at_ns",
+    ApiKey: "key_hash name role namespace queue_scope enabled created_ns expires_ns",
 }
 """The fields of each document in their order. A new one stands at the end, and has a default."""
 
@@ -112,6 +114,10 @@ GOLDEN: Final[tuple[tuple[Document, bytes], ...]] = (
     (Outgoing(2, 7, b"{}", 5), b"\x94\x02\x07\xc4\x02{}\x05"),
     (Forward("j", 3, 5), b"\x94\xa1j\x03\x05\xa0"),
     (Ending("j", "dead", 5), b"\x93\xa1j\xa4dead\x05"),
+    (
+        ApiKey(key_hash="9f86", name="ci", role="worker", queue_scope=("mail", "sms-*")),
+        b'{"key_hash":"9f86","name":"ci","role":"worker","queue_scope":["mail","sms-*"]}',
+    ),
 )
 """Bytes written out by hand: arrays are msgpack, and the others JSON. They stay, come what may."""
 

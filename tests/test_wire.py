@@ -31,6 +31,7 @@ from corvo.wire import (
     Frames,
     Goodbye,
     Hello,
+    KeysChanged,
     Leading,
     NotLeader,
     Opening,
@@ -63,6 +64,7 @@ SAMPLES: Final[tuple[AnyMessage, ...]] = (
     WorkAvailable(()),
     Leading(2, 9),
     Leading(None, 10),
+    KeysChanged(1042),
     Peer(b"CR\x01\x00"),
 )
 
@@ -153,7 +155,7 @@ def test_every_message_has_a_sample() -> None:
     ("group", "kinds"),
     [
         (FROM_ROUTER, {Submit, Ask}),
-        (TO_ROUTER, {Reply, NotLeader, Busy, WorkAvailable, Leading}),
+        (TO_ROUTER, {Reply, NotLeader, Busy, WorkAvailable, Leading, KeysChanged}),
         (BETWEEN_REPLICAS, {Peer}),
     ],
     ids=["from router", "to router", "between replicas"],

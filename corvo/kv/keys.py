@@ -431,6 +431,14 @@ ENDING: Final = _space(
     (_JOB,),
     b"de|" + _JOB_BYTES,
 )
+API_KEY: Final = _space(
+    "API key",
+    "ak|{key_hash}",
+    "JSON: model.ApiKey; in shard 0 alone, and never the key itself",
+    "shard.tables",
+    ("9f86d081",),
+    b"ak|9f86d081",
+)
 META: Final = _space(
     "meta",
     "m|{name}",
@@ -455,5 +463,6 @@ SPACES: Final = (
     WATCHER,
     WATCHED,
     ENDING,
+    API_KEY,
     META,
 )

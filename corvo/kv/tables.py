@@ -389,6 +389,11 @@ class Transaction:
                 merged.insert(at, key)
         return merged[:limit]
 
+    def last_keys(self, start: bytes, stop: bytes, *, limit: int) -> list[bytes]:
+        """Keys from `start` on and below `stop`, the greatest first. Only between entries."""
+        assert not self.writes, "what an entry changes is not looked for here"
+        return [key for key, _ in self._store.scan(start, stop, limit=limit, reverse=True)]
+
     def next_order_ns(self) -> int:
         """A place in a queue behind every place there ever was in this shard."""
         order_ns = self.order_ns + 1
@@ -455,6 +460,12 @@ class Transaction:
         self.meta = Meta(self.index, self.term, max(self.now_ns, self.order_ns), digest)
         writes[_META_KEY] = _encode(self.meta)
         self._store.write(writes)
+        self._settle()
+
+    def rest(self) -> None:
+        """Keep the bounds of what is in memory also when it was only read. Only between entries."""
+        assert not self.writes, "an entry is under way"
+        assert not self.dirty, "an entry is under way"
         self._settle()
 
     def _settle(self) -> None:

@@ -1,23 +1,32 @@
 """What endpoints work with: the shards, the parking, who may what, and what this router is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
+import msgspec
 import trio
 
-from corvo import wire
-from corvo.router import positions
-from corvo.router.addressing import Addresses, Results, to_jobs
+from corvo import clock, wire
+from corvo.router import keys, positions
+from corvo.router.actions import Action
+from corvo.router.addressing import Addresses, Results, to_jobs, together
 from corvo.router.config import RouterConfig
 from corvo.router.fetching import Fetching
-from corvo.router.http import Problem, Request
+from corvo.router.http import Principal, Problem, Request
+from corvo.router.keeping import Keeper
+from corvo.router.keys import Keyring
+from corvo.router.metrics import Metrics
+from corvo.router.rates import Rates, client_of
 from corvo.router.shards import Answer, Shards
 from corvo.shard.ops.base import Op, Rejected
-from corvo.shard.queries import Query
+from corvo.shard.ops.keys import HOME
+from corvo.shard.queries import GetQueuesOfJobs, Query, QueuesOfJobs
 
 R = TypeVar("R")
 _CATCH_UP_S: Final = 1.0
 """How long a read waits for a shard to come to where the client has been."""
+_READS: Final = frozenset({Action.READ, Action.OPEN})
 
 
 class Api:
@@ -26,26 +35,90 @@ class Api:
     def __init__(self, config: RouterConfig) -> None:
         self.config: Final = config
         self.limits: Final = config.limits
+        self.metrics: Final = Metrics()
         self.addresses: Final = Addresses(config.shards)
         self.fetching: Final = Fetching(config)
         self.shards: Final = Shards(config, pushed=self._pushed, came_up=self._came_up)
         self.fetching.attach(self.shards)
+        self.keyring: Final = Keyring(config)
+        self.keeper: Final = Keeper(self.keyring, self.shards)
+        self.rates: Final = Rates(config.limits)
+        self.streams = 0
+        """How many are open."""
         self.stopping: Final = trio.Event()
         """Set when this router has been told to leave: `/readyz` says so, and streams end."""
 
     # What shards tell.
 
     def _pushed(self, _: int, push: wire.Push) -> None:
-        if isinstance(push, wire.WorkAvailable):
-            self.fetching.pushed(push)
+        match push:
+            case wire.WorkAvailable():
+                self.fetching.pushed(push)
+            case wire.KeysChanged():
+                self.keeper.ring()
+            case wire.Leading():
+                pass  # `came_up` tells of it
 
     def _came_up(self, shard: int) -> None:
         self.fetching.came_up(shard)
+        if shard == HOME:
+            self.keeper.ring()
 
     def stop(self) -> None:
         """Long polls end with nothing, and nothing waits any more."""
         self.stopping.set()
         self.fetching.stop()
+
+    # Who may what.
+
+    async def who(self, headers: Mapping[str, str]) -> Principal:
+        """Who asks. Raises `Problem`."""
+        if not self.keyring.is_known:  # we have just begun, or shard 0 has
+            await self.keeper.wait(self.limits.leader_wait_ms / 1_000)
+        return self.keyring.who(headers, now_ns=clock.now_ns(), now_s=trio.current_time())
+
+    def admit(self, principal: Principal, action: Action, request: Request) -> None:
+        """Let a request in that somebody may make, and not too often. Raises `Problem`."""
+        keys.allow(principal, action)
+        self.charge(request, action, items=1)
+
+    def charge(self, request: Request, action: Action, *, items: int, charged: int = 0) -> None:
+        """Take what a request costs its client; `charged` was taken before. Raises `Problem`."""
+        self.rates.charge(
+            client_of(request.principal, request.peer),
+            is_write=action not in _READS,
+            now_s=trio.current_time(),
+            items=items,
+            charged=charged,
+        )
+
+    def allow_queue(self, principal: Principal, queue: str) -> None:
+        """Raise `Problem` unless a key is for a queue."""
+        if principal.queues:
+            keys.allow_queue(principal, queue)
+
+    def may_see(self, principal: Principal, queue: str) -> bool:
+        """Whether a key is for a queue, and for the jobs in it."""
+        return keys.may_see(principal, queue)
+
+    async def allow_jobs(self, principal: Principal, job_ids: Iterable[str]) -> None:
+        """Raise `Problem` unless a key is for the queues that jobs are in.
+
+        Only keys with a scope cost a question. A job that is not there is nobody's.
+        """
+        if not principal.queues:
+            return
+        ids = list(job_ids)
+        queues: set[str] = set()
+
+        async def look(shard: int) -> None:
+            answer = await self.shards[shard].ask(GetQueuesOfJobs(job_ids=ids))
+            queues.update(_decode_queues(answer.body).queues)
+
+        # All of them: a job that has moved is not where its id says.
+        await together([partial(look, shard.number) for shard in self.shards])
+        for queue in sorted(queues):
+            keys.allow_queue(principal, queue)
 
     # Shards.
 
@@ -82,3 +155,6 @@ class Api:
             await trio.sleep(_CATCH_UP_S / 20)
             answer = await self.shards[shard].ask(query)
         return answer
+
+
+_decode_queues: Final = msgspec.json.Decoder(QueuesOfJobs).decode

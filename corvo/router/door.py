@@ -98,8 +98,8 @@ class Door:
     async def _pass(self, found: Found, request: Request) -> Response:
         route, api = found.route, self.api
         if route.action is not Action.OPEN:
-            request.principal = api.who(request.headers)
-            api.admit(request.principal, route, request)
+            request.principal = await api.who(request.headers)
+            api.admit(request.principal, route.action, request)
         if self.in_flight >= api.limits.in_flight_max:
             raise Problem(
                 429,

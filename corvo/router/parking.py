@@ -77,7 +77,7 @@ class Parking:
             self._unpark(seeker)
             return
         self._stop_asking(seeker)
-        if found or seeker.is_stirred or seeker.owes:
+        if found or seeker.owes:
             count = seeker.width if found else 1
             for queue in seeker.queues:
                 self._wake_some(queue, count, 2 * count if found else 1)

@@ -19,6 +19,8 @@ _TABLE: Final[dict[str, tuple[int, str, str, int]]] = {
     "answer_too_large": (413, "ANSWER_TOO_LARGE", APPLIED, 0),
     "job_not_found": (404, "NOT_FOUND", NOT_APPLIED, 0),
     "batch_not_found": (404, "NOT_FOUND", NOT_APPLIED, 0),
+    "key_not_found": (404, "NOT_FOUND", NOT_APPLIED, 0),
+    "too_many_keys": (409, "TOO_MANY_KEYS", NOT_APPLIED, 0),
     "job_moved": (404, "NOT_FOUND", NOT_APPLIED, 0),
     "job_not_active": (409, "", NOT_APPLIED, 0),
     "bad_state": (409, "", NOT_APPLIED, 0),

@@ -22,6 +22,9 @@ class Parameter(msgspec.Struct, frozen=True):
     type: str
     """As JSON Schema names types."""
     description: str
+    minimum: int | None = None
+    maximum: int | None = None
+    """Of a number, or of the length of a text: what the endpoint really holds it to."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +41,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the fast lane serves it. It has a body of JSON or none."""
     takes: type[msgspec.Struct] | None = None
     """The body, for the OpenAPI document; what reads it is the endpoint."""
-    gives: dict[int, type | None] = {200: None}
+    gives: dict[int, type | None] = msgspec.field(default_factory=lambda: {200: None})
     """What is answered when all is well, by status; None is no body, or not JSON."""
     problems: tuple[int, ...] = ()
     """Statuses of problems beside those that any route may have."""

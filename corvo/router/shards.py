@@ -7,6 +7,7 @@ told, for only the client knows whether twice is harm.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ import trio
 
 from corvo import wire
 from corvo.errors import WireError
-from corvo.link import Caller, LinkLost, LinkRefused, UnixAddress, connect, open_caller
+from corvo.link import Call, Caller, LinkLost, LinkRefused, UnixAddress, connect, open_caller
 from corvo.placement import shard_of_queue
 from corvo.router.config import RouterConfig
 from corvo.router.http import UNKNOWN, Problem
@@ -35,6 +36,15 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
     body: bytes
     index: int
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """An op that was sent, if there was anybody to send it to."""
+
+    number: int
+    body: bytes
+    may_repeat: bool
+    sent: tuple[Caller, Call | wire.Busy] | None
 
 
 class Shard:
@@ -117,19 +127,50 @@ class Shard:
         may_repeat = bool(op.request_key)
         return await self._call(NUMBERS[type(op)], encode_json(op), may_repeat, is_op=True)
 
+    def begin(self, op: Op) -> Begun:
+        """Send an op at once, and wait for it later with `finish`.
+
+        What is begun without waiting in between goes out together, in this order.
+        """
+        number, body = NUMBERS[type(op)], encode_json(op)
+        sent: tuple[Caller, Call | wire.Busy] | None = None
+        if self._caller is not None:
+            with suppress(LinkLost):  # then it was not sent, and `finish` waits for another link
+                sent = self._caller, self._caller.begin(number, body)
+        return Begun(number, body, bool(op.request_key), sent)
+
+    async def finish(self, begun: Begun) -> Answer:
+        """The answer to an op that was begun. Raises `Problem`."""
+        return await self._call(
+            begun.number, begun.body, begun.may_repeat, is_op=True, sent=begun.sent
+        )
+
     async def ask(self, query: Query) -> Answer:
         """Have a question answered. Raises `Problem`."""
         return await self._call(QUERY_NUMBERS[type(query)], encode_json(query), True, is_op=False)
 
-    async def _call(self, number: int, body: bytes, may_repeat: bool, *, is_op: bool) -> Answer:
+    async def _call(
+        self,
+        number: int,
+        body: bytes,
+        may_repeat: bool,
+        *,
+        is_op: bool,
+        sent: tuple[Caller, Call | wire.Busy] | None = None,
+    ) -> Answer:
         until: float | None = None
         while True:
             came_up = self._came_up
-            caller = self._caller
+            caller = self._caller if sent is None else sent[0]
             if caller is not None:
                 try:
-                    call = caller.submit if is_op else caller.ask
-                    answer = await call(number, body)
+                    if sent is not None:
+                        call, sent = sent[1], None
+                        answer = call if isinstance(call, wire.Busy) else await caller.finish(call)
+                    elif is_op:
+                        answer = await caller.submit(number, body)
+                    else:
+                        answer = await caller.ask(number, body)
                 except LinkLost as lost:
                     if lost.was_sent and not may_repeat:
                         raise self._unknown() from lost

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from corvo.router.endpoints import keys, node, producing, working
 from corvo.router.routes import Routes
 
-ROUTES: Final = Routes(())
+ROUTES: Final = Routes((*producing.ROUTES, *working.ROUTES, *keys.ROUTES, *node.ROUTES))

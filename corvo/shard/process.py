@@ -79,6 +79,7 @@ from corvo.shard.ops.transfer import Receive
 from corvo.shard.outbox import Relay
 from corvo.shard.poison import Poison
 from corvo.shard.replica import Work
+from corvo.vitals import Pulse
 
 OP_VERSION: Final = 1
 """Rises with every op or field that an older process would not know."""
@@ -149,6 +150,8 @@ class Process:
         self._checkpoint_due = trio.Event()
         self._snapshot_wanted: int | None = None
         self._nursery: trio.Nursery | None = None
+        self._counters = parts.replica.counters
+        self._pulse = Pulse()
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until cancelled."""
@@ -174,6 +177,7 @@ class Process:
 
     def close(self) -> None:
         """Stop cleanly: what is kept on disk says so."""
+        self._pulse.close()
         self._states.close()
         self._storage.close()
 
@@ -229,16 +233,26 @@ class Process:
         due = trio.current_time() + period
         while True:
             await trio.sleep_until(due)
-            missed = int((trio.current_time() - due) / period)
+            late_s = trio.current_time() - due
+            missed = int(late_s / period)
             due += (missed + 1) * period
             self._replica.tick(missed)
             self._look_for_room()
+            self._count(late_s)
             self._bell.set()
 
     def _look_for_room(self) -> None:
         """Take nothing new while the disk is nearly full."""
         room = directories.room(Path(self._config.data_dir))
         self._replica.disk_is_full = self._is_stuck or room < self._config.room_bytes_min
+        self._counters.disk.room_bytes = room
+
+    def _count(self, late_s: float) -> None:
+        """Note what metrics tell of this process."""
+        self._counters.lag.observe(max(0.0, late_s))
+        self._counters.vitals = self._pulse.feel()
+        self._counters.disk.checkpointed = self._states.checkpointed
+        self._counters.disk.log_bytes_ahead = self._logged_bytes
 
     # Writing.
 
@@ -276,7 +290,7 @@ class Process:
                     if intact is None:
                         intact = self._storage.put(write)
                     if not may_wait:
-                        await trio.to_thread.run_sync(self._storage.sync)
+                        await self._sync()
                     is_durable = True
             except DiskFull:
                 # Not waited for under the lock: a log that is cut sets room free.
@@ -284,7 +298,9 @@ class Process:
                 await trio.sleep(_RETRY_S)
         self._is_stuck = False
         self._look_for_room()
-        self._logged_bytes += sum(entry.size for entry in write.entries)
+        written = sum(entry.size for entry in write.entries)
+        self._logged_bytes += written
+        self._counters.disk.log_bytes += written
         if self._is_far_ahead:
             self._checkpoint_due.set()
         return intact
@@ -304,7 +320,13 @@ class Process:
             await trio.sleep(_RELAXED_S)
             async with self._disk:
                 with suppress(DiskFull):  # the next write will find out, and say so
-                    await trio.to_thread.run_sync(self._storage.sync)
+                    await self._sync()
+
+    async def _sync(self) -> None:
+        """Make all of the log durable. Whoever calls this holds `_disk`."""
+        began = trio.current_time()
+        await trio.to_thread.run_sync(self._storage.sync)
+        self._counters.disk.fsync.observe(trio.current_time() - began)
 
     async def _install(self) -> None:
         """A snapshot has arrived as a whole: it becomes the state."""
@@ -341,12 +363,14 @@ class Process:
         async with self._state:
             if not self._config.relaxed:
                 await trio.to_thread.run_sync(self._states.checkpoint)
-                return
-            # What is in a checkpoint is durable, and so the log has to be before it, and all that
-            # may be applied meanwhile.
-            async with self._disk:
-                await trio.to_thread.run_sync(self._storage.sync)
-                await trio.to_thread.run_sync(self._states.checkpoint)
+            else:
+                # What is in a checkpoint is durable, and so the log has to be before it, and all
+                # that may be applied meanwhile.
+                async with self._disk:
+                    await self._sync()
+                    await trio.to_thread.run_sync(self._states.checkpoint)
+        self._counters.disk.checkpoints += 1
+        self._counters.disk.checkpointed_ns = clock.now_ns()
 
     def _cut_log(self, checkpointed: int) -> None:
         node = self._replica.node

@@ -39,11 +39,14 @@ from corvo.shard import entry, outbox
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.hunger import Hunger
 from corvo.shard.machine import Answer, Machine
-from corvo.shard.ops import NUMBERS
+from corvo.shard.numbers import Counters
+from corvo.shard.ops import NUMBERS, OPS
 from corvo.shard.ops.base import Limits, Op, Rejected
 from corvo.shard.ops.door import admit
+from corvo.shard.ops.keys import HOME as KEYS_HOME
 from corvo.shard.ops.transfer import Delivered
-from corvo.shard.ops.upkeep import Lead
+from corvo.shard.ops.upkeep import Lead, Walked
+from corvo.shard.ops.upkeep import Upkeep as UpkeepOp
 from corvo.shard.ops.work import Claims, Fetch
 from corvo.shard.queries import QUERIES, answer
 from corvo.shard.select import has_work
@@ -125,6 +128,7 @@ class Replica:
         self._memberships = [(machine.applied, node.membership)]
         self._now_ns = machine.now_ns  # the time at which `work` was called last
         self._applying: int | None = None
+        self.counters: Final = Counters()
 
     # Links.
 
@@ -154,6 +158,7 @@ class Replica:
             self._say(client, wire.Reply(message.id, full.code, _encode(full)))
             return
         if self._gathering.is_full:
+            self.counters.busy += 1
             self._say(client, wire.Busy(message.id, BUSY_MS))
             return
         is_shard = self._links.get(client, False)
@@ -162,6 +167,7 @@ class Replica:
             self._say(client, wire.Reply(message.id, op.code, _encode(op)))
             return
         if isinstance(op, Fetch) and self._gathering.is_idle and not self._finds(op):
+            self.counters.fetches_empty += 1
             self._say(client, wire.Reply(message.id, "", _NOTHING, self.machine.applied))
             self._wait_for(client, op)
             return
@@ -194,6 +200,9 @@ class Replica:
     def installed(self, machine: Machine) -> None:
         """A snapshot took the place of the state. To be called before `stored` of that write."""
         self.machine = machine
+        self.counters.forget_proposals()
+        if machine.tx.shard == KEYS_HOME:
+            self._tell_of_keys(machine.applied)  # nobody knows what came with it
         for submission in self._gathering.skipped_to(machine.applied):
             self._tell_unknown(submission)
 
@@ -314,6 +323,7 @@ class Replica:
             except (Overloaded, Transferring):
                 return  # they wait where they are; a leader that is leaving gives them up
             gathering.proposed(chosen, index=index, term=node.term)
+            self.counters.proposed(index, len(chosen), now_ns)
 
     def _prove(self) -> None:
         """One proof of leadership for all questions that gathered."""
@@ -334,11 +344,14 @@ class Replica:
         self._applying = index
         if kind is Kind.NORMAL and data:
             answers = self.machine.apply(index=index, term=term, data=data)
+            if self.machine.tx.keys_changed:
+                self._tell_of_keys(index)
             if done:
                 self._deliver(done, answers, index)
         else:
             self.machine.skip(index=index, term=term)
         self._applying = None
+        self.counters.applied(index, self._now_ns, is_ours=bool(done))
         for submission in lost:
             if submission.client == INTERNAL:
                 self._own_applied(submission)
@@ -348,15 +361,26 @@ class Replica:
 
     def _deliver(self, done: list[Submission], answers: list[Answer], index: int) -> None:
         assert len(done) == len(answers), "an entry has the ops that were put into it"
+        ops = self.counters.ops
         for submission, result in zip(done, answers, strict=True):
             client = submission.client
+            ops[submission.record[0]] += 1
             if client == INTERNAL:
                 assert not result.code, f"an op of our own was refused: {result.body!r}"
+                self._count_upkeep(submission.record[0], result.body)
                 self._own_applied(submission)
                 continue
+            if result.code:
+                refused = self.counters.refused
+                refused[result.code] = refused.get(result.code, 0) + 1
             self._reply(client, submission.request, result.code, result.body, index)
             if submission.record[0] == _FETCH and result.body == _NOTHING:
                 self._wait_for(client, _decode_fetch(submission.record[1]))
+
+    def _count_upkeep(self, number: int, body: bytes) -> None:
+        op = OPS[number]
+        if issubclass(op, UpkeepOp):
+            self.counters.kept_up(op.__name__, _decode_walked(body).done, self._now_ns)
 
     def _own_applied(self, submission: Submission) -> None:
         if submission.request == self._led_term:
@@ -442,8 +466,16 @@ class Replica:
         known = (self.node.leader, self.node.term)
         if known != self._announced:
             self._announced = known
+            self.counters.leaders += known[0] is not None
             for client in self._links:
                 self._say(client, wire.Leading(*known))
+
+    def _tell_of_keys(self, index: int) -> None:
+        """Tell every router that API keys changed, before whoever changed them is answered."""
+        self.machine.tx.keys_changed = False
+        for client, is_shard in self._links.items():
+            if not is_shard:
+                self._say(client, wire.KeysChanged(index))
 
     # Other shards.
 
@@ -471,6 +503,11 @@ class Replica:
         return Standing(self.machine.applied, self.node.commit)
 
     @property
+    def waiting(self) -> int:
+        """Ops that wait for agreement, or to be proposed."""
+        return self._gathering.waiting
+
+    @property
     def applying(self) -> int | None:
         """The entry that is being applied: asked for when an exception came out of `work`."""
         return self._applying
@@ -489,4 +526,5 @@ _NOTHING: Final = _encode(Claims([]))
 _FETCH: Final = NUMBERS[Fetch]
 _DELIVERED: Final = NUMBERS[Delivered]
 _decode_delivered: Final = msgspec.json.Decoder(Delivered).decode
+_decode_walked: Final = msgspec.json.Decoder(Walked).decode
 _decode_fetch: Final = msgspec.json.Decoder(Fetch).decode

@@ -13,6 +13,7 @@ from corvo.kv.keys import check_name
 from corvo.kv.tables import Group, IndexKey, Table
 from corvo.model import (
     FINISHED,
+    ApiKey,
     Batch,
     Ending,
     Forward,
@@ -243,4 +244,7 @@ REQUESTS: Final = Table(
     indexes=lambda request: (
         timer_key(Timer.REQUEST, request.at_ns + REQUEST_KEPT_NS, request.key.encode()),
     ),
+)
+API_KEYS: Final = Table(
+    "API key", keys.API_KEY.prefix, ApiKey, key=lambda it: it.key_hash, json=True
 )

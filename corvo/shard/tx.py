@@ -60,6 +60,8 @@ class Tx(Transaction):
         """The worker whose fetch was remembered last, in this entry."""
         self.touched: dict[str, None] = {}
         """Queues that may have something to give since somebody looked and emptied this."""
+        self.keys_changed = False
+        """Whether an entry changed an API key since somebody looked and cleared this."""
         self.rates: dict[str, list[bytes]] = {}
         """Rows of the present window by queue with a rate limit: see `corvo.shard.limits`."""
         self.doomed: list[str] = []

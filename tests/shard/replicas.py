@@ -236,7 +236,7 @@ class Replicas:
         found: list[wire.Answer] = []
         rest: list[tuple[int, Heard]] = []
         for client, message in self.heard[of]:
-            if not isinstance(message, wire.WorkAvailable | wire.Leading) and message.id == request:
+            if not isinstance(message, wire.Push) and message.id == request:
                 found.append(message)
             else:
                 rest.append((client, message))

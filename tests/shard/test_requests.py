@@ -7,7 +7,8 @@ import pytest
 
 from corvo.model import State
 from corvo.shard import requests
-from corvo.shard.ops.base import Op
+from corvo.shard.ops.base import Limits, Op, Rejected
+from corvo.shard.ops.door import admit
 from corvo.shard.ops.enqueue import Enqueue, NewJob
 from corvo.shard.ops.jobs import Approve, Delete
 from corvo.shard.ops.upkeep import CleanRequests, Reclaim
@@ -208,3 +209,13 @@ def test_a_fetch_that_got_nothing_gets_nothing_again() -> None:
 
     assert again.jobs == []
     assert shard.counts("mail") == {State.PENDING: 1}
+
+
+@pytest.mark.parametrize("key", ["k1\n", "k\x00", "k\x1b[2J", "k" * 65])
+def test_a_key_that_would_break_a_line_or_a_limit_is_refused(key: str) -> None:
+    body = msgspec.json.encode({"jobs": [{"queue": "mail"}], "request_key": key})
+
+    refused = admit(1, body, Limits())
+
+    assert isinstance(refused, Rejected)
+    assert (refused.code, refused.field) == ("bad_request", "request_key")

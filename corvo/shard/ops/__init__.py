@@ -16,6 +16,7 @@ from corvo.shard.ops.jobs import (
     Requeue,
     Retry,
 )
+from corvo.shard.ops.keys import DeleteAPIKey, UpsertAPIKey
 from corvo.shard.ops.queues import (
     Clear,
     DeleteQueue,
@@ -64,6 +65,8 @@ OPS: Final[dict[int, type[Op]]] = {
     19: Reclaim,
     21: CleanUnique,
     22: CleanRateLimits,
+    38: UpsertAPIKey,
+    39: DeleteAPIKey,
     46: Expire,
     47: Purge,
     64: Release,

@@ -23,7 +23,7 @@ ITEMS_MAX: Final = 1_000
 TEXT_BYTES_MAX: Final = 4_096
 """Of a reason, a worker's name and the like."""
 
-_NO_CONTROL: Final = "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
+_NO_CONTROL: Final = "^[^\\x00-\\x1f\\x7f-\\x9f]*\\Z"  # `$` would let a last line feed pass
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX)]
 Id: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_BYTES_MAX)]

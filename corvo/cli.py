@@ -1,0 +1,108 @@
+"""`corvo` on the command line: a word says which command, and the command reads the rest.
+
+Nothing is imported before it is known to be needed: `corvo version` answers at once.
+"""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from corvo import __version__
+
+OK: Final = 0
+BAD_USAGE: Final = 2
+MISCONFIGURED: Final = 72
+_INTERRUPTED: Final = 130
+
+Run: TypeAlias = Callable[[Sequence[str]], int]
+
+
+class Command(NamedTuple):
+    """One word, and what does it."""
+
+    summary: str
+    place: str
+    """Module and function, which takes the arguments behind the word and returns the exit code."""
+
+
+COMMANDS: Final = {
+    "server": Command("run a node: the queue, ready for clients", "corvo.commands:server"),
+    "config": Command("show every setting, its value and who set it", "corvo.commands:config"),
+    "openapi": Command("print the description of the HTTP API", "corvo.commands:openapi"),
+    "version": Command("print the version", "corvo.cli:version"),
+}
+_INTERNAL: Final = {
+    "shard": Command("one shard of a node", "corvo.commands:shard"),
+    "router": Command("the router of a node", "corvo.commands:router"),
+}
+"""What a node starts; their config comes as a line of JSON on a pipe."""
+
+
+def usage() -> str:
+    """What `corvo --help` prints."""
+    width = max(len(name) for name in COMMANDS)
+    lines = [f"  {name:<{width}}   {command.summary}" for name, command in COMMANDS.items()]
+    return (
+        "Corvo, a job queue that needs nothing beside itself.\n"
+        "\n"
+        "usage: corvo COMMAND [OPTION ...]\n"
+        "\n" + "\n".join(lines) + "\n\n"
+        "`corvo COMMAND --help` explains a command. To try it out: `corvo server`.\n"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the arguments say; returns the exit code."""
+    if not __debug__:
+        sys.stderr.write(
+            "corvo: refused: assertions are switched off (python -O, PYTHONOPTIMIZE), and Corvo"
+            " stops on a wrong state by them: start it without\n"
+        )
+        return MISCONFIGURED
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words:
+        sys.stderr.write(usage())
+        return BAD_USAGE
+    name, *rest = words
+    if name in {"-h", "--help", "help"}:
+        sys.stdout.write(usage())
+        return OK
+    if name in {"-V", "--version"}:
+        name = "version"
+    command = COMMANDS.get(name) or _INTERNAL.get(name)
+    if command is None:
+        return unknown(name)
+    try:
+        return resolve(command)(rest)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough, as `head` has.
+        sys.stderr.close()
+        return OK
+
+
+def resolve(command: Command) -> Run:
+    """The function of a command."""
+    module, _, function = command.place.partition(":")
+    run: Run = getattr(importlib.import_module(module), function)
+    return run
+
+
+def unknown(name: str) -> int:
+    """Say what may have been meant."""
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean `corvo {near[0]}`?" if near else "`corvo --help` lists what there is"
+    sys.stderr.write(f"corvo: there is no command {name!r}: {hint}\n")
+    return BAD_USAGE
+
+
+def version(arguments: Sequence[str]) -> int:
+    """`corvo version`."""
+    if arguments:
+        sys.stderr.write("usage: corvo version\n")
+        return OK if arguments[0] in {"-h", "--help"} else BAD_USAGE
+    sys.stdout.write(f"corvo {__version__}\n")
+    return OK

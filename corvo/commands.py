@@ -1,0 +1,200 @@
+"""The commands behind `corvo`: what they read from the world, and hand to whom.
+
+The doors of the config are here: the file, the environment, the flags.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from corvo import node
+from corvo.child import MISCONFIGURED, OK
+from corvo.config import (
+    DEFAULT,
+    KEYS,
+    ConfigRefused,
+    Given,
+    Resolved,
+    Row,
+    given_by_environment,
+    given_by_file,
+    resolve,
+)
+
+FILE: Final = "corvo.toml"
+"""Read from the working directory when it is there and no other is named."""
+VARIABLE: Final = "CORVO_CONFIG"
+
+_FLAGS: Final = {
+    "--data-dir": ("data_dir", "DIR", "where everything is kept (default: data)"),
+    "--bind": ("bind", "HOST:PORT", "where clients come in (default: 127.0.0.1:8080)"),
+    "--shards": ("shards", "N", "processes that share the queues; fixed at the first start"),
+    "--durability": ("durability", "sync|relaxed", "whether an answer waits for the disk"),
+    "--retention": ("retention", "TIME", "how long finished jobs are kept (default: 168h)"),
+    "--admin-key": ("admin_key", "KEY", "may do everything; better set as CORVO_ADMIN_KEY"),
+    "--auth": ("auth", "on|off", "off: anybody who can reach the node may do anything"),
+    "--tls-cert": ("tls_cert", "FILE", "certificate and its chain, in PEM"),
+    "--tls-key": ("tls_key", "FILE", "its private key, in PEM"),
+    "--log-format": ("log_format", "auto|text|json", "auto: text on a terminal, else JSON"),
+    "--log-level": ("log_level", "LEVEL", "debug, info, warning or error (default: info)"),
+}
+"""What is set often has a flag of its own: its key, what stands behind it, what it means."""
+
+
+def server(arguments: Sequence[str]) -> int:
+    """`corvo server`: run a node."""
+    parser = _parser("server", "Run a node: the queue, ready for clients.")
+    read = parser.parse_args(arguments)
+    try:
+        resolved = gather(read)
+    except ConfigRefused as error:
+        return refuse("server", error)
+    return node.main(resolved)
+
+
+def config(arguments: Sequence[str]) -> int:
+    """`corvo config`: show what holds, and who set it."""
+    parser = _parser(
+        "config",
+        "Show every setting, its value and who set it, as `corvo server`"
+        " with the same options would have it.",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    read = parser.parse_args(arguments)
+    try:
+        rows = gather(read).rows()
+    except ConfigRefused as error:
+        return refuse("config", error)
+    sys.stdout.write(as_json(rows) if read.json else as_table(rows))
+    return OK
+
+
+def openapi(arguments: Sequence[str]) -> int:
+    """`corvo openapi`: print the description of the HTTP API."""
+    argparse.ArgumentParser("corvo openapi", description=openapi.__doc__).parse_args(arguments)
+    from corvo.router.openapi import document  # noqa: PLC0415 -- the table imports every endpoint
+
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document())) + b"\n")
+    return OK
+
+
+def shard(_: Sequence[str]) -> int:
+    """`corvo shard`: one shard of a node, told by its stdin what it is."""
+    from corvo.shard import process  # noqa: PLC0415 -- only a shard is one
+
+    return process.main()
+
+
+def router(_: Sequence[str]) -> int:
+    """`corvo router`: the router of a node, told by its stdin what it is."""
+    from corvo.router import process  # noqa: PLC0415 -- only a router is one
+
+    return process.main()
+
+
+# The config's doors.
+
+
+def _parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser with every option that sets something."""
+    parser = argparse.ArgumentParser(
+        f"corvo {name}",
+        description=description,
+        epilog="Everything can be set in a file, in the environment and here; the later beats the"
+        " earlier. docs/config.md has every key.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help=f"read this file (default: {FILE}, when it is there)"
+    )
+    for flag, (key, shown, meaning) in _FLAGS.items():
+        parser.add_argument(flag, dest=key, metavar=shown, help=meaning.replace("%", "%%"))
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set any key, such as limits.connections_max=500",
+    )
+    return parser
+
+
+class _Read(argparse.Namespace):
+    """What a parser has read, as far as its type is known."""
+
+    config: str | None
+    set: list[str]
+
+
+def gather(read: argparse.Namespace) -> Resolved:
+    """The config out of all its sources. Raises `ConfigRefused`."""
+    options = _Read(**vars(read))
+    named = options.config or os.environ.get(VARIABLE, "")
+    file = given_by_place(named or FILE, is_named=bool(named))
+    return resolve([*file, *given_by_environment(os.environ), *given_by_flags(options)])
+
+
+def given_by_place(place: str, *, is_named: bool) -> list[Given]:
+    """What a file gives. One that nobody named need not be there."""
+    try:
+        text = Path(place).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        if is_named:
+            raise ConfigRefused(
+                [f"{place}: there is no such file (--config, {VARIABLE})"]
+            ) from error
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigRefused([f"{place} cannot be read: {error}"]) from error
+    return given_by_file(text, place)
+
+
+def given_by_flags(options: _Read) -> list[Given]:
+    """What the flags give; `--set` goes before the flag that says the same."""
+    given = []
+    for assigned in options.set:
+        name, equals, text = assigned.partition("=")
+        if not equals:
+            raise ConfigRefused([f"--set {assigned}: it must be --set KEY=VALUE"])
+        given.append(Given(name.strip(), text, f"--set {name.strip()}"))
+    values: dict[str, str | None] = vars(options)
+    for flag, (key, _, _) in _FLAGS.items():
+        value = values[key]
+        if value is not None:
+            given.append(Given(key, value, flag))
+    return given
+
+
+def refuse(name: str, error: ConfigRefused) -> int:
+    """Say what is wrong with the config; returns the exit code."""
+    for problem in error.problems:
+        sys.stderr.write(f"corvo {name}: refused: {problem}\n")
+    return MISCONFIGURED
+
+
+def as_table(rows: Sequence[Row]) -> str:
+    """The keys for people: what was set stands out."""
+    keys = max(len(row.key) for row in rows)
+    values = max(len(row.shown) for row in rows)
+    lines = []
+    for row in rows:
+        mark = " " if row.source == DEFAULT else "*"
+        lines.append(f"{mark} {row.key:<{keys}}  {row.shown:<{values}}  {row.source}")
+    return "\n".join(lines) + "\n"
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """The same for programs."""
+    told = {
+        row.key: {"value": row.value, "shown": row.shown, "source": row.source, "about": row.about}
+        for row in rows
+    }
+    return msgspec.json.format(msgspec.json.encode(told)).decode() + "\n"
+
+
+assert all(key in KEYS for key, _, _ in _FLAGS.values()), "a flag sets what is no key"

@@ -1,0 +1,571 @@
+"""The one config of a node: every key, its default and meaning, who set it, and what is refused.
+
+A later source beats an earlier one: defaults, the file, the environment, the flags. Sources are
+handed in as values; `corvo.commands` has the doors to them. A name follows from the key: `limits.
+idle_ms` is a line of the table `[limits]` in the file, `CORVO_LIMITS__IDLE_MS` in the environment
+and `--set limits.idle_ms=75s` among the flags. Nothing is passed over: a key that is not known, or
+a value that cannot work, is refused at the start, with the key, the source and what would do.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from ipaddress import ip_address
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import inspect
+
+from corvo.errors import CorvoError
+from corvo.router.config import Limits as DoorLimits
+from corvo.shard.config import OP_BYTES_MAX
+from corvo.shard.ops.base import Limits as JobLimits
+
+ENVIRONMENT: Final = "CORVO_"
+SHARDS_MAX: Final = 64
+"""A process each: more than that is another machine's work."""
+_NUMBER_BELOW: Final = 1 << 53
+"""What every reader of JSON keeps exact."""
+_TEXT_MAX: Final = 4_096
+_DAY_MS: Final = 86_400_000
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ConfigRefused(CorvoError):
+    """The config cannot work; `problems` has a sentence for each key."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems: Final = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """How the shards work: `corvo.shard.config.ShardConfig` has the same names and defaults."""
+
+    tick_ms: Count = 100
+    election_ticks: Annotated[int, msgspec.Meta(ge=2)] = 15
+    grace_ms: Amount = 5_000
+    segment_bytes: Annotated[int, msgspec.Meta(ge=1 << 10)] = 64 << 20
+    ballast_bytes: Amount = 0
+    checkpoint_bytes: Count = 128 << 20
+    checkpoint_entries: Count = 200_000
+    keep_entries: Amount = 10_000
+    room_bytes_min: Amount = 64 << 20
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node was told."""
+
+    data_dir: Annotated[str, msgspec.Meta(min_length=1)] = "data"
+    bind: Annotated[str, msgspec.Meta(min_length=1)] = "127.0.0.1:8080"
+    node: Count = 1
+    shards: Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MAX)] = 2
+    durability: Literal["sync", "relaxed"] = "sync"
+    retention_ms: Amount = msgspec.field(default=7 * _DAY_MS, name="retention")
+    auth: Literal["on", "off"] = "on"
+    admin_key: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    cors_origins: tuple[str, ...] = ()
+    log_format: Literal["auto", "text", "json"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    drain_ms: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 2_000
+    shard: Shard = Shard()
+    limits: DoorLimits = DoorLimits()
+    jobs: JobLimits = JobLimits()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody who can reach us may do anything."""
+        return self.auth == "off" or not self.admin_key
+
+    @property
+    def must_be_loopback(self) -> bool:
+        """Whether it is open only because nobody from outside can come in."""
+        return self.auth == "on" and not self.admin_key
+
+
+ABOUT: Final = {
+    "data_dir": "where the node keeps everything; made, for this user alone, if it is not there",
+    "bind": "where clients come in: HOST:PORT, several with commas between them; without a host,"
+    " everywhere",
+    "node": "which node of the cluster this is",
+    "shards": "how many processes share the queues; fixed for ever at the first start",
+    "durability": "`sync`: an answer means that the disk has it; `relaxed`: the disk follows within"
+    " half a second",
+    "retention": "how long a finished job is kept",
+    "auth": "`off` lets anybody who can reach the node do anything",
+    "admin_key": "the key that may do everything; `CORVO_ADMIN_PASSWORD` means the same",
+    "tls_cert": "file with the certificate and its chain, in PEM; with `tls_key`",
+    "tls_key": "file with the certificate's private key, in PEM",
+    "cors_origins": "pages that may call from a browser, with commas between them; `*` is any",
+    "log_format": "`auto` is text on a terminal, and JSON lines otherwise",
+    "log_level": "the least that is logged",
+    "drain_ms": "how long requests under way have to end when the node stops",
+    "shard.tick_ms": "how often a replica looks at its clock",
+    "shard.election_ticks": "ticks of silence after which another replica stands for election",
+    "shard.grace_ms": "how long after its lease a job is left to its worker",
+    "shard.segment_bytes": "size of one file of the log",
+    "shard.ballast_bytes": "room kept in reserve for the day the disk is full",
+    "shard.checkpoint_bytes": "log written after which a checkpoint is made",
+    "shard.checkpoint_entries": "entries after which a checkpoint is made",
+    "shard.keep_entries": "entries kept behind a checkpoint, for replicas that lag a little",
+    "shard.room_bytes_min": "with less room than this on the disk nothing new is taken",
+    "limits.body_bytes_max": "of a request's body",
+    "limits.header_bytes_max": "of a request's line and headers together",
+    "limits.headers_max": "headers of a request",
+    "limits.connections_max": "connections at a time; beyond it the oldest idle one is closed",
+    "limits.idle_ms": "how long a connection may be quiet between two requests",
+    "limits.header_ms": "from the first byte of a request to the end of its headers",
+    "limits.body_grace_ms": "how long a body may take whatever its size is",
+    "limits.body_rate_min": "bytes in a second that a body has to bring after its grace",
+    "limits.send_ms": "how long an answer may wait for a client that does not read",
+    "limits.in_flight_max": "requests being answered at a time, parked fetches not counted",
+    "limits.parked_max": "fetches that wait for work",
+    "limits.fetch_wait_s_max": "how long a fetch may wait for work",
+    "limits.batch_jobs_max": "jobs of one `enqueue/batch`",
+    "limits.leader_wait_ms": "how long a request waits for a shard that has no leader",
+    "limits.streams_max": "streams of workers at a time",
+    "limits.stream_frames_max": "frames of one stream that are being answered",
+    "limits.read_rate": "reading requests of one client in a second; 0 is no limit",
+    "limits.read_burst": "reading requests of one client at once",
+    "limits.write_rate": "changing requests of one client in a second; 0 is no limit",
+    "limits.write_burst": "changing requests of one client at once",
+    "limits.payload_bytes_max": "of a job's payload",
+    "limits.result_bytes_max": "of a job's result",
+    "limits.checkpoint_bytes_max": "of what a job keeps between two attempts",
+    "limits.progress_bytes_max": "of what a job says of its progress",
+    "limits.tags_max": "tags of a job",
+    "limits.tag_bytes_max": "of a tag's name, and of its value",
+    "limits.error_bytes_max": "of an error message that a worker reports",
+    "limits.backtrace_bytes_max": "of a backtrace that a worker reports",
+    "limits.op_bytes_max": "of one request to a shard",
+}
+"""What each key means, for `corvo config` and `docs/config.md`."""
+
+_SECRETS: Final = ("admin_key",)
+_SECTIONS: Final[tuple[tuple[str, str, type[msgspec.Struct]], ...]] = (
+    ("", "", Config),
+    ("shard.", "shard", Shard),
+    ("limits.", "limits", DoorLimits),
+    ("limits.", "jobs", JobLimits),
+)
+"""The keys' prefix, the field of `Config` they are kept in, and the struct with the keys."""
+_GROUPS: Final = {"shard", "limits"}
+
+
+# Keys.
+
+
+class Key(msgspec.Struct, frozen=True):
+    """Something that can be set."""
+
+    name: str
+    held_in: str
+    """The field of `Config` whose struct has it; empty for `Config` itself."""
+    field: str
+    type: inspect.Type
+    default: object
+    unit: str
+    """`ms`, `s`, `bytes`, or none."""
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its value is never shown."""
+        return self.name in _SECRETS
+
+    @property
+    def variable(self) -> str:
+        """What it is called in the environment."""
+        return ENVIRONMENT + self.name.replace(".", "__").upper()
+
+    @property
+    def wanted(self) -> str:
+        """What would do, in words."""
+        match self.type:
+            case inspect.LiteralType(values):
+                return " or ".join(str(value) for value in values)
+            case inspect.IntType():
+                return self._wanted_number(self.type)
+            case inspect.VarTupleType():
+                return "texts with commas between them"
+            case _:
+                return "a text"
+
+    def _wanted_number(self, bounds: inspect.IntType) -> str:
+        least = bounds.ge if bounds.ge is not None else 1
+        most = bounds.le if bounds.le is not None else _NUMBER_BELOW - 1
+        what, example = {
+            "ms": ("a duration", ", such as 500ms, 30s or 168h"),
+            "s": ("a duration of whole seconds", ", such as 30s"),
+            "bytes": ("a size", ", such as 65536, 64KiB or 8MiB"),
+            "": ("a whole number", ""),
+        }[self.unit]
+        limits = f"at least {self.show(least)}"
+        if bounds.le is not None:
+            limits = f"{limits} and at most {self.show(most)}"
+        return f"{what} of {limits}{example}"
+
+    def show(self, value: object) -> str:
+        """A value as people write it; what is shown here is read back as the same."""
+        if self.is_secret and value:
+            return "***"
+        if isinstance(value, tuple):
+            return ",".join(str(one) for one in value)
+        if isinstance(value, int) and self.unit:
+            for name, factor in reversed(_UNITS[self.unit].items()):
+                if value and value % factor == 0:
+                    return f"{value // factor}{name}"
+        return str(value)
+
+
+_UNITS: Final[dict[str, dict[str, int]]] = {
+    "ms": {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000},
+    "s": {"s": 1, "m": 60, "h": 3_600},
+    "bytes": {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30},
+}
+"""By the unit of the key: how a value may be written."""
+
+
+def _unit_of(field: str) -> str:
+    for unit in ("ms", "s", "bytes"):
+        if re.search(rf"_{unit}(_max|_min)?$", field):
+            return unit
+    return ""
+
+
+def _keys() -> Iterator[Key]:
+    for prefix, held_in, struct in _SECTIONS:
+        for field in msgspec.structs.fields(struct):
+            if isinstance(field.default, msgspec.Struct):
+                continue  # a section of its own
+            kind = inspect.type_info(field.type)
+            unit = _unit_of(field.name)
+            name = prefix + field.encode_name
+            yield Key(name, held_in, field.name, kind, field.default, unit)
+
+
+KEYS: Final = {key.name: key for key in _keys()}
+
+
+# Sources.
+
+
+class Given(msgspec.Struct, frozen=True):
+    """One key as a source has it."""
+
+    name: str
+    value: object
+    source: str
+
+
+DEFAULT: Final = "default"
+
+_CLIENTS: Final = re.compile(
+    "CORVO_(CONFIG|URL|SERVER|API_KEY|NAMESPACE|PROFILE|OUTPUT|THEME|CHROMIUM|PERF_.*)"
+)
+"""Variables of ours that are no keys: where the file is, and what clients and tests read."""
+_KUBERNETES: Final = re.compile(
+    r"CORVO_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?"
+    r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+"""What Kubernetes puts into every pod beside a service called corvo, or corvo-something."""
+_PASSWORD: Final = "CORVO_ADMIN_PASSWORD"  # noqa: S105 -- a variable's name
+
+
+def given_by_file(text: str, name: str) -> list[Given]:
+    """The keys in a file of TOML. Raises `ConfigRefused` when it is none."""
+    try:
+        return list(_flattened(tomllib.loads(text), "", name))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigRefused([f"{name} is not TOML: {error}"]) from error
+
+
+def _flattened(table: Mapping[str, object], prefix: str, source: str) -> Iterator[Given]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{prefix}{name}.", source)
+        else:
+            yield Given(prefix + name, value, source)
+
+
+def given_by_environment(environment: Mapping[str, str]) -> list[Given]:
+    """The keys in the environment. A variable that is empty counts as not set."""
+    given = []
+    for variable in sorted(environment):
+        value = environment[variable]
+        if not variable.startswith(ENVIRONMENT) or not value:
+            continue
+        if variable == _PASSWORD:
+            given.append(Given("admin_key", value, variable))
+        elif variable in _VARIABLES:
+            given.append(Given(_VARIABLES[variable].name, value, variable))
+        elif not (_CLIENTS.fullmatch(variable) or _KUBERNETES.fullmatch(variable)):
+            name = variable.removeprefix(ENVIRONMENT).replace("__", ".").lower()
+            given.append(Given(name, value, variable))
+    return given
+
+
+_VARIABLES: Final = {key.variable: key for key in KEYS.values()}
+
+
+# The whole.
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One key as it holds: for people and programs who ask."""
+
+    key: str
+    value: object
+    shown: str
+    source: str
+    about: str
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """A config, and who set what."""
+
+    config: Config
+    sources: dict[str, str]
+    """Of each key that is not at its default."""
+
+    def is_given(self, name: str) -> bool:
+        """Whether anybody set it."""
+        assert name in KEYS
+        return name in self.sources
+
+    def rows(self) -> list[Row]:
+        """Every key with its value, secrets left out."""
+        rows = []
+        for key in KEYS.values():
+            value = value_of(self.config, key)
+            shown = key.show(value)
+            kept = shown if key.is_secret else value
+            rows.append(Row(key.name, kept, shown, self.sources.get(key.name, DEFAULT), about(key)))
+        return rows
+
+
+def about(key: Key) -> str:
+    """What a key means."""
+    return ABOUT[key.name]
+
+
+def value_of(config: Config, key: Key) -> object:
+    """What a config says to a key."""
+    holder: object = getattr(config, key.held_in) if key.held_in else config
+    value: object = getattr(holder, key.field)
+    return value
+
+
+def resolve(given: Iterable[Given]) -> Resolved:
+    """The config out of what the sources give, the weakest first. Raises `ConfigRefused`."""
+    problems: list[str] = []
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    for one in given:
+        key = KEYS.get(one.name)
+        if key is None:
+            problems.append(_unknown(one))
+            continue
+        value = read_value(key, one.value)
+        if value is None:
+            told = "***" if key.is_secret else _quoted(one.value)
+            problems.append(f"{key.name} is {told} ({one.source}): it must be {key.wanted}")
+            continue
+        is_alias = one.source == _PASSWORD and sources.get(key.name) == key.variable
+        if is_alias and values[key.name] != value:
+            problems.append(f"{key.name}: CORVO_ADMIN_KEY and {_PASSWORD} differ: set one of them")
+        values[key.name] = value
+        sources[key.name] = one.source
+    if not problems:
+        config = _assembled(values)
+        problems += contradictions(config, sources)
+        if not problems:
+            return Resolved(config, sources)
+    raise ConfigRefused(problems)
+
+
+def _unknown(given: Given) -> str:
+    name = given.name
+    if name in _GROUPS:
+        return f"{name} ({given.source}) is a group: its keys are set one by one, as {name}.KEY"
+    if name.partition(".")[0] in KEYS:
+        return f"{name} ({given.source}) is no key: {name.partition('.')[0]} is not a group"
+    near = difflib.get_close_matches(name, KEYS, n=1, cutoff=0.5)
+    hint = f"is {near[0]} meant ({KEYS[near[0]].variable})?" if near else "`corvo config` lists all"
+    return f"{name} ({given.source}) is no key: {hint}"
+
+
+def _quoted(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+def _assembled(values: Mapping[str, object]) -> Config:
+    fields: dict[str, dict[str, object]] = {held_in: {} for _, held_in, _ in _SECTIONS}
+    for name, value in values.items():
+        fields[KEYS[name].held_in][KEYS[name].field] = value
+    defaults = Config()
+    shard = msgspec.structs.replace(defaults.shard, **fields["shard"])
+    limits = msgspec.structs.replace(defaults.limits, **fields["limits"])
+    jobs = msgspec.structs.replace(defaults.jobs, **fields["jobs"])
+    changed = {**fields[""], "shard": shard, "limits": limits, "jobs": jobs}
+    return msgspec.structs.replace(defaults, **changed)
+
+
+# Values.
+
+
+def read_value(key: Key, raw: object) -> object | None:
+    """A value as its key wants it; None when it cannot be."""
+    match key.type:
+        case inspect.IntType():
+            return _number(key, raw)
+        case inspect.LiteralType(values):
+            return raw if isinstance(raw, str) and raw in values else None
+        case inspect.VarTupleType():
+            return _texts(raw)
+        case inspect.StrType():
+            return raw if _is_text(raw, least=key.type.min_length or 0) else None
+        case _:
+            raise AssertionError(f"{key.name} is of a type that nothing reads")
+
+
+def _is_text(raw: object, *, least: int) -> bool:
+    return isinstance(raw, str) and least <= len(raw) <= _TEXT_MAX and raw.isprintable()
+
+
+def _texts(raw: object) -> tuple[str, ...] | None:
+    parts: object = [part.strip() for part in raw.split(",")] if isinstance(raw, str) else raw
+    if not isinstance(parts, list | tuple):
+        return None
+    texts = tuple(part for part in parts if isinstance(part, str) and _is_text(part, least=1))
+    return texts if len(texts) == len(parts) else None
+
+
+def _number(key: Key, raw: object) -> int | None:
+    number = raw
+    if isinstance(raw, str):
+        number = _amount(raw.strip(), _UNITS[key.unit]) if key.unit else _plain(raw.strip())
+    if not isinstance(number, int) or isinstance(number, bool):
+        return None
+    assert isinstance(key.type, inspect.IntType)
+    # A struct of the shard has no bounds of its own, since the log is never measured again.
+    least = key.type.ge if key.type.ge is not None else 1
+    most = key.type.le if key.type.le is not None else _NUMBER_BELOW - 1
+    return number if least <= number <= most else None
+
+
+_DIGITS_MAX: Final = 20
+
+
+def _plain(text: str) -> int | None:
+    digits = text.replace("_", "")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX
+    return int(digits) if is_number else None
+
+
+def _amount(text: str, units: Mapping[str, int]) -> int | None:
+    """A number with a unit, or several such as `1h30m`; a bare number is of the smallest unit."""
+    if (plain := _plain(text)) is not None:
+        return plain
+    parts = re.findall(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([A-Za-z]+)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    if any(unit not in units for _, unit in parts):
+        return None
+    total = sum(Fraction(number) * units[unit] for number, unit in parts)
+    return int(total) if total.denominator == 1 else None
+
+
+# Addresses.
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where to listen; without a host, everywhere."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody from another machine can come in."""
+        try:
+            return ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def addresses(bind: str) -> tuple[Address, ...] | None:
+    """The addresses in `bind`; None when it has something that is no address."""
+    found = []
+    for part in bind.split(","):
+        matched = re.fullmatch(
+            r"(\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:\s]*)):(?P<port>\d{1,5})", part.strip()
+        )
+        if matched is None or int(matched["port"]) >= 1 << 16:
+            return None
+        host = matched["v6"] or matched["host"]
+        found.append(Address("" if host == "*" else host, int(matched["port"])))
+    return tuple(found)
+
+
+# What cannot be true together.
+
+
+def contradictions(config: Config, sources: Mapping[str, str]) -> list[str]:
+    """What is wrong although each value by itself is right."""
+
+    def told(name: str) -> str:
+        return f"{name} ({sources.get(name, DEFAULT)})"
+
+    problems = []
+    listened = addresses(config.bind)
+    if listened is None:
+        problems.append(
+            f"{told('bind')} is {_quoted(config.bind)}: it must be HOST:PORT, such as"
+            " 127.0.0.1:8080, [::1]:8080 or :8080"
+        )
+    elif config.must_be_loopback and not all(one.is_loopback for one in listened):
+        problems.append(
+            f"{told('bind')} is {config.bind}, which others can reach, and there is no key: set"
+            " CORVO_ADMIN_KEY (or --admin-key), or let anybody do anything with --auth off"
+        )
+    if config.auth == "off" and config.admin_key:
+        problems.append(
+            f"{told('auth')} is off and {told('admin_key')} is set: nobody would be asked for the"
+            " key; leave one of them out"
+        )
+    if not config.admin_key.isascii() or config.admin_key != config.admin_key.strip():
+        problems.append(
+            f"{told('admin_key')} has letters that no header carries, or blanks around it: choose"
+            " one of ASCII"
+        )
+    if bool(config.tls_cert) != bool(config.tls_key):
+        missing, there = ("tls_key", "tls_cert") if config.tls_cert else ("tls_cert", "tls_key")
+        problems.append(f"{told(there)} is set and {missing} is not: set both or none")
+    return problems + _sizes(config, told("limits.op_bytes_max"), told("limits.body_bytes_max"))
+
+
+def _sizes(config: Config, op: str, body: str) -> list[str]:
+    problems = []
+    jobs = config.jobs
+    if jobs.op_bytes_max > OP_BYTES_MAX:
+        problems.append(f"{op} is {jobs.op_bytes_max}: it must be at most {OP_BYTES_MAX}")
+    for name in ("payload_bytes_max", "result_bytes_max", "checkpoint_bytes_max"):
+        part: int = getattr(jobs, name)
+        if part > jobs.op_bytes_max:
+            problems.append(
+                f"limits.{name} is {part}, more than {op}, which is {jobs.op_bytes_max} and has to"
+                " hold it"
+            )
+    if config.limits.body_bytes_max < jobs.payload_bytes_max:
+        problems.append(
+            f"{body} is {config.limits.body_bytes_max}, less than limits.payload_bytes_max, which"
+            f" is {jobs.payload_bytes_max}: no request could bring such a payload"
+        )
+    return problems

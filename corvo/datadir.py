@@ -1,0 +1,201 @@
+"""A node's directory: whose it is, who has it, and where its parts are.
+
+    <data_dir>/node.json   cluster, node and number of shards: written once, checked at each start
+    <data_dir>/lock        locked by the node, and by each of its processes
+    <data_dir>/run/        sockets of the shards
+    <data_dir>/shard-<n>/  log and state of a shard
+
+The lock is handed to every process of the node, so that it is free only when the last of them is
+gone: a node that was killed may have a shard that is still writing.
+"""
+
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from corvo.errors import CorvoError
+from corvo.kv import directories
+from corvo.shard.config import SOCKET_BYTES_MAX
+
+FORMAT: Final = 1
+
+
+class DirectoryUnfit(CorvoError):
+    """The directory is another node's, or none that a node can live in."""
+
+
+class DirectoryDamaged(CorvoError):
+    """What says whose the directory is cannot be read."""
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose the directory is."""
+
+    format: int = FORMAT
+    cluster: Annotated[str, msgspec.Meta(min_length=1)]
+    """Made up at the first start of all."""
+    node: Annotated[int, msgspec.Meta(ge=1)]
+    shards: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+class DataDir:
+    """A directory that is there."""
+
+    def __init__(self, root: Path) -> None:
+        self.root: Final = root
+
+    def shard(self, number: int) -> Path:
+        """Where a shard keeps its log and state."""
+        return self.root / f"shard-{number}"
+
+    @property
+    def is_open_to_others(self) -> bool:
+        """Whether any user of the machine may write into it."""
+        return bool(self.root.stat().st_mode & stat.S_IWOTH)
+
+    # Whose it is.
+
+    def identify(self, *, node: int, shards: int, is_given: bool) -> tuple[Identity, bool]:
+        """Whose the directory is, and whether it became so right now.
+
+        `is_given`: somebody asked for this number of shards, and did not just leave the default.
+        """
+        found = self._read()
+        if found is None:
+            if self.shard(0).exists():
+                raise DirectoryUnfit(
+                    f"{self.root} has shards and no node.json, which says how many there are to be:"
+                    " restore it from a backup, or choose another --data-dir"
+                )
+            made = Identity(cluster=secrets.token_hex(16), node=node, shards=shards)
+            self._write(made)
+            return made, True
+        if is_given and found.shards != shards:
+            raise DirectoryUnfit(
+                f"{self.root} has {found.shards} shards, and {shards} are asked for: the number is"
+                " fixed at the first start, since it says which queue lives where. Leave --shards"
+                " out, or start with another --data-dir"
+            )
+        if found.node != node:
+            raise DirectoryUnfit(
+                f"{self.root} belongs to node {found.node}, and this is to be node {node}: set node"
+                " to that number, or choose another --data-dir"
+            )
+        return found, False
+
+    def _read(self) -> Identity | None:
+        place = self.root / "node.json"
+        try:
+            data = place.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            written = msgspec.json.decode(data, type=_Format).format
+            if written <= FORMAT:
+                return msgspec.json.decode(data, type=Identity)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise DirectoryDamaged(
+                f"{place} is damaged ({error}): it says whose the directory is, so restore it from"
+                " a backup"
+            ) from error
+        raise DirectoryUnfit(
+            f"{place} has format {written}, and this version knows {FORMAT}: a newer version has"
+            " been here, so start that one"
+        )
+
+    def _write(self, identity: Identity) -> None:
+        fresh = self.root / "node.json.new"
+        directories.remove(fresh)
+        directories.write(fresh, iter([msgspec.json.encode(identity) + b"\n"]))
+        directories.sync(fresh)
+        directories.rename(fresh, self.root / "node.json")
+        directories.sync_names(self.root)
+
+    # Who has it.
+
+    def try_lock(self) -> int | None:
+        """The lock's descriptor; None while somebody else has it."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self.root / "lock", flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def holders(self) -> list[str]:
+        """The processes that have the lock open, as far as we may see them."""
+        lock = str((self.root / "lock").resolve())
+        found = []
+        for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+            if process.name == str(os.getpid()):
+                continue
+            # Processes come and go while we look, and those of other users are not shown.
+            with suppress(OSError):
+                if any(_leads_to(entry, lock) for entry in (process / "fd").iterdir()):
+                    words = (process / "cmdline").read_bytes().split(b"\0")[-4:]
+                    command = b" ".join(words).decode(errors="replace").strip()
+                    found.append(f"{process.name} ({command})")
+        return found
+
+    # Where its processes meet.
+
+    def sockets(self, shards: int) -> list[str]:
+        """The path of each shard's socket, in a directory that is for this user alone.
+
+        A kernel takes no long path for a socket, so a directory deep down gets one elsewhere.
+        """
+        directory = self.root / "run"
+        longest = directory / f"shard-{shards - 1}.sock"
+        if len(os.fsencode(longest)) > SOCKET_BYTES_MAX:
+            digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
+            directory = Path(tempfile.gettempdir()) / f"corvo-{os.geteuid()}-{digest}"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found = directory.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise DirectoryUnfit(f"{directory} is not a directory of this user's: remove it")
+        directory.chmod(0o700)
+        return [str(directory / f"shard-{number}.sock") for number in range(shards)]
+
+
+def remove_sockets(sockets: list[str]) -> None:
+    """Leave none behind, and nothing outside the node's directory."""
+    for socket in sockets:
+        Path(socket).unlink(missing_ok=True)
+    with suppress(OSError):  # something else is in it, which somebody put there
+        Path(sockets[0]).parent.rmdir()
+
+
+def _leads_to(entry: Path, target: str) -> bool:
+    """Whether a descriptor in /proc is of a file."""
+    with suppress(OSError):
+        return str(entry.readlink()) == target
+    return False
+
+
+def open_directory(path: str) -> DataDir:
+    """The directory, made for this user alone when it is not there."""
+    root = Path(path).absolute()
+    try:
+        missing = [each for each in (root, *root.parents) if not each.exists()]
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise DirectoryUnfit(f"{root} cannot be made: {error.strerror}") from error
+    if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+        raise DirectoryUnfit(f"{root} cannot be written by this user: choose another --data-dir")
+    for made in missing:
+        directories.sync_names(made.parent)
+    return DataDir(root)

@@ -1,0 +1,362 @@
+"""The node: `corvo server` opens what its processes need, and keeps them running.
+
+It opens the directory and the listening sockets, and hands both on: the sockets so that a router
+which is killed is a pause and not a refusal, the directory's lock so that no other node moves in
+before the last process of this one is gone.
+"""
+
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import __version__
+from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK, first_of
+from corvo.config import Address, Config, Resolved, addresses
+from corvo.datadir import (
+    DataDir,
+    DirectoryDamaged,
+    DirectoryUnfit,
+    Identity,
+    open_directory,
+    remove_sockets,
+)
+from corvo.errors import CorvoError
+from corvo.listening import ListenFailed, host_of, listen, port_of, shown
+from corvo.notify import VARIABLES, Notifier
+from corvo.restarts import signal_name
+from corvo.router.config import BadRouterConfig, RouterConfig
+from corvo.shard.config import BadConfig, ShardConfig
+from corvo.supervisor import Plan, Supervisor, Wish
+from corvo.telemetry import Log, open_log
+
+FILES_MIN: Final = 4_096
+_FILES_BESIDE: Final = 256
+"""Open files of a router that are no connections of clients."""
+_LOCK_WAIT_S: Final = 10.0
+_LOCK_RETRY_S: Final = 0.1
+_PACKAGES: Final = Path(__file__).parents[1]
+
+
+class Programs(msgspec.Struct, frozen=True):
+    """What to start; tests put something else in their place."""
+
+    shard: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "shard")
+    router: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "router")
+
+
+# What the processes are told.
+
+
+class House(msgspec.Struct, frozen=True, kw_only=True):
+    """What the node has opened, and its processes need."""
+
+    directory: DataDir
+    identity: Identity
+    lock: int
+    sockets: list[str]
+    """Of the shards, by their numbers."""
+    listening: list[int]
+    environment: dict[str, str]
+    log_form: str
+    programs: Programs
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the processes inherit: nothing that is said to us alone, and the place of our code."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("CORVO_") and name not in VARIABLES
+    }
+    path = kept.get("PYTHONPATH", "")
+    kept["PYTHONPATH"] = f"{_PACKAGES}{os.pathsep}{path}" if path else str(_PACKAGES)
+    return kept
+
+
+def plans_of(config: Config, house: House) -> list[Plan]:
+    """The processes of a node, in the order in which they start."""
+    shards = [
+        Plan(
+            name=f"shard-{number}",
+            command=house.programs.shard,
+            config=msgspec.json.encode(shard_config(config, house, number)),
+            descriptors=(house.lock,),
+            environment=house.environment,
+            is_vital=False,
+        )
+        for number in range(house.identity.shards)
+    ]
+    router = Plan(
+        name="router",
+        command=house.programs.router,
+        config=msgspec.json.encode(router_config(config, house)),
+        descriptors=(house.lock, *house.listening),
+        environment=house.environment,
+        is_vital=True,
+    )
+    return [*shards, router]
+
+
+def shard_config(config: Config, house: House, number: int) -> ShardConfig:
+    """What a shard is told. Raises what is wrong with it."""
+    told = ShardConfig(
+        cluster=house.identity.cluster,
+        node=house.identity.node,
+        shard=number,
+        shards=house.identity.shards,
+        data_dir=str(house.directory.shard(number)),
+        socket=house.sockets[number],
+        others={other: path for other, path in enumerate(house.sockets) if other != number},
+        relaxed=config.durability == "relaxed",
+        retention_ms=config.retention_ms,
+        limits=config.jobs,
+        **msgspec.structs.asdict(config.shard),
+    )
+    told.check()
+    return told
+
+
+def router_config(config: Config, house: House) -> RouterConfig:
+    """What the router is told. Raises what is wrong with it."""
+    told = RouterConfig(
+        cluster=house.identity.cluster,
+        node=house.identity.node,
+        shards=house.identity.shards,
+        sockets=house.sockets,
+        listen=house.listening,
+        tls_cert=config.tls_cert,
+        tls_key=config.tls_key,
+        admin_key=config.admin_key,
+        is_open=config.is_open,
+        cors_origins=list(config.cors_origins),
+        durability=config.durability,
+        log_level=config.log_level,
+        log_format=house.log_form,
+        drain_ms=config.drain_ms,
+        limits=config.limits,
+    )
+    told.check()
+    return told
+
+
+# The node.
+
+
+async def serve(
+    resolved: Resolved, log: Log, environment: Mapping[str, str], programs: Programs
+) -> int:
+    """Be a node until a signal comes; returns the exit code."""
+    wish = Wish()
+    with trio.open_signal_receiver(*signals_to_heed()) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_heed, signals, wish, log)
+            code = await _open_and_run(resolved, log, environment, programs, wish)
+            nursery.cancel_scope.cancel()
+    return code
+
+
+def signals_to_heed() -> list[signal.Signals]:
+    """Those that we answer to. Started by `nohup`, a hang-up stays what it is: ignored."""
+    signals = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    return signals
+
+
+async def _heed(signals: AsyncIterator[int], wish: Wish, log: Log) -> None:
+    async for number in signals:
+        name = signal_name(number)
+        # On a terminal it means that the terminal is gone. Elsewhere it is a daemon's cue to read
+        # its config again, and ours is fixed while we run.
+        if number == signal.SIGHUP and not os.isatty(2):
+            log.info("signal.ignored", signal=name)
+            continue
+        log.info("node.stopping", signal=name, at_once=wish.stop.is_set())
+        wish.utter()
+
+
+async def _open_and_run(
+    resolved: Resolved, log: Log, environment: Mapping[str, str], programs: Programs, wish: Wish
+) -> int:
+    config = resolved.config
+    _raise_file_limit(log, config.limits.connections_max)
+    directory = open_directory(config.data_dir)
+    if directory.is_open_to_others:
+        log.warning("data.open_to_others", data=str(directory.root), then="chmod o-w it")
+    with ExitStack() as undo:
+        lock = await _wait_for_lock(directory, log, wish)
+        if lock is None:
+            return OK
+        undo.callback(os.close, lock)
+        identity, is_new = directory.identify(
+            node=config.node, shards=config.shards, is_given=resolved.is_given("shards")
+        )
+        log.info("node.starting", version=__version__, data=str(directory.root), new=is_new)
+        wanted = addresses(config.bind)
+        assert wanted is not None, "the config was checked"
+        listening = await listen(wanted)
+        close_all = partial(_close_all, listening)
+        undo.callback(close_all)
+        if config.must_be_loopback:
+            _insist_on_loopback(listening)
+        sockets = directory.sockets(identity.shards)
+        undo.callback(remove_sockets, sockets)
+        house = House(
+            directory=directory,
+            identity=identity,
+            lock=lock,
+            sockets=sockets,
+            listening=[each.fileno() for each in listening],
+            environment=child_environment(environment),
+            log_form="text" if log.style.is_text else "json",
+            programs=programs,
+        )
+        supervisor = Supervisor(
+            plans_of(config, house),
+            wish,
+            log,
+            Notifier(environment),
+            drain_s=config.drain_ms / 1_000,
+        )
+        welcome = partial(_welcome, log, config, house, listening)
+        # Who comes while we stop is refused, and not left waiting.
+        code = await supervisor.run(ready=welcome, stopping=close_all)
+        log.info("node.stopped", code=code)
+        return code
+
+
+def _close_all(listening: Iterable[socket.socket]) -> None:
+    for each in listening:
+        each.close()
+
+
+async def _wait_for_lock(directory: DataDir, log: Log, wish: Wish) -> int | None:
+    """The directory's lock; None when we were told to stop meanwhile. Raises `DirectoryUnfit`."""
+    lock = directory.try_lock()
+    if lock is not None:
+        return lock
+    log.warning(
+        "data.in_use",
+        data=str(directory.root),
+        by=directory.holders(),
+        then=f"waiting up to {_LOCK_WAIT_S:.0f} s for it",
+    )
+    deadline = trio.current_time() + _LOCK_WAIT_S
+    while trio.current_time() < deadline:
+        with trio.move_on_after(_LOCK_RETRY_S):
+            await wish.stop.wait()
+            return None
+        lock = directory.try_lock()
+        if lock is not None:
+            return lock
+    holders = ", ".join(directory.holders()) or "a process that this user cannot see"
+    raise DirectoryUnfit(
+        f"{directory.root} is in use by {holders}: stop that, or choose another --data-dir"
+    )
+
+
+def _insist_on_loopback(listening: Iterable[socket.socket]) -> None:
+    """A name may stand for more than it says."""
+    for each in listening:
+        if not ip_address(host_of(each)).is_loopback:
+            raise ListenFailed(
+                f"{host_of(each)} can be reached by others, and there is no key: set"
+                " CORVO_ADMIN_KEY (or --admin-key), or let anybody do anything with --auth off"
+            )
+
+
+def _raise_file_limit(log: Log, connections_max: int) -> None:
+    """Every connection is an open file, and the usual limit is from a time of fewer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    needed = max(FILES_MIN, connections_max + _FILES_BESIDE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        log.warning(
+            "files.few",
+            files=hard,
+            needed=needed,
+            then="raise the limit (ulimit -n, LimitNOFILE=), or lower limits.connections_max",
+        )
+
+
+def _welcome(log: Log, config: Config, house: House, listening: Sequence[socket.socket]) -> None:
+    """Say that it is ready, and to a person what to do next."""
+    scheme = "https" if config.tls_cert else "http"
+    urls = [f"{scheme}://{shown(Address(host_of(one), port_of(one)))}" for one in listening]
+    log.info(
+        "node.ready",
+        listening=urls,
+        data=str(house.directory.root),
+        cluster=house.identity.cluster,
+        node=house.identity.node,
+        shards=house.identity.shards,
+        durability=config.durability,
+        access="open" if config.is_open else "key",
+    )
+    log.say(welcome(config, urls, house.directory, house.identity.shards))
+
+
+def welcome(config: Config, urls: Sequence[str], directory: DataDir, shards: int) -> str:
+    """A few lines for the person at the terminal."""
+    access = "by key"
+    if config.must_be_loopback:
+        access = "open to every user of this machine; set CORVO_ADMIN_KEY to ask for a key"
+    elif config.is_open:
+        access = "OPEN TO EVERYBODY who can reach it (auth is off)"
+    durability = {
+        "sync": "an answer means that it is on the disk",
+        "relaxed": "RELAXED: a loss of power takes the last half second",
+    }[config.durability]
+    url = urls[0].replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
+    header = "" if config.is_open else ' -H "X-API-Key: $CORVO_ADMIN_KEY"'
+    insecure = " -k" if config.tls_cert else ""
+    job = '{"queue":"hello","payload":{"to":"world"}}'
+    return f"""
+  Corvo {__version__} is ready.
+
+    listening   {", ".join(urls)}
+    data        {directory.root}
+    durability  {durability}
+    shards      {shards}
+    access      {access}
+    try         curl{insecure}{header} {url}/api/v1/enqueue --json '{job}'
+"""
+
+
+def main(resolved: Resolved, programs: Programs | None = None) -> int:
+    """Run a node; returns the exit code."""
+    config = resolved.config
+    with open_log("node", form=config.log_format, level=config.log_level) as log:
+        try:
+            return trio.run(serve, resolved, log, dict(os.environ), programs or Programs())
+        except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
+            return end(log, first_of(error))
+
+
+def end(log: Log, error: BaseException) -> int:
+    """Say why the node ends; returns the exit code."""
+    match error:
+        case DirectoryUnfit() | ListenFailed() | BadConfig() | BadRouterConfig():
+            code, what = MISCONFIGURED, "node.refused"
+        case DirectoryDamaged():
+            code, what = DAMAGED, "node.damaged"
+        case CorvoError() | OSError():
+            code, what = FAILED, "node.failed"
+        case _:
+            code, what = FAILED, "node.bug"
+            traceback.print_exception(error, file=sys.stderr)
+    log.error(what, reason=str(error) or repr(error), code=code)
+    return code

@@ -1,0 +1,154 @@
+"""Asking several shards at once, and finding jobs wherever they are."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import trio
+
+from corvo.ids import shard_of
+from corvo.router.addressing import HOPS_MAX, missing, together
+from corvo.router.api import Api
+from corvo.router.http import Problem, Request
+from corvo.router.jobs import Seen, View, read_seen
+from corvo.router.problems import problem_of
+from corvo.router.shards import Answer
+from corvo.shard.ops.base import ITEMS_MAX
+from corvo.shard.queries import GetJobs, Query
+
+ANSWER_BYTES_MAX: Final = 32 << 20
+"""Of the jobs that one request may ask for."""
+_TRAVEL_S: Final = 0.05
+"""A job on its way to another shard is there within a few milliseconds."""
+
+Q_co = TypeVar("Q_co", bound=Query, covariant=True)
+
+
+async def ask_each(
+    api: Api, request: Request, questions: Sequence[tuple[int, Q_co]]
+) -> list[Answer]:
+    """Ask shards at once; their answers in the order of the questions. Raises `Problem`."""
+    answers: dict[int, Answer | Problem] = {}
+
+    async def ask(place: int) -> None:
+        shard, query = questions[place]
+        try:
+            answers[place] = await api.ask(shard, query, request)
+        except Problem as problem:
+            answers[place] = problem
+
+    await together([partial(ask, place) for place in range(len(questions))])
+    given: list[Answer] = []
+    for place in range(len(questions)):
+        answer = answers[place]
+        if isinstance(answer, Problem):
+            raise answer
+        given.append(answer)
+    return given
+
+
+class Found(NamedTuple):
+    """Jobs by their ids, the shards that have them, and how far the shards had come."""
+
+    views: dict[str, View]
+    shards: dict[str, int]
+    positions: dict[int, int]
+
+
+async def find_jobs(api: Api, request: Request, job_ids: Sequence[str]) -> Found:
+    """Find jobs; those that are nowhere are left out. Raises `Problem`.
+
+    A job that has moved is found by way of its home, which knows where it is. While it travels it
+    is in neither shard, and is waited for.
+    """
+    search = _Search(api, request)
+    wanted = {job_id: api.addresses.candidates(job_id) for job_id in job_ids}
+    homes: dict[str, int] = {}
+    for hop in range(2 * HOPS_MAX):
+        wanted = {job_id: shards for job_id, shards in wanted.items() if shards}
+        if not wanted:
+            return search.found
+        if hop > 1:
+            await trio.sleep(_TRAVEL_S)
+        answers = await search.ask(wanted)
+        followed: dict[str, list[int]] = {}
+        for job_id, shards in wanted.items():
+            if job_id in search.found.views:
+                continue
+            pointing = [shard for shard in shards if job_id in answers[shard].moved]
+            if pointing:
+                homes[job_id] = pointing[0]
+                followed[job_id] = [answers[pointing[0]].moved[job_id]]
+            elif job_id in homes:
+                followed[job_id] = [homes[job_id]]
+        wanted = followed
+    raise Problem(
+        503,
+        "JOB_MOVING",
+        f"job {next(iter(wanted))[:140]} is on its way to another queue: try again",
+        retry_after_ms=1_000,
+    )
+
+
+async def find_job(api: Api, request: Request, job_id: str) -> tuple[View, int, dict[int, int]]:
+    """A job that somebody may see, the shard that has it, and how far that was."""
+    found = await find_jobs(api, request, [job_id])
+    view = found.views.get(job_id)
+    if view is None:
+        raise problem_of(missing(job_id))
+    api.allow_queue(request.principal, view.job.queue)
+    shard = found.shards[job_id]
+    return view, shard, {shard: found.positions[shard]}
+
+
+class _Search:
+    """What was found so far."""
+
+    def __init__(self, api: Api, request: Request) -> None:
+        self.found: Final = Found({}, {}, {})
+        self._api = api
+        self._request = request
+        self._bytes = 0
+
+    async def ask(self, wanted: dict[str, list[int]]) -> dict[int, Seen]:
+        """Ask each shard for the jobs that may be there; what each of them said at last."""
+        by_shard: dict[int, list[str]] = {}
+        for job_id, shards in wanted.items():
+            for shard in shards:
+                by_shard.setdefault(shard, []).append(job_id)
+        heard: dict[int, Seen] = {}
+        while by_shard:
+            questions = [
+                (shard, GetJobs(job_ids=ids[:ITEMS_MAX])) for shard, ids in by_shard.items()
+            ]
+            answers = await ask_each(self._api, self._request, questions)
+            for (shard, query), answer in zip(questions, answers, strict=True):
+                seen = self._take(shard, answer)
+                before = heard.get(shard)
+                moved = {**before.moved, **seen.moved} if before is not None else seen.moved
+                heard[shard] = Seen(jobs=[], looked_at=seen.looked_at, moved=moved)
+                assert 0 < seen.looked_at <= len(query.job_ids)
+                by_shard[shard] = by_shard[shard][seen.looked_at :]
+            by_shard = {shard: ids for shard, ids in by_shard.items() if ids}
+        return heard
+
+    def _take(self, shard: int, answer: Answer) -> Seen:
+        self._bytes += len(answer.body)
+        if self._bytes > ANSWER_BYTES_MAX:
+            raise Problem(
+                413,
+                "ANSWER_TOO_LARGE",
+                f"these jobs have more than {ANSWER_BYTES_MAX} bytes: ask for fewer of them",
+                field="job_ids",
+            )
+        seen = read_seen(answer.body)
+        positions = self.found.positions
+        positions[shard] = max(answer.index, positions.get(shard, 0))
+        for view in seen.jobs:
+            job_id = view.job.id
+            if job_id not in self.found.views:
+                self.found.views[job_id] = view
+                self.found.shards[job_id] = shard
+                if shard_of(job_id) is None:
+                    self._api.addresses.remember(job_id, shard)
+        return seen

@@ -1,0 +1,397 @@
+"""Jobs by their ids: looking at them, and what people and programs do with them; dead jobs."""
+
+from typing import Final
+
+import msgspec
+
+from corvo.model import State
+from corvo.router import keys, params, positions
+from corvo.router.actions import Action
+from corvo.router.api import Api
+from corvo.router.endpoints.asking import ask_each, find_job, find_jobs
+from corvo.router.http import Problem, Request, Response, json_response
+from corvo.router.jobs import (
+    PAGE,
+    PAGE_MAX,
+    BulkGet,
+    DeadJobs,
+    ExplainBody,
+    HoldJob,
+    JobBody,
+    JobDone,
+    JobList,
+    MoveJob,
+    Newest,
+    SetPriority,
+    Source,
+    Why,
+    explain_body,
+    job_body,
+    job_summary,
+    read_dead,
+    read_explanation,
+    read_results,
+)
+from corvo.router.problems import problem_of
+from corvo.router.routes import Endpoint, Parameter, Route
+from corvo.router.words import read_body, request_key
+from corvo.shard.ops.base import NAME_BYTES_MAX, Rejected
+from corvo.shard.ops.jobs import (
+    Approve,
+    Cancel,
+    ChangePriority,
+    Delete,
+    Expedite,
+    Hold,
+    JobsOp,
+    Move,
+    Reject,
+    Requeue,
+    Retry,
+)
+from corvo.shard.queries import (
+    QUEUES_MAX,
+    CountJobs,
+    Counts,
+    Explain,
+    GetQueue,
+    ListDead,
+    QueueView,
+)
+
+SOURCES_MAX: Final = 16
+"""Questions that one page of dead jobs asks at once: of 16,000 queues, four shards' together."""
+ROUNDS_MAX: Final = 10
+"""How often it goes on where a source has found too little."""
+
+_read_bulk_get: Final = msgspec.json.Decoder(BulkGet).decode
+_read_why: Final = msgspec.json.Decoder(Why).decode
+_read_hold: Final = msgspec.json.Decoder(HoldJob).decode
+_read_move: Final = msgspec.json.Decoder(MoveJob).decode
+_read_priority: Final = msgspec.json.Decoder(SetPriority).decode
+_read_counts: Final = msgspec.json.Decoder(Counts).decode
+_read_queue: Final = msgspec.json.Decoder(QueueView).decode
+
+
+# Looking.
+
+
+async def get_job(api: Api, request: Request) -> Response:
+    """One job."""
+    view, _, seen = await find_job(api, request, params.job_id_of(request))
+    return json_response(job_body(view), seq=positions.render(seen))
+
+
+async def bulk_get(api: Api, request: Request) -> Response:
+    """Many jobs, in the order asked for, without those that are not there."""
+    wanted = read_body(_read_bulk_get, request.body)
+    ids = list(dict.fromkeys(wanted.job_ids))
+    found = await find_jobs(api, request, ids)
+    views = [found.views[job_id] for job_id in ids if job_id in found.views]
+    visible = [view for view in views if api.may_see(request.principal, view.job.queue)]
+    answer = JobList([job_body(view) for view in visible])
+    return json_response(answer, seq=positions.render(found.positions))
+
+
+async def explain_job(api: Api, request: Request) -> Response:
+    """Why a job is not being worked on."""
+    job_id = params.job_id_of(request)
+    view, shard, _ = await find_job(api, request, job_id)
+    answer = await api.ask(shard, Explain(job_id=job_id), request)
+    explained = explain_body(view, read_explanation(answer.body))
+    return json_response(explained, seq=positions.render({shard: answer.index}))
+
+
+# Changing.
+
+
+async def retry_job(api: Api, request: Request) -> Response:
+    """Begin a job anew."""
+    op = Retry(job_ids=_named(request), by=request.principal.name, request_key=request_key(request))
+    return await _change(api, request, op, conflict="RETRY_ERROR", word="retried")
+
+
+async def cancel_job(api: Api, request: Request) -> Response:
+    """Give a job up."""
+    body = read_body(_read_why, request.body or b"{}")
+    key = request_key(request, body.request_key)
+    op = Cancel(
+        job_ids=_named(request),
+        by=request.principal.name,
+        why=body.why or body.reason or "",
+        request_key=key,
+    )
+    return await _change(api, request, op, conflict="CANCEL_ERROR")
+
+
+async def move_job(api: Api, request: Request) -> Response:
+    """Bring a job to another queue."""
+    body = read_body(_read_move, request.body)
+    queue = params.checked_queue("queue", body.queue)
+    api.allow_queue(request.principal, queue)
+    key = request_key(request, body.request_key)
+    resets = body.reset_attempts or False
+    op = Move(
+        job_ids=_named(request),
+        by=request.principal.name,
+        queue=queue,
+        reset_attempts=resets,
+        request_key=key,
+    )
+    return await _change(api, request, op, conflict="MOVE_ERROR")
+
+
+async def hold_job(api: Api, request: Request) -> Response:
+    """Let a job wait for somebody's word. A worker may hold what it has; others operate."""
+    body = read_body(_read_hold, request.body or b"{}")
+    if body.lease_token is None:
+        keys.allow(request.principal, Action.OPERATE)
+    key = request_key(request, body.request_key)
+    op = Hold(
+        job_ids=_named(request),
+        by=request.principal.name,
+        reason=body.reason or "",
+        lease_token=body.lease_token,
+        request_key=key,
+    )
+    return await _change(api, request, op, conflict="HOLD_ERROR")
+
+
+async def approve_job(api: Api, request: Request) -> Response:
+    """Let a held job be worked on."""
+    op = Approve(
+        job_ids=_named(request), by=request.principal.name, request_key=request_key(request)
+    )
+    return await _change(api, request, op, conflict="APPROVE_ERROR")
+
+
+async def reject_job(api: Api, request: Request) -> Response:
+    """Let a held job die."""
+    body = read_body(_read_why, request.body or b"{}")
+    key = request_key(request, body.request_key)
+    op = Reject(
+        job_ids=_named(request),
+        by=request.principal.name,
+        why=body.why or body.reason or "",
+        request_key=key,
+    )
+    return await _change(api, request, op, conflict="REJECT_ERROR")
+
+
+async def requeue_job(api: Api, request: Request) -> Response:
+    """Give a dead job one more attempt."""
+    op = Requeue(
+        job_ids=_named(request), by=request.principal.name, request_key=request_key(request)
+    )
+    return await _change(api, request, op, conflict="REQUEUE_ERROR")
+
+
+async def expedite_job(api: Api, request: Request) -> Response:
+    """Let a job be due now."""
+    op = Expedite(
+        job_ids=_named(request), by=request.principal.name, request_key=request_key(request)
+    )
+    return await _change(api, request, op, conflict="EXPEDITE_ERROR")
+
+
+async def change_priority(api: Api, request: Request) -> Response:
+    """Let a job be given out sooner or later."""
+    body = read_body(_read_priority, request.body)
+    key = request_key(request, body.request_key)
+    op = ChangePriority(
+        job_ids=_named(request), by=request.principal.name, priority=body.number, request_key=key
+    )
+    return await _change(api, request, op, conflict="PRIORITY_ERROR", word="ok")
+
+
+async def delete_job(api: Api, request: Request) -> Response:
+    """Remove a job and all that is kept of it."""
+    op = Delete(
+        job_ids=_named(request), by=request.principal.name, request_key=request_key(request)
+    )
+    return await _change(api, request, op, conflict="DELETE_ERROR")
+
+
+def _named(request: Request) -> list[str]:
+    """The job in the path."""
+    return [params.job_id_of(request)]
+
+
+async def _change(
+    api: Api, request: Request, op: JobsOp, *, conflict: str, word: str = ""
+) -> Response:
+    """Carry an op out on one job; `word` is the original's, where the shard's is not.
+
+    `conflict` is the code when the job's state does not do.
+    """
+    [job_id] = op.job_ids
+    await api.allow_jobs(request.principal, [job_id])
+    results = await api.to_jobs([job_id], lambda _: op, read_results)
+    [outcome] = results.outcomes
+    if isinstance(outcome, Problem):
+        raise outcome
+    if isinstance(outcome, Rejected):
+        raise problem_of(outcome, conflict)
+    done = JobDone(status=word or outcome.status, job_id=job_id)
+    return json_response(done, seq=positions.render(results.positions))
+
+
+# Dead jobs.
+
+
+async def list_dead(api: Api, request: Request) -> Response:
+    """Dead jobs of all queues, or of one, the newest first."""
+    limit = params.number_of(request, "limit", default=PAGE, at_most=PAGE_MAX)
+    before = params.read_cursor(request)
+    counts = await _count_dead(api, request)
+    newest = Newest(_sources(counts, before), limit)
+    for _ in range(ROUNDS_MAX):
+        asked = newest.next()
+        if not asked:
+            break
+        questions = [(source.shard, _question(source, limit)) for source in asked]
+        answers = await ask_each(api, request, questions)
+        for source, answer in zip(asked, answers, strict=True):
+            newest.hear(source, read_dead(answer.body))
+    views, place = newest.page()
+    return json_response(
+        DeadJobs(
+            jobs=[job_summary(view) for view in views],
+            total=sum(sum(queues.values()) for queues in counts.values()),
+            has_more=place is not None,
+            cursor=params.write_cursor(place) if place is not None else "",
+        )
+    )
+
+
+def _sources(counts: dict[int, dict[str, int]], before: params.Place | None) -> list[Source]:
+    sources = [
+        Source(shard, list(queues)[at : at + QUEUES_MAX], before)
+        for shard, queues in sorted(counts.items())
+        for at in range(0, len(queues), QUEUES_MAX)
+    ]
+    if len(sources) > SOURCES_MAX:
+        raise Problem(
+            400,
+            "TOO_MANY_QUEUES",
+            "too many queues have dead jobs: name one of them",
+            field="queue",
+        )
+    return sources
+
+
+def _question(source: Source, limit: int) -> ListDead:
+    if source.before is None:
+        return ListDead(queues=source.queues, limit=limit)
+    at_ns, job_id = source.before
+    return ListDead(queues=source.queues, before_ns=at_ns, before_id=job_id, limit=limit)
+
+
+async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
+    """By shard, the queues that have dead jobs and that somebody may see, and how many."""
+    named = request.query.get("queue")
+    if named is not None:
+        params.checked_queue("queue", named)
+        api.allow_queue(request.principal, named)
+        shard = api.shards.of_queue(named).number
+        answer = await api.ask(shard, GetQueue(queue=named), request)
+        count = _read_queue(answer.body).counts[State.DEAD.value]
+        return {shard: {named: count}} if count else {}
+    counts: dict[int, dict[str, int]] = {}
+    after = {shard.number: "" for shard in api.shards}
+    while after:
+        questions = [
+            (shard, CountJobs(state=State.DEAD, after=name)) for shard, name in after.items()
+        ]
+        answers = await ask_each(api, request, questions)
+        after = {}
+        for (shard, _), answer in zip(questions, answers, strict=True):
+            page = _read_counts(answer.body)
+            visible = [each for each in page.queues if api.may_see(request.principal, each[0])]
+            counts.setdefault(shard, {}).update(visible)
+            if page.after:
+                after[shard] = page.after
+    return counts
+
+
+_JOB: Final = "/api/v1/jobs/{id}"
+_CHANGES: Final = (404, 409, 422)
+_DONE: Final[dict[int, type | None]] = {200: JobDone}
+
+
+def _change_row(
+    name: str, endpoint: Endpoint, summary: str, takes: type[msgspec.Struct] | None = None
+) -> Route:
+    """A row for something that is done with a job."""
+    return Route(
+        method="POST",
+        path=f"{_JOB}/{name}",
+        endpoint=endpoint,
+        action=Action.WORK if name == "hold" else Action.OPERATE,
+        summary=summary,
+        takes=takes,
+        gives=_DONE,
+        problems=_CHANGES,
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET",
+        path=_JOB,
+        endpoint=get_job,
+        action=Action.READ,
+        summary="One job, with its errors and its trail",
+        gives={200: JobBody},
+        problems=(404, 413),
+    ),
+    Route(
+        method="GET",
+        path=f"{_JOB}/explain",
+        endpoint=explain_job,
+        action=Action.READ,
+        summary="Why a job is not being worked on",
+        gives={200: ExplainBody},
+        problems=(404, 413),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/jobs/bulk-get",
+        endpoint=bulk_get,
+        action=Action.READ,
+        summary="Many jobs by their ids; those that are not there are left out",
+        takes=BulkGet,
+        gives={200: JobList},
+    ),
+    _change_row("retry", retry_job, "Begin a finished job anew, or a scheduled one now"),
+    _change_row("cancel", cancel_job, "Give a job up; its worker, if it has one, is told", Why),
+    _change_row("move", move_job, "Bring a job to another queue", MoveJob),
+    _change_row("hold", hold_job, "Let a job wait for somebody's word", HoldJob),
+    _change_row("approve", approve_job, "Let a held job be worked on"),
+    _change_row("reject", reject_job, "Let a held job die", Why),
+    _change_row("requeue", requeue_job, "Give a dead job one more attempt"),
+    _change_row("expedite", expedite_job, "Let a scheduled or retrying job be due now"),
+    _change_row("priority", change_priority, "Let a job come sooner or later", SetPriority),
+    Route(
+        method="DELETE",
+        path=_JOB,
+        endpoint=delete_job,
+        action=Action.OPERATE,
+        summary="Remove a job and all that is kept of it",
+        gives=_DONE,
+        problems=_CHANGES,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/dead",
+        endpoint=list_dead,
+        action=Action.READ,
+        summary="Dead jobs, the newest first",
+        gives={200: DeadJobs},
+        query=(
+            Parameter("queue", "string", "Only those of this queue.", 1, NAME_BYTES_MAX),
+            Parameter("limit", "integer", f"How many at most; {PAGE} if not given.", 1, PAGE_MAX),
+            Parameter("cursor", "string", "From the answer before, for the next page."),
+        ),
+    ),
+)

@@ -1,0 +1,326 @@
+"""The node itself: metrics, probes, what it is, and how its shards are.
+
+Nothing here waits for a shard longer than `_DEADLINE_S`: whoever asks how a node is has to be told,
+above all when it is not well.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import cache, partial
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import clock
+from corvo.measures import Vitals
+from corvo.router.actions import Action
+from corvo.router.addressing import together
+from corvo.router.api import Api
+from corvo.router.families import CONTENT_TYPE
+from corvo.router.health import (
+    Alive,
+    Check,
+    ClusterStatus,
+    Health,
+    Info,
+    Ready,
+    Runtime,
+    cluster_status,
+    health,
+    info,
+    readiness,
+)
+from corvo.router.http import Problem, Request, Response, json_response
+from corvo.router.metrics import Minute
+from corvo.router.routes import Parameter, Route
+from corvo.router.scrape import Queues, Scrape, ShardScrape, render
+from corvo.router.shards import Shard
+from corvo.router.words import format_time
+from corvo.shard.numbers import Numbers, QueuePage, WorkerPage
+from corvo.shard.queries import (
+    GetNumbers,
+    GetQueueNumbers,
+    GetStatus,
+    GetWorkerNumbers,
+    Status,
+)
+from corvo.vitals import Pulse
+
+_DEADLINE_S: Final = 1.0
+"""How long shards have to answer."""
+_MINUTE_NS: Final = 60 * 1_000_000_000
+
+_decode_numbers: Final = msgspec.json.Decoder(Numbers).decode
+_decode_status: Final = msgspec.json.Decoder(Status).decode
+_decode_queues: Final = msgspec.json.Decoder(QueuePage).decode
+_decode_workers: Final = msgspec.json.Decoder(WorkerPage).decode
+
+
+@cache
+def _pulse() -> Pulse:
+    """This process's; it holds a descriptor, and so there is one."""
+    return Pulse()
+
+
+# Asking the shards.
+
+
+async def _each(api: Api, ask: Callable[[Shard], Awaitable[None]]) -> None:
+    """Ask all shards at once. Those that do not answer in time are given up."""
+
+    async def dare(shard: Shard) -> None:
+        try:
+            await ask(shard)
+        except Problem:
+            return  # whoever asks says what is missing
+
+    with trio.move_on_after(_DEADLINE_S):
+        await together([partial(dare, shard) for shard in api.shards])
+
+
+async def _numbers(api: Api) -> dict[int, Numbers]:
+    """The numbers of the shards that answer in time."""
+    found: dict[int, Numbers] = {}
+
+    async def ask(shard: Shard) -> None:
+        answer = await shard.ask(GetNumbers())
+        found[shard.number] = _decode_numbers(answer.body)
+
+    await _each(api, ask)
+    return found
+
+
+# Metrics.
+
+
+class _Collection:
+    """What is learned for one page of metrics."""
+
+    def __init__(self, api: Api, request: Request) -> None:
+        self._api = api
+        self._principal = request.principal
+        self.queues = Queues()
+        self.workers: dict[str, int] = {}
+        self.shards = {
+            shard.number: ShardScrape(number=shard.number, calls_in_flight=shard.calls_in_flight)
+            for shard in api.shards
+        }
+
+    async def ask(self, shard: Shard) -> None:
+        """Ask one shard for everything. What it told only in part is left out."""
+        seen = self.shards[shard.number]
+        began = trio.current_time()
+        try:
+            seen.numbers = _decode_numbers((await shard.ask(GetNumbers())).body)
+            queues = await self._ask_for_queues(shard)
+            workers = await self._ask_for_workers(shard)
+        finally:
+            seen.seconds = trio.current_time() - began
+        seen.is_whole = True
+        self.queues.merge(queues)
+        for name, seen_ns in workers.items():
+            self.workers[name] = max(seen_ns, self.workers.get(name, 0))
+
+    async def _ask_for_queues(self, shard: Shard) -> Queues:
+        queues = Queues()
+        after = ""
+        while True:
+            page = _decode_queues((await shard.ask(GetQueueNumbers(after=after))).body)
+            may_see = self._api.may_see
+            queues.add(queue for queue in page.queues if may_see(self._principal, queue.name))
+            after = page.after
+            if not after:
+                return queues
+
+    async def _ask_for_workers(self, shard: Shard) -> dict[str, int]:
+        workers: dict[str, int] = {}
+        after = ""
+        while True:
+            page = _decode_workers((await shard.ask(GetWorkerNumbers(after=after))).body)
+            workers.update(page.workers)
+            after = page.after
+            if not after:
+                return workers
+
+
+async def metrics(api: Api, request: Request) -> Response:
+    """All numbers, as text for a scraper. A key that is for some queues sees no others."""
+    collection = _Collection(api, request)
+    await _each(api, collection.ask)
+    shards = list(collection.shards.values())
+    collection.queues.settle()
+    api.metrics.errors += sum(not shard.is_whole for shard in shards)
+    api.metrics.dropped += collection.queues.dropped
+    scrape = Scrape(
+        now_ns=clock.now_ns(),
+        metrics=api.metrics,
+        config=api.config,
+        vitals=_pulse().feel(),
+        tasks=trio.lowlevel.current_statistics().tasks_living,
+        shards=shards,
+        queues=collection.queues,
+        workers=collection.workers,
+        parked=api.fetching.parked,
+        given_back=api.fetching.given_back,
+    )
+    pieces: list[bytes] = []
+    for piece in render(scrape):
+        pieces.append(piece)
+        await trio.lowlevel.checkpoint()  # others have their turn between two pieces
+    return Response(body=b"".join(pieces), content_type=CONTENT_TYPE)
+
+
+class MinuteView(msgspec.Struct, frozen=True, kw_only=True):
+    """What went through this node's router in one minute."""
+
+    minute: str
+    """When it began."""
+    enqueued: int
+    completed: int
+    failed: int
+
+
+def _minute_view(minute: Minute) -> MinuteView:
+    return MinuteView(
+        minute=format_time(minute.number * _MINUTE_NS),
+        enqueued=minute.enqueued,
+        completed=minute.completed,
+        failed=minute.failed,
+    )
+
+
+async def throughput(api: Api, _: Request) -> Response:
+    """The last sixty minutes, the present one included, oldest first."""
+    await trio.lowlevel.checkpoint()
+    return json_response([_minute_view(minute) for minute in api.metrics.throughput.minutes()])
+
+
+# Probes.
+
+
+async def livez(_: Api, __: Request) -> Response:
+    """The process is there, and its loop turns."""
+    await trio.lowlevel.checkpoint()
+    return json_response(Alive())
+
+
+def _ready(checks: list[Check], request: Request) -> Response:
+    told = readiness(checks, is_verbose="verbose" in request.query)
+    return json_response(told, status=503 if told.missing else 200)
+
+
+async def readyz(api: Api, request: Request) -> Response:
+    """Requests should be sent here: each shard has a leader, and this router is not leaving."""
+    await trio.lowlevel.checkpoint()
+    checks = [Check(f"shard-{shard.number}", shard.is_up, _why(shard)) for shard in api.shards]
+    leaving = api.stopping.is_set()
+    checks.append(Check("router", not leaving, "it has been told to stop" if leaving else ""))
+    return _ready(checks, request)
+
+
+def _why(shard: Shard) -> str:
+    return "" if shard.is_up else f"it cannot be reached, or has no leader: {shard.last_error}"
+
+
+async def startupz(api: Api, request: Request) -> Response:
+    """Each shard had a leader once: whoever waits for the start may look at the others now."""
+    await trio.lowlevel.checkpoint()
+    checks = [
+        Check(f"shard-{shard.number}", shard.term > 0, "" if shard.term else _why(shard))
+        for shard in api.shards
+    ]
+    return _ready(checks, request)
+
+
+async def healthz(api: Api, _: Request) -> Response:
+    """At least one shard answers. For the original's clients; orchestrators have the others."""
+    found: dict[int, Status] = {}
+
+    async def ask(shard: Shard) -> None:
+        answer = await shard.ask(GetStatus())
+        found[shard.number] = _decode_status(answer.body)
+
+    await _each(api, ask)
+    if not found:
+        raise Problem(503, "UNHEALTHY", "no shard of this node answers", retry_after_ms=1_000)
+    return json_response(health([status.role for status in found.values()]))
+
+
+# What this is, and how it is.
+
+
+async def get_info(api: Api, _: Request) -> Response:
+    """What runs here."""
+    await trio.lowlevel.checkpoint()
+    return json_response(info(api.config))
+
+
+async def get_status(api: Api, _: Request) -> Response:
+    """The shards, as their replicas on this node see them."""
+    found = await _numbers(api)
+    seen = [found.get(shard.number, shard.last_error) for shard in api.shards]
+    return json_response(cluster_status(api.config, seen))
+
+
+async def runtime(api: Api, _: Request) -> Response:
+    """The processes of this node."""
+    found = await _numbers(api)
+    vitals, loop = _pulse().feel(), api.metrics.loop
+    processes: dict[str, Vitals] = {"router": vitals}
+    for number, numbers in sorted(found.items()):
+        processes[f"shard-{number}"] = numbers.vitals
+    return json_response(
+        Runtime(
+            goroutines=trio.lowlevel.current_statistics().tasks_living,
+            gomaxprocs=1 + len(api.shards),
+            heap_inuse_bytes=vitals.resident_bytes,
+            gc_pause_p99_ns=_ns(loop.collections.quantile(0.99)),
+            cpu_user_ns=_ns(vitals.cpu_user_s),
+            cpu_sys_ns=_ns(vitals.cpu_system_s),
+            loop_lag_p99_ns=_ns(loop.lag.quantile(0.99)),
+            loop_stalls=loop.stalls,
+            processes=processes,
+        )
+    )
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+_VERBOSE: Final = Parameter("verbose", "string", "Whether to list what is there, too.")
+
+
+def _get(
+    path: str,
+    endpoint: Callable[[Api, Request], Awaitable[Response]],
+    action: Action,
+    gives: type | None,
+    *query: Parameter,
+    problems: tuple[int, ...] = (),
+) -> Route:
+    assert endpoint.__doc__ is not None
+    return Route(
+        method="GET",
+        path=path,
+        endpoint=endpoint,
+        action=action,
+        summary=endpoint.__doc__.partition("\n")[0],
+        gives={200: gives},
+        query=query,
+        problems=problems,
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    _get("/metrics", metrics, Action.READ, None),
+    _get("/api/v1/metrics", metrics, Action.READ, None),
+    _get("/api/v1/metrics/throughput", throughput, Action.READ, list[MinuteView]),
+    _get("/livez", livez, Action.OPEN, Alive),
+    _get("/readyz", readyz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),
+    _get("/startupz", startupz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),
+    _get("/healthz", healthz, Action.OPEN, Health, problems=(503,)),
+    _get("/api/v1/info", get_info, Action.OPEN, Info),
+    _get("/api/v1/cluster/status", get_status, Action.READ, ClusterStatus),
+    _get("/api/v1/debug/runtime", runtime, Action.ADMIN, Runtime),
+)

@@ -1,0 +1,228 @@
+"""What producers ask for: jobs to be put into queues, one, many, or by somebody's webhook."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import clock
+from corvo.placement import shard_of_queue
+from corvo.router.addressing import together
+from corvo.router.api import Api
+from corvo.router.http import Principal, Problem, Request, Response, json_response
+from corvo.router.positions import render
+from corvo.router.producing import (
+    EnqueueAnswer,
+    EnqueueBatchAnswer,
+    EnqueueBatchBody,
+    EnqueueBody,
+    EnqueueItem,
+    Part,
+    PartialAnswer,
+    alone,
+    batch_answer,
+    check_batch,
+    decode_enqueue,
+    decode_enqueue_batch,
+    enqueue_answer,
+    home_batch,
+    join,
+    moved,
+    new_batch,
+    new_job,
+    new_jobs,
+    plan,
+    queues_of,
+    webhook_item,
+)
+from corvo.router.routes import Action, Parameter, Route
+from corvo.router.words import bad_field, key_of, read_body, request_key, signature
+from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
+from corvo.shard.ops.workflow import NewBatch
+
+_ITEMS_AT_A_TIME: Final = 250
+"""Items that are looked at before others have their turn: some milliseconds."""
+
+_decode_results: Final = msgspec.json.Decoder(EnqueueResults).decode
+
+
+async def enqueue(api: Api, request: Request) -> Response:
+    """Make one job."""
+    body = read_body(decode_enqueue, request.body)
+    return await _enqueue_one(api, request, body, request_key(request, body.request_key))
+
+
+async def webhook(api: Api, request: Request) -> Response:
+    """Make a job of whatever somebody's webhook sends."""
+    item = webhook_item(request.params["queue"], request.query, request.body)
+    return await _enqueue_one(api, request, item, request_key(request))
+
+
+async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) -> Response:
+    job = new_job(item, clock.now_ns())
+    if request.principal.queues:
+        _allow(api, request.principal, [job])
+    shard = shard_of_queue(job.queue, len(api.shards))
+    op = Enqueue(jobs=[job], request_key=key, by=signature(request.principal))
+    try:
+        answer = await api.shards[shard].submit(op)
+    except Problem as problem:
+        raise alone(problem) from None
+    made = _decode_results(answer.body).jobs[0]
+    if job.id is not None:
+        api.addresses.remember(job.id, shard)
+    return json_response(
+        enqueue_answer(made, job.queue),
+        status=200 if made.unique_existing else 201,
+        seq=render({shard: answer.index}),
+    )
+
+
+async def enqueue_batch(api: Api, request: Request) -> Response:
+    """Make many jobs, in as many shards as they have queues in."""
+    body = read_body(decode_enqueue_batch, request.body)
+    api.charge(request, Action.PRODUCE, items=len(body.jobs), charged=1)
+    key = request_key(request, body.request_key)
+    batch = new_batch(body.batch)
+    jobs = await _new_jobs(api, body, batch)
+    check_batch(batch, len(jobs))
+    _allow(api, request.principal, jobs, batch)
+    sending = _Sending(api, key, signature(request.principal), len(jobs))
+    await sending.send(plan(jobs, len(api.shards), batch), batch)
+    answer = batch_answer(sending.outcomes, sending.batch_id, request.id)
+    return json_response(
+        answer,
+        status=201 if isinstance(answer, EnqueueBatchAnswer) else 503,
+        seq=render(sending.positions),
+    )
+
+
+async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) -> list[NewJob]:
+    """All of them are looked at before any is sent, and others have their turn in between."""
+    jobs_max = api.limits.batch_jobs_max
+    if len(body.jobs) > jobs_max:
+        raise bad_field("jobs", f"jobs: {len(body.jobs)} are more than the {jobs_max} of a batch")
+    now_ns = clock.now_ns()
+    jobs: list[NewJob] = []
+    for first in range(0, len(body.jobs), _ITEMS_AT_A_TIME):
+        if first:
+            await trio.lowlevel.checkpoint()
+        items = body.jobs[first : first + _ITEMS_AT_A_TIME]
+        jobs += new_jobs(items, now_ns, first=first, has_own_batch=batch is not None)
+    return jobs
+
+
+class _Sending:
+    """Many jobs on their way to their shards."""
+
+    def __init__(self, api: Api, key: str, by: str, count: int) -> None:
+        self.outcomes: list[Enqueued | Problem] = [_NOT_SENT] * count
+        self.positions: dict[int, int] = {}
+        self.batch_id = ""
+        self._api = api
+        self._key = key
+        self._by = by
+
+    async def send(self, planned: list[list[Part]], batch: NewBatch | None) -> None:
+        """Send all parts: those of one shard in order, the shards at the same time.
+
+        A batch is made by the first part. Those of its own shard go next: as long as nothing has
+        reached the others, what is announced of them keeps the batch from ending.
+        """
+        if batch is not None:
+            home, *others = planned
+            if not await self._send(home[0], home_batch(batch, planned)):
+                return
+            await self._send_in_order(home[1:])
+            planned = others
+        await together([partial(self._send_in_order, parts) for parts in planned])
+
+    async def _send_in_order(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if not await self._send(part if not self.batch_id else join(part, self.batch_id)):
+                return  # what comes behind it must not overtake it
+
+    async def _send(self, part: Part, batch: NewBatch | None = None) -> bool:
+        """Whether it was done."""
+        key = key_of(self._key, part.places, len(self.outcomes))
+        op = Enqueue(jobs=part.jobs, batch=batch, request_key=key, by=self._by)
+        try:
+            answer = await self._api.shards[part.shard].submit(op)
+        except Problem as problem:
+            problem = moved(problem, part)
+            for place in part.places:
+                self.outcomes[place] = problem
+            return False
+        results = _decode_results(answer.body)
+        self.batch_id = self.batch_id or results.batch_id
+        self.positions[part.shard] = answer.index
+        for place, job, made in zip(part.places, part.jobs, results.jobs, strict=True):
+            self.outcomes[place] = made
+            if job.id is not None:
+                self._api.addresses.remember(job.id, part.shard)
+        return True
+
+
+_NOT_SENT: Final = Problem(
+    503,
+    "LEADER_UNAVAILABLE",
+    "it was not sent, for what had to come before it was not done",
+    retry_after_ms=1_000,
+)
+
+
+def _allow(
+    api: Api, principal: Principal, jobs: Sequence[NewJob], batch: NewBatch | None = None
+) -> None:
+    """Raise `Problem` unless a key is for all queues that jobs name."""
+    if not principal.queues:
+        return
+    queues = dict.fromkeys(queue for job in jobs for queue in queues_of(job))
+    if batch is not None and batch.callback_queue:
+        queues[batch.callback_queue] = None
+    for queue in queues:
+        api.allow_queue(principal, queue)
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="POST",
+        path="/api/v1/enqueue",
+        endpoint=enqueue,
+        action=Action.PRODUCE,
+        summary="Put a job into a queue",
+        is_hot=True,
+        takes=EnqueueBody,
+        gives={201: EnqueueAnswer, 200: EnqueueAnswer},
+        problems=(404, 409, 413, 422),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/enqueue/batch",
+        endpoint=enqueue_batch,
+        action=Action.PRODUCE,
+        summary="Put many jobs into queues",
+        is_hot=True,
+        takes=EnqueueBatchBody,
+        gives={201: EnqueueBatchAnswer, 503: PartialAnswer},
+        problems=(404, 409, 413, 422),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/webhooks/{queue}",
+        endpoint=webhook,
+        action=Action.PRODUCE,
+        summary="Put a job into a queue, with whatever is sent as its payload",
+        gives={201: EnqueueAnswer, 200: EnqueueAnswer},
+        problems=(409, 413, 422),
+        query=(
+            Parameter("priority", "string", "As in an enqueue."),
+            Parameter("unique_key", "string", "As in an enqueue."),
+            Parameter("max_retries", "integer", "As in an enqueue."),
+            Parameter("scheduled_at", "string", "As in an enqueue."),
+            Parameter("tags", "string", "`name:value,name:value`"),
+        ),
+    ),
+)

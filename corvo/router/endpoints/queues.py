@@ -1,0 +1,344 @@
+"""Queues: what is in them and what is set for them; and the workers that fetch from them."""
+
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from corvo.router import params, positions
+from corvo.router.actions import Action
+from corvo.router.api import Api
+from corvo.router.endpoints.asking import ask_each
+from corvo.router.http import Request, Response, json_response
+from corvo.router.queues import (
+    PAGE_MAX,
+    QueueBody,
+    QueueDoneBody,
+    SetConcurrencyBody,
+    SetRetentionBody,
+    SetThrottleBody,
+    WorkerBody,
+    exists,
+    merge_workers,
+    no_such_queue,
+    queue_body,
+    worker_body,
+)
+from corvo.router.routes import Endpoint, Parameter, Route
+from corvo.router.words import read_body, request_key
+from corvo.shard import queries
+from corvo.shard.ops.base import NAME_BYTES_MAX
+from corvo.shard.ops.queues import (
+    Clear,
+    DeleteQueue,
+    Drain,
+    Pause,
+    QueueDone,
+    QueueOp,
+    RemoveThrottle,
+    Resume,
+    SetConcurrency,
+    SetRetention,
+    SetThrottle,
+)
+from corvo.shard.queries import (
+    GetQueue,
+    GetQueues,
+    GetWorkers,
+    Query,
+    Queues,
+    QueueView,
+    Workers,
+)
+
+_read_concurrency: Final = msgspec.json.Decoder(SetConcurrencyBody).decode
+_read_throttle: Final = msgspec.json.Decoder(SetThrottleBody).decode
+_read_retention: Final = msgspec.json.Decoder(SetRetentionBody).decode
+_read_view: Final = msgspec.json.Decoder(QueueView).decode
+_read_views: Final = msgspec.json.Decoder(Queues).decode
+_read_workers: Final = msgspec.json.Decoder(Workers).decode
+_read_done: Final = msgspec.json.Decoder(QueueDone).decode
+
+
+class _Page(Protocol):
+    """A part of a shard's list."""
+
+    @property
+    def after(self) -> str:
+        """Behind what the next part begins; empty at the end."""
+
+
+P_co = TypeVar("P_co", bound=_Page, covariant=True)
+
+
+class _Lists(NamedTuple, Generic[P_co]):
+    """Lists of all shards, as far as they were read."""
+
+    pages: list[P_co]
+    reached: str
+    """Up to this name all of them were; empty when that is to the end."""
+    seen: dict[int, int]
+    """How far the shards had come."""
+
+
+async def _lists(
+    api: Api,
+    request: Request,
+    question: Callable[[str, int], Query],
+    read: Callable[[bytes], P_co],
+    *,
+    after: str,
+    limit: int,
+) -> _Lists[P_co]:
+    """The lists of all shards behind a name, up to `limit` of each.
+
+    `question` asks for so many behind a name.
+    """
+    part = min(limit, queries.PAGE_MAX)
+    following = {shard.number: after for shard in api.shards}
+    pages: list[P_co] = []
+    seen: dict[int, int] = {}
+    for _ in range(-(-limit // part)):
+        if not following:
+            break
+        questions = [(shard, question(name, part)) for shard, name in following.items()]
+        answers = await ask_each(api, request, questions)
+        following = {}
+        for (shard, _query), answer in zip(questions, answers, strict=True):
+            page = read(answer.body)
+            pages.append(page)
+            seen[shard] = answer.index
+            if page.after:
+                following[shard] = page.after
+    return _Lists(pages, min(following.values(), default=""), seen)
+
+
+# Looking.
+
+
+async def list_queues(api: Api, request: Request) -> Response:
+    """All queues, by name. What is beyond the limit is behind the link `next`."""
+    limit = params.number_of(request, "limit", default=PAGE_MAX, at_most=PAGE_MAX)
+    after = params.after_of(request)
+    lists = await _lists(api, request, _ask_queues, _read_views, after=after, limit=limit)
+    views = [view for page in lists.pages for view in page.queues]
+    if lists.reached:
+        views = [view for view in views if view.queue.name <= lists.reached]
+    visible = sorted(
+        (
+            queue_body(view)
+            for view in views
+            if exists(view) and api.may_see(request.principal, view.queue.name)
+        ),
+        key=lambda body: body.name,
+    )
+    following = visible[limit - 1].name if len(visible) > limit else lists.reached
+    headers = []
+    if following:
+        url = f"/api/v1/queues?after={quote(following, safe='')}&limit={limit}"
+        headers.append(("link", f'<{url}>; rel="next"'))
+    return json_response([*visible[:limit]], seq=positions.render(lists.seen), headers=headers)
+
+
+def _ask_queues(after: str, limit: int) -> Query:
+    return GetQueues(after=after, limit=limit)
+
+
+async def get_queue(api: Api, request: Request) -> Response:
+    """One queue."""
+    name = params.queue_of(request)
+    api.allow_queue(request.principal, name)
+    shard = api.shards.of_queue(name).number
+    answer = await api.ask(shard, GetQueue(queue=name), request)
+    view = _read_view(answer.body)
+    if not exists(view):
+        raise no_such_queue(name)
+    return json_response(queue_body(view), seq=positions.render({shard: answer.index}))
+
+
+async def list_workers(api: Api, request: Request) -> Response:
+    """Workers that fetched within the last day, the one seen last first."""
+    lists = await _lists(api, request, _ask_workers, _read_workers, after="", limit=PAGE_MAX)
+    shown: list[msgspec.Struct] = []
+    for worker in merge_workers(worker for page in lists.pages for worker in page.workers):
+        names = [name for name in worker.queues if api.may_see(request.principal, name)]
+        if names:
+            shown.append(worker_body(worker, names))
+    return json_response(shown[:PAGE_MAX], seq=positions.render(lists.seen))
+
+
+def _ask_workers(after: str, limit: int) -> Query:
+    return GetWorkers(after=after, limit=limit)
+
+
+# Changing.
+
+
+async def pause_queue(api: Api, request: Request) -> Response:
+    """Give nothing out."""
+    name, by = _named(request)
+    op = Pause(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def resume_queue(api: Api, request: Request) -> Response:
+    """Give jobs out again."""
+    name, by = _named(request)
+    op = Resume(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def drain_queue(api: Api, request: Request) -> Response:
+    """Give nothing out, so that at some time no job is active."""
+    name, by = _named(request)
+    op = Drain(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def clear_queue(api: Api, request: Request) -> Response:
+    """Remove what waits in a queue."""
+    name, by = _named(request)
+    op = Clear(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def delete_queue(api: Api, request: Request) -> Response:
+    """Remove a queue and all its jobs."""
+    name, by = _named(request)
+    op = DeleteQueue(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def set_concurrency(api: Api, request: Request) -> Response:
+    """Limit how many jobs may be active; 0 and less is no limit."""
+    name, by = _named(request)
+    body = read_body(_read_concurrency, request.body)
+    key = request_key(request, body.request_key)
+    op = SetConcurrency(queue=name, by=by, request_key=key, max=max(0, body.max))
+    return await _change(api, request, op)
+
+
+async def set_throttle(api: Api, request: Request) -> Response:
+    """Limit how many jobs may be fetched within a window."""
+    name, by = _named(request)
+    body = read_body(_read_throttle, request.body)
+    key = request_key(request, body.request_key)
+    op = SetThrottle(queue=name, by=by, request_key=key, rate=body.rate, window_ms=body.span_ms)
+    return await _change(api, request, op)
+
+
+async def remove_throttle(api: Api, request: Request) -> Response:
+    """Let any number of jobs be fetched."""
+    name, by = _named(request)
+    op = RemoveThrottle(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def set_retention(api: Api, request: Request) -> Response:
+    """Say how long finished jobs are kept."""
+    name, by = _named(request)
+    body = read_body(_read_retention, request.body)
+    key = request_key(request, body.request_key)
+    op = SetRetention(queue=name, by=by, request_key=key, retention_ms=body.span_ms)
+    return await _change(api, request, op)
+
+
+def _named(request: Request) -> tuple[str, str]:
+    """The queue in the path, and who asks."""
+    return params.queue_of(request), request.principal.name
+
+
+async def _change(api: Api, request: Request, op: QueueOp) -> Response:
+    """Carry an op out on a queue; it comes into being where it is not there."""
+    api.allow_queue(request.principal, op.queue)
+    shard = api.shards.of_queue(op.queue)
+    answer = await shard.submit(op)
+    done = _read_done(answer.body)
+    body = QueueDoneBody(status=done.status, queue=op.queue)
+    return json_response(body, seq=positions.render({shard.number: answer.index}))
+
+
+_QUEUE: Final = "/api/v1/queues/{name}"
+
+
+def _row(
+    method: str,
+    path: str,
+    endpoint: Endpoint,
+    summary: str,
+    takes: type[msgspec.Struct] | None = None,
+) -> Route:
+    """A row for something that is done with a queue."""
+    return Route(
+        method=method,
+        path=path,
+        endpoint=endpoint,
+        action=Action.OPERATE,
+        summary=summary,
+        takes=takes,
+        gives={200: QueueDoneBody},
+        problems=(422,),
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET",
+        path="/api/v1/queues",
+        endpoint=list_queues,
+        action=Action.READ,
+        summary="All queues, by name, with their settings and how many jobs they have",
+        gives={200: list[QueueBody]},
+        query=(
+            Parameter("after", "string", "Only those behind this name.", 0, NAME_BYTES_MAX),
+            Parameter(
+                "limit", "integer", f"How many at most; {PAGE_MAX:,} if not given.", 1, PAGE_MAX
+            ),
+        ),
+    ),
+    Route(
+        method="GET",
+        path=_QUEUE,
+        endpoint=get_queue,
+        action=Action.READ,
+        summary="One queue, its settings and how many jobs it has",
+        gives={200: QueueBody},
+        problems=(404,),
+    ),
+    _row("POST", f"{_QUEUE}/pause", pause_queue, "Give nothing out until it is resumed"),
+    _row("POST", f"{_QUEUE}/resume", resume_queue, "Give jobs out again"),
+    _row("POST", f"{_QUEUE}/drain", drain_queue, "Pause it, to wait until nothing is active"),
+    _row("POST", f"{_QUEUE}/clear", clear_queue, "Remove its pending, scheduled and retrying jobs"),
+    _row(
+        "POST",
+        f"{_QUEUE}/concurrency",
+        set_concurrency,
+        "Limit how many of its jobs may be active at a time",
+        SetConcurrencyBody,
+    ),
+    _row(
+        "POST",
+        f"{_QUEUE}/throttle",
+        set_throttle,
+        "Limit how many of its jobs may be fetched within any window of time",
+        SetThrottleBody,
+    ),
+    _row("DELETE", f"{_QUEUE}/throttle", remove_throttle, "Let any number be fetched"),
+    _row(
+        "POST",
+        f"{_QUEUE}/retention",
+        set_retention,
+        "Say how long its finished jobs are kept",
+        SetRetentionBody,
+    ),
+    _row("DELETE", _QUEUE, delete_queue, "Remove it, all its jobs, and what is set for it"),
+    Route(
+        method="GET",
+        path="/api/v1/workers",
+        endpoint=list_workers,
+        action=Action.READ,
+        summary="Workers that fetched jobs within the last day, the one seen last first",
+        gives={200: list[WorkerBody]},
+    ),
+)

@@ -1,0 +1,394 @@
+"""What workers ask for: jobs, and to be heard on what became of them."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from corvo.ids import shard_of
+from corvo.placement import shard_of_queue
+from corvo.router.addressing import Results
+from corvo.router.api import Api
+from corvo.router.fetching import Fetched
+from corvo.router.http import Request, Response, json_response
+from corvo.router.positions import render
+from corvo.router.routes import Action, Route
+from corvo.router.words import key_of, read_body, request_key, signature
+from corvo.router.working import (
+    ACKS_MAX,
+    BEATS_MAX,
+    AckAnswer,
+    AckBatchAnswer,
+    AckBatchBody,
+    AckBody,
+    FailAnswer,
+    FailBatchAnswer,
+    FailBatchBody,
+    FailBody,
+    FetchBatchAnswer,
+    FetchBatchBody,
+    FetchBody,
+    FetchedJob,
+    HeartbeatAnswer,
+    HeartbeatBody,
+    Outcome,
+    ReleaseBatchAnswer,
+    ReleaseBatchBody,
+    ReleaseBody,
+    SnoozeBody,
+    WordBody,
+    ack_item,
+    ack_items,
+    beat_items,
+    check_count,
+    decode_ack,
+    decode_ack_batch,
+    decode_fail,
+    decode_fail_batch,
+    decode_fetch,
+    decode_fetch_batch,
+    decode_heartbeat,
+    decode_release,
+    decode_release_batch,
+    decode_snooze,
+    done,
+    fail_answer,
+    fail_item,
+    fail_items,
+    fetch_op,
+    fetched_job,
+    heartbeat_answer,
+    item_answers,
+    parts_of,
+    read_results,
+    release_item,
+    snooze_item,
+    wait_s,
+)
+from corvo.shard.ops.base import Op
+from corvo.shard.ops.work import (
+    Ack,
+    AckItem,
+    BeatItem,
+    Fail,
+    FailItem,
+    Heartbeat,
+    Release,
+    ReleaseItem,
+    Snooze,
+    SnoozeItem,
+    Word,
+)
+
+ItemT = TypeVar("ItemT", bound=Word)
+Make = Callable[[Sequence[ItemT], str], Op]
+"""The op on some items, under a request key."""
+
+_EMPTY: Final = b"{}"
+
+
+# Jobs to be worked on.
+
+
+async def fetch(api: Api, request: Request) -> Response:
+    """Claim a job, and wait for it if there is none."""
+    body = read_body(decode_fetch, request.body)
+    fetched = await _fetch(api, request, body, 1)
+    if not fetched.claims:
+        return Response(status=204)
+    return _given(api, fetched, fetched_job(fetched.claims[0]))
+
+
+async def fetch_batch(api: Api, request: Request) -> Response:
+    """Claim jobs, and wait for one if there is none."""
+    body = read_body(decode_fetch_batch, request.body)
+    fetched = await _fetch(api, request, body, body.count)
+    return _given(api, fetched, FetchBatchAnswer([fetched_job(claim) for claim in fetched.claims]))
+
+
+async def _fetch(api: Api, request: Request, body: FetchBody, count: int | None) -> Fetched:
+    if request.principal.queues:
+        for queue in body.queues:
+            api.allow_queue(request.principal, queue)
+    op = fetch_op(body, request_key(request, body.request_key), signature(request.principal), count)
+    return await api.fetching.fetch(op, wait_s(body, api.limits.fetch_wait_s_max))
+
+
+def _given(api: Api, fetched: Fetched, answer: FetchedJob | FetchBatchAnswer) -> Response:
+    for claim in fetched.claims:
+        if shard_of(claim.job_id) is None:
+            shard = shard_of_queue(claim.queue, len(api.shards))
+            api.addresses.remember(claim.job_id, shard)
+    response = json_response(answer, seq=render(fetched.positions))
+    if fetched.claims:
+        response.undelivered = partial(api.fetching.give_back, fetched.claims)
+    return response
+
+
+# What became of them.
+
+
+async def ack(api: Api, request: Request) -> Response:
+    """Complete a job."""
+    body = read_body(decode_ack, request.body or _EMPTY)
+    item = ack_item(request.params["job_id"], body)
+    by = _by(request, body)
+    return await _say(
+        api, request, body, item, lambda items, key: _ack(items, key, by), "ACK_ERROR"
+    )
+
+
+async def release(api: Api, request: Request) -> Response:
+    """Give a job back."""
+    body = read_body(decode_release, request.body or _EMPTY)
+    item = release_item(request.params["job_id"], body)
+    by = _by(request, body)
+    return await _say(
+        api, request, body, item, lambda items, key: _release(items, key, by), "RELEASE_ERROR"
+    )
+
+
+async def snooze(api: Api, request: Request) -> Response:
+    """Give a job back, to be taken again later."""
+    body = read_body(decode_snooze, request.body or _EMPTY)
+    item = snooze_item(request.params["job_id"], body)
+    by = _by(request, body)
+    return await _say(
+        api, request, body, item, lambda items, key: _snooze(items, key, by), "SNOOZE_ERROR"
+    )
+
+
+async def _say(
+    api: Api, request: Request, body: WordBody, item: ItemT, make: Make[ItemT], conflict: str
+) -> Response:
+    key = request_key(request, body.request_key)
+    results = await _carry(api, request, [item], make, key)
+    outcome = done(results.outcomes[0], conflict)
+    return json_response(AckAnswer("ok", outcome.status), seq=render(results.positions))
+
+
+async def fail(api: Api, request: Request) -> Response:
+    """Say that a job's attempt failed."""
+    body = read_body(decode_fail, request.body or _EMPTY)
+    item = fail_item(request.params["job_id"], body)
+    by = _by(request, body)
+    key = request_key(request, body.request_key)
+    results = await _carry(api, request, [item], lambda items, key: _fail(items, key, by), key)
+    answer = fail_answer(done(results.outcomes[0], "FAIL_ERROR"))
+    return json_response(answer, seq=render(results.positions))
+
+
+async def ack_batch(api: Api, request: Request) -> Response:
+    """Complete jobs: as many acks, each for itself."""
+    body = read_body(decode_ack_batch, request.body)
+    check_count("ack batch", "acks", len(body.acks), ACKS_MAX)
+    api.charge(request, Action.WORK, items=len(body.acks), charged=1)
+    items = ack_items(body)
+    key, by = request_key(request, body.request_key), signature(request.principal)
+    results = await _carry(api, request, items, lambda items, key: _ack(items, key, by), key)
+    count, answers = item_answers(_ids(items), results.outcomes, "ACK_ERROR")
+    return json_response(AckBatchAnswer(count, answers), seq=render(results.positions))
+
+
+async def fail_batch(api: Api, request: Request) -> Response:
+    """Say of jobs that their attempts failed, each for itself."""
+    body = read_body(decode_fail_batch, request.body)
+    check_count("fail batch", "fails", len(body.fails), ACKS_MAX)
+    api.charge(request, Action.WORK, items=len(body.fails), charged=1)
+    items = fail_items(body)
+    key, by = request_key(request, body.request_key), signature(request.principal)
+    results = await _carry(api, request, items, lambda items, key: _fail(items, key, by), key)
+    count, answers = item_answers(_ids(items), results.outcomes, "FAIL_ERROR", is_fail=True)
+    return json_response(FailBatchAnswer(count, answers), seq=render(results.positions))
+
+
+async def release_batch(api: Api, request: Request) -> Response:
+    """Give jobs back, each for itself."""
+    body = read_body(decode_release_batch, request.body)
+    check_count("release batch", "jobs", len(body.jobs), ACKS_MAX)
+    api.charge(request, Action.WORK, items=len(body.jobs), charged=1)
+    items = [release_item(each.job_id, each) for each in body.jobs]
+    key, by = request_key(request, body.request_key), signature(request.principal)
+    results = await _carry(api, request, items, lambda items, key: _release(items, key, by), key)
+    count, answers = item_answers(_ids(items), results.outcomes, "RELEASE_ERROR")
+    return json_response(ReleaseBatchAnswer(count, answers), seq=render(results.positions))
+
+
+async def heartbeat(api: Api, request: Request) -> Response:
+    """Say of jobs that they are being worked on, and hear which of them are to stop."""
+    body = read_body(decode_heartbeat, request.body)
+    check_count("heartbeat", "jobs", len(body.jobs), BEATS_MAX)
+    items = beat_items(body)
+    if not items:
+        return json_response(heartbeat_answer((), ()))
+    key, by = request_key(request, body.request_key), signature(request.principal)
+    results = await _carry(api, request, items, lambda items, key: _beat(items, key, by), key)
+    answer = heartbeat_answer(_ids(items), results.outcomes)
+    return json_response(answer, seq=render(results.positions))
+
+
+async def _carry(
+    api: Api, request: Request, items: Sequence[ItemT], make: Make[ItemT], key: str
+) -> Results[Outcome]:
+    """Carry an op out on items, in as many parts as there have to be."""
+    ids = _ids(items)
+    if request.principal.queues:
+        await api.allow_jobs(request.principal, ids)
+    if len(items) == 1:
+        return await api.to_jobs(ids, lambda _: make(items, key), read_results)
+    whole: Results[Outcome] = Results([], {})
+    for part in parts_of(items, len(request.body)):
+
+        def make_part(places: list[int], start: int = part.start) -> Op:
+            theirs = [start + place for place in places]
+            return make([items[place] for place in theirs], key_of(key, theirs, len(items)))
+
+        results = await api.to_jobs(ids[part.start : part.stop], make_part, read_results)
+        whole.outcomes.extend(results.outcomes)
+        whole.positions.update(results.positions)
+    return whole
+
+
+def _ack(items: Sequence[AckItem], key: str, by: str) -> Op:
+    return Ack(acks=list(items), request_key=key, by=by)
+
+
+def _fail(items: Sequence[FailItem], key: str, by: str) -> Op:
+    return Fail(fails=list(items), request_key=key, by=by)
+
+
+def _beat(items: Sequence[BeatItem], key: str, by: str) -> Op:
+    return Heartbeat(jobs=list(items), request_key=key, by=by)
+
+
+def _release(items: Sequence[ReleaseItem], key: str, by: str) -> Op:
+    return Release(jobs=list(items), request_key=key, by=by)
+
+
+def _snooze(items: Sequence[SnoozeItem], key: str, by: str) -> Op:
+    return Snooze(jobs=list(items), request_key=key, by=by)
+
+
+def _by(request: Request, body: WordBody) -> str:
+    return body.worker_id or signature(request.principal)
+
+
+def _ids(items: Sequence[Word]) -> list[str]:
+    return [item.job_id for item in items]
+
+
+_WORDS: Final = (404, 409, 413, 422)
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="POST",
+        path="/api/v1/fetch",
+        endpoint=fetch,
+        action=Action.WORK,
+        summary="Claim a job, and wait for it if there is none",
+        is_hot=True,
+        is_parked=True,
+        takes=FetchBody,
+        gives={200: FetchedJob, 204: None},
+        problems=(422,),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/fetch/batch",
+        endpoint=fetch_batch,
+        action=Action.WORK,
+        summary="Claim jobs, and wait for one if there is none",
+        is_hot=True,
+        is_parked=True,
+        takes=FetchBatchBody,
+        gives={200: FetchBatchAnswer},
+        problems=(422,),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/ack/{job_id}",
+        endpoint=ack,
+        action=Action.WORK,
+        summary="Complete a job",
+        is_hot=True,
+        takes=AckBody,
+        gives={200: AckAnswer},
+        problems=_WORDS,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/ack/batch",
+        endpoint=ack_batch,
+        action=Action.WORK,
+        summary="Complete jobs",
+        is_hot=True,
+        takes=AckBatchBody,
+        gives={200: AckBatchAnswer},
+        problems=(413, 422),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/fail/{job_id}",
+        endpoint=fail,
+        action=Action.WORK,
+        summary="Say that a job's attempt failed",
+        is_hot=True,
+        takes=FailBody,
+        gives={200: FailAnswer},
+        problems=_WORDS,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/fail/batch",
+        endpoint=fail_batch,
+        action=Action.WORK,
+        summary="Say of jobs that their attempts failed",
+        is_hot=True,
+        takes=FailBatchBody,
+        gives={200: FailBatchAnswer},
+        problems=(413, 422),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/heartbeat",
+        endpoint=heartbeat,
+        action=Action.WORK,
+        summary="Say of jobs that they are being worked on",
+        is_hot=True,
+        takes=HeartbeatBody,
+        gives={200: HeartbeatAnswer},
+        problems=(413, 422),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/release/{job_id}",
+        endpoint=release,
+        action=Action.WORK,
+        summary="Give a job back, as if it had not been taken",
+        is_hot=True,
+        takes=ReleaseBody,
+        gives={200: AckAnswer},
+        problems=_WORDS,
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/release/batch",
+        endpoint=release_batch,
+        action=Action.WORK,
+        summary="Give jobs back, as if they had not been taken",
+        is_hot=True,
+        takes=ReleaseBatchBody,
+        gives={200: ReleaseBatchAnswer},
+        problems=(413, 422),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/snooze/{job_id}",
+        endpoint=snooze,
+        action=Action.WORK,
+        summary="Give a job back, to be taken again later",
+        is_hot=True,
+        takes=SnoozeBody,
+        gives={200: AckAnswer},
+        problems=_WORDS,
+    ),
+)

@@ -1,0 +1,207 @@
+"""The fast lane: one connection from its first byte to its last.
+
+    read  ->  a whole request  ->  hot?  ->  the door  ->  one send
+                                    |
+                                    else: the slow lane, with this one request
+
+The hot routes, those of workers and producers, are answered here: no task, no timer and no scope
+for a request, and nothing that is made twice. Everything else goes to hypercorn, request by
+request; so one connection can use both lanes, and what is refused while it is read is refused in
+the same words whatever lane it was on its way to.
+"""
+
+from typing import Final
+
+import trio
+
+from corvo.router.connections import Connections, Seat, Stage, no_room
+from corvo.router.door import Door, read_query
+from corvo.router.http import Problem, Request, Response
+from corvo.router.lines import Hangups, Line, LineBroken
+from corvo.router.parsing import Message, Reader, as_bytes
+from corvo.router.refusing import turn_away
+from corvo.router.rendering import CONTINUE
+from corvo.router.rendering import as_bytes as answer_as_bytes
+from corvo.router.routes import Route
+from corvo.router.slow_lane import Ends, Exchange, SlowLane
+
+_LAST_WORDS_S: Final = 1.0
+"""How long a client that was too slow is told so."""
+
+
+class FastLane:
+    """What all conversations share."""
+
+    def __init__(
+        self, door: Door, connections: Connections, hangups: Hangups, slow: SlowLane
+    ) -> None:
+        self.door: Final = door
+        self.connections: Final = connections
+        self.hangups: Final = hangups
+        self.slow: Final = slow
+        self.is_open = True
+        """Else every request goes through the slow lane, which must make no difference."""
+
+    def hot_route(self, request: Request) -> Route | None:
+        """The route of a request that is answered here."""
+        try:
+            found = self.door.routes.find(request.method, request.path)
+        except UnicodeDecodeError:
+            return None
+        if found is None or not found.route.is_hot or not self.is_open:
+            return None
+        return found.route
+
+    def is_parked(self, request: Request) -> bool:
+        """Whether a request of the slow lane may wait for long."""
+        try:
+            found = self.door.routes.find(request.method, request.path)
+        except UnicodeDecodeError:
+            return False
+        return found is not None and found.route.is_parked
+
+
+class Conversation:
+    """One connection."""
+
+    def __init__(self, lane: FastLane, line: Line, seat: Seat, ends: Ends) -> None:
+        self._lane = lane
+        self._line = line
+        self._seat = seat
+        self._ends = ends
+        self._reader = Reader(lane.connections.limits, ends.client[0])
+
+    async def run(self, alpn: str = "http/1.1") -> None:
+        """Talk until one of us leaves. Raises `LineBroken`."""
+        self._seat.move(Stage.IDLE)
+        if alpn == "h2":
+            await self._exchange().hand_over(b"", alpn)
+            return
+        reader = self._reader
+        while True:
+            while not reader.ready:
+                if reader.rest is not None:
+                    await self._exchange().hand_over(reader.rest, "h2")
+                    return
+                if reader.refusal is not None:
+                    await self.refuse(reader.refusal)
+                    return
+                data = await self._line.receive()
+                if not data:
+                    return
+                reader.feed(data)
+                if not reader.ready:
+                    await self._note_progress()
+            message = reader.ready.popleft()
+            if message.is_websocket:
+                rest = reader.rest or b""
+                await self._exchange().hand_over(as_bytes(message) + rest)
+                return
+            if not await self._answer(message):
+                return
+            if not reader.ready:
+                await self._note_progress()
+
+    async def _note_progress(self) -> None:
+        """Say where we are when no request is there as a whole."""
+        reader, seat = self._reader, self._seat
+        if reader.is_idle:
+            seat.move(Stage.IDLE)
+        elif not reader.is_in_body:
+            if seat.stage is not Stage.HEAD:
+                seat.move(Stage.HEAD)
+        else:
+            if seat.stage is not Stage.BODY:
+                seat.move(Stage.BODY)
+            if not seat.hold(reader.body_bytes):
+                reader.refuse(no_room())
+            elif reader.wants_continue:
+                reader.wants_continue = False
+                await self._line.send(CONTINUE)
+
+    # Answers.
+
+    async def _answer(self, message: Message) -> bool:
+        """Answer one request. Returns whether the connection can serve another one."""
+        seat, lane = self._seat, self._lane
+        seat.move(Stage.ANSWERING)
+        if seat.body_bytes:
+            seat.hold(0)
+        request = message.request
+        route = lane.hot_route(request)
+        if route is None:
+            is_parked = lane.is_parked(request)
+            return await self._exchange().answer(as_bytes(message), is_parked=is_parked)
+        if message.query:
+            try:
+                request.query = read_query(message.query)
+            except Problem as problem:
+                return await self._send(turn_away(lane.door, problem, request), keeps=message.keeps)
+        if route.is_parked:
+            response = await self._answer_or_hang_up(request)
+            if response is None:
+                return False
+        else:
+            response = await lane.door.answer(request)
+        return await self._send(response, keeps=message.keeps)
+
+    async def _answer_or_hang_up(self, request: Request) -> Response | None:
+        """The answer to what may wait for long; none when the client has gone meanwhile."""
+        hangups, fd = self._lane.hangups, self._line.fd
+        response: Response | None = None
+        with trio.CancelScope() as scope:
+            hangups.watch(fd, scope.cancel)
+            try:
+                response = await self._lane.door.answer(request)
+            finally:
+                hangups.forget(fd)
+        if not scope.cancel_called:
+            return response
+        if response is not None:
+            await _take_back(response)
+        return None
+
+    async def _send(self, response: Response, *, keeps: bool) -> bool:
+        connections = self._lane.connections
+        keeps = keeps and not connections.is_stopping
+        if response.undelivered is None:
+            await self._line.send(answer_as_bytes(response, connections.date, keeps=keeps))
+            return keeps
+        is_delivered = False
+        try:
+            await self._line.send(answer_as_bytes(response, connections.date, keeps=keeps))
+            is_delivered = True
+        finally:
+            if not is_delivered:
+                await _take_back(response)
+        return keeps
+
+    def _exchange(self) -> Exchange:
+        exchange = Exchange(self._lane.slow, self._line, self._seat, self._ends)
+        self._seat.on_cut(exchange.cut)
+        return exchange
+
+    # The end.
+
+    async def refuse(self, problem: Problem) -> None:
+        """Tell the client why nothing more is read, and wait until it has heard it."""
+        connections = self._lane.connections
+        response = turn_away(self._lane.door, problem, self._reader.unfinished)
+        await self._line.send(answer_as_bytes(response, connections.date, keeps=False))
+        await self._line.finish()
+        self._seat.move(Stage.LINGERING)
+        while not connections.is_stopping and await self._line.receive():
+            pass
+
+    async def last_words(self) -> None:
+        """Tell a client that was too slow, unless it does not listen either."""
+        assert self._seat.refusal is not None
+        with trio.move_on_after(_LAST_WORDS_S):
+            await self.refuse(self._seat.refusal)
+
+
+async def _take_back(response: Response) -> None:
+    """The client cannot have got this."""
+    if response.undelivered is not None:
+        with trio.CancelScope(shield=True):
+            await response.undelivered()

@@ -1,0 +1,127 @@
+"""What a router counts of itself. Nothing here waits or writes; `corvo.router.scrape` tells it.
+
+Every label comes from a set that cannot grow: methods that we know, paths of the route table, and
+statuses that we give. A client makes no series.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from corvo import clock
+from corvo.measures import REQUEST_S, Histogram, LoopTimes, empty
+
+METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+OTHER: Final = "other"
+"""The method or the route of a request that has none of ours."""
+MINUTES: Final = 60
+_MINUTE_NS: Final = 60 * 1_000_000_000
+
+
+class Timing:
+    """Requests of one method for one route."""
+
+    __slots__ = ("codes", "seconds")
+
+    def __init__(self) -> None:
+        self.codes: dict[int, int] = {}
+        """How many were answered with which status."""
+        self.seconds: Histogram = empty(REQUEST_S)
+
+
+class Minute:
+    """What happened in one minute."""
+
+    __slots__ = ("completed", "enqueued", "failed", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Since 1970."""
+        self.enqueued = 0
+        self.completed = 0
+        self.failed = 0
+
+
+class Throughput:
+    """How many jobs went through this router, in all and in each of the last minutes.
+
+    What comes in a batch or by a stream counts as many as it has, and what was refused does not.
+    """
+
+    def __init__(self, now_ns: Callable[[], int] = clock.now_ns) -> None:
+        self.enqueued_total = 0
+        self.completed_total = 0
+        self.failed_total = 0
+        self._now_ns = now_ns
+        self._minutes: deque[Minute] = deque(maxlen=MINUTES)
+
+    def enqueued(self, count: int = 1) -> None:
+        """Jobs were put into queues."""
+        self.enqueued_total += count
+        self._minute().enqueued += count
+
+    def completed(self, count: int = 1) -> None:
+        """Workers were done with jobs."""
+        self.completed_total += count
+        self._minute().completed += count
+
+    def failed(self, count: int = 1) -> None:
+        """Workers gave jobs up."""
+        self.failed_total += count
+        self._minute().failed += count
+
+    def minutes(self) -> list[Minute]:
+        """The last sixty, the present one included, oldest first."""
+        now = self._now_ns() // _MINUTE_NS
+        known = {minute.number: minute for minute in self._minutes}
+        return [known.get(number) or Minute(number) for number in range(now - MINUTES + 1, now + 1)]
+
+    def _minute(self) -> Minute:
+        now = self._now_ns() // _MINUTE_NS
+        if self._minutes:
+            last = self._minutes[-1]
+            if last.number >= now:  # a clock that was set back goes on in the minute it was in
+                return last
+        self._minutes.append(Minute(now))
+        return self._minutes[-1]
+
+
+class Metrics:
+    """All that one router counts."""
+
+    def __init__(self, now_ns: Callable[[], int] = clock.now_ns) -> None:
+        self.loop: Final = LoopTimes()
+        """Kept by the watchdog."""
+        self.throughput: Final = Throughput(now_ns)
+        self.errors = 0
+        """Answers of shards that a page of metrics had to do without."""
+        self.dropped = 0
+        """Queues that had no lines of their own in a page of metrics, page by page."""
+        self.readings: Final[dict[str, Callable[[], float]]] = {}
+        """By metric, what others keep and is asked for when it is told."""
+        self._timings: dict[tuple[str, str], Timing] = {}
+
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered. `route` is a path of the table, or `other`."""
+        timing = self._timings.get((method, route))
+        if timing is None:
+            timing = self._begin(method, route)
+        measured = timing.seconds
+        measured.counts[bisect_left(REQUEST_S, seconds)] += 1
+        measured.total += seconds
+        codes = timing.codes
+        codes[status] = codes.get(status, 0) + 1
+
+    def _begin(self, method: str, route: str) -> Timing:
+        known = method if method in METHODS else OTHER
+        return self._timings.setdefault((known, route), Timing())
+
+    def timings(self) -> list[tuple[str, str, Timing]]:
+        """Method, route and what was seen of it, in order."""
+        return [(*key, timing) for key, timing in sorted(self._timings.items())]
+
+    def read(self, metric: str, reading: Callable[[], float]) -> None:
+        """Tell a number that somebody else keeps as a metric of `corvo.router.families`."""
+        assert metric not in self.readings, f"{metric} is told already"
+        self.readings[metric] = reading

@@ -1,0 +1,372 @@
+"""The OpenAPI document: made from the route table, so that what it says is what there is.
+
+What a body looks like comes from the struct that reads or writes it. What is added here is what no
+struct says: the names in paths, the headers, and which problems a route may have.
+"""
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+import msgspec
+
+from corvo.router import examples
+from corvo.router.actions import Action
+from corvo.router.http import ProblemBody
+from corvo.router.params import NO_CONTROL
+from corvo.router.routes import Parameter, Route, Routes
+from corvo.router.words import REQUEST_KEY_MAX
+from corvo.shard.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
+
+Json: TypeAlias = dict[str, object]
+
+OPENAPI: Final = "3.1.0"
+_REF: Final = "#/components/schemas/{name}"
+_PREFIX: Final = "/api/v1/"
+_NO_BODY: Final = frozenset({204, 304})
+
+TAGS: Final = {
+    "Producing": "Putting jobs into queues.",
+    "Working": "Fetching jobs, and saying what became of them.",
+    "Jobs": "Looking at jobs, and changing them by hand.",
+    "Queues": "What is in queues, and what is set for them.",
+    "Workers": "Who fetches.",
+    "Keys": "Who may do what.",
+    "Node": "How the server is.",
+    "About": "This document.",
+}
+_TAG_OF: Final = {
+    "enqueue": "Producing",
+    "webhooks": "Producing",
+    "batch": "Producing",
+    "fetch": "Working",
+    "ack": "Working",
+    "fail": "Working",
+    "heartbeat": "Working",
+    "release": "Working",
+    "snooze": "Working",
+    "stream": "Working",
+    "jobs": "Jobs",
+    "dead": "Jobs",
+    "queues": "Queues",
+    "workers": "Workers",
+    "auth": "Keys",
+    "openapi.json": "About",
+    "docs": "About",
+    "docs.css": "About",
+}
+_READS_YOUR_WRITES: Final = frozenset({"jobs", "dead", "queues", "workers"})
+"""Where a read waits for `Corvo-Min-Seq`."""
+
+_PATH_SCHEMAS: Final[dict[str, Json]] = {
+    "id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
+    "job_id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
+    "name": {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": NO_CONTROL},
+    "queue": {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": NO_CONTROL},
+    "key_hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+}
+_PATH_TEXTS: Final = {
+    "id": "The job's id.",
+    "job_id": "The job's id.",
+    "name": "The queue's name: up to 255 bytes of UTF-8.",
+    "queue": "The queue's name: up to 255 bytes of UTF-8.",
+    "key_hash": "The SHA-256 of the key, in hex.",
+}
+
+_ONE_OF: Final[dict[str, tuple[str, str]]] = {
+    "SetThrottleBody": ("window_ms", "period"),
+    "SetRetentionBody": ("retention_ms", "retention"),
+}
+"""Bodies that need one of two fields."""
+
+_EVERY_STATUS: Final = (400, 429, 431, 500, 503)
+_WITH_KEY: Final = (401, 403)
+_WITH_BODY: Final = (408, 413)
+_MEANINGS: Final = {
+    200: "It was done.",
+    201: "It was made.",
+    204: "There is nothing, and no body.",
+    304: "You have it already.",
+    400: "The request is wrong; `field` says where.",
+    401: "An API key is needed, or this one is none.",
+    403: "The key may not do that.",
+    404: "It is not there.",
+    408: "The body took too long.",
+    409: "It is not in a state for that; `reason` says more.",
+    413: "It is too large.",
+    422: "The request key was used for another request.",
+    429: "Too much at once: try again after a while.",
+    431: "The headers are too large.",
+    500: "A bug in the server.",
+    503: "Somebody who is needed is away: try again after a while.",
+}
+
+
+def document(routes: Routes, version: str) -> bytes:
+    """The document as JSON."""
+    names = _Names(routes.rows)
+    paths: dict[str, Json] = {}
+    for row in sorted(routes.rows, key=lambda row: row.path):
+        operations = paths.setdefault(row.path, {})
+        operations[row.method.lower()] = _operation(row, names)
+    whole: Json = {
+        "openapi": OPENAPI,
+        "info": {
+            "title": "Corvo",
+            "summary": "A job queue that needs nothing beside itself",
+            "description": _ABOUT,
+            "version": version,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
+        # The empty one is for servers that are open: see `/api/v1/auth/status`.
+        "security": [{"key": []}, {"bearer": []}, {}],
+        "paths": paths,
+        "components": {
+            "schemas": names.schemas,
+            "headers": _HEADERS,
+            "securitySchemes": {
+                "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        },
+    }
+    return msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n"
+
+
+_ABOUT: Final = """\
+Bodies are JSON in UTF-8. Unknown fields are passed over, and `null` is as if a field were not there.
+
+Every answer that is not what was asked for is a problem: `code` is for programs and never changes, \
+`error` is for people, and `outcome` says whether anything was done: `not_applied`, `applied`, or \
+`unknown`.
+
+A mutation that is sent again under the same `Idempotency-Key` has no second effect and gets the same \
+answer. The answer to a mutation says in `Corvo-Seq` where in the logs it stands; a read that sends \
+that as `Corvo-Min-Seq` is answered from a state that has come so far."""
+
+_HEADERS: Final[Json] = {
+    "Corvo-Seq": {
+        "description": "How far the shards had come that answered.",
+        "schema": {"type": "string", "pattern": "^(s[0-9]+=[0-9]+(,s[0-9]+=[0-9]+)*)?$"},
+        "example": "s0=1042,s3=77",
+    },
+    "Retry-After": {
+        "description": "Seconds after which to try again.",
+        "schema": {"type": "string", "pattern": "^[0-9]+$"},
+        "example": "1",
+    },
+    "X-Request-Id": {
+        "description": "The request's own id, or the one that it was sent with.",
+        "schema": {"type": "string"},
+    },
+    "Server-Timing": {
+        "description": "How long it took, in ms, as `proc;dur=0.412`.",
+        "schema": {"type": "string"},
+    },
+    "WWW-Authenticate": {"description": "How to say who asks.", "schema": {"type": "string"}},
+}
+
+
+# Names of things.
+
+
+def tag_of(row: Route) -> str:
+    """The group that a route is shown in."""
+    return _TAG_OF.get(_first(row), "Node")
+
+
+def operation_id(row: Route) -> str:
+    """A name for a route that is the same in every release: `post_jobs_id_retry`."""
+    path = row.path.removeprefix(_PREFIX)
+    return "_".join([row.method.lower(), *re.findall("[A-Za-z0-9]+", path)])
+
+
+def _first(row: Route) -> str:
+    return row.path.removeprefix(_PREFIX).strip("/").partition("/")[0]
+
+
+class _Names:
+    """The schemas of all bodies, and how a type is spoken of."""
+
+    def __init__(self, rows: Iterable[Route]) -> None:
+        types: dict[type, None] = {ProblemBody: None}
+        for row in rows:
+            named = [row.takes, *row.gives.values()]
+            types.update(dict.fromkeys(each for each in named if each is not None))
+        references, schemas = msgspec.json.schema_components(list(types), ref_template=_REF)
+        self._references: dict[type, Json] = dict(zip(types, references, strict=True))
+        self.schemas: dict[str, Json] = dict(sorted(schemas.items()))
+        for name, (one, other) in _ONE_OF.items():
+            if name in self.schemas:
+                self.schemas[name] = _either(self.schemas[name], one, other)
+
+    def of(self, type_: type) -> Json:
+        """The schema of a type: a reference to it."""
+        return self._references[type_]
+
+
+def _either(schema: Json, one: str, other: str) -> Json:
+    """A schema in which one of two fields has to be there, and the other must not."""
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    for name in (one, other):
+        [given, _null] = properties[name].pop("anyOf")
+        del properties[name]["default"]
+        properties[name].update(given)
+    return {**schema, "oneOf": [{"required": [one]}, {"required": [other]}]}
+
+
+# One route.
+
+
+def _operation(row: Route, names: _Names) -> Json:
+    named = operation_id(row)
+    operation: Json = {
+        "operationId": named,
+        "tags": [tag_of(row)],
+        "summary": row.summary.rstrip("."),
+    }
+    if row.action is Action.OPEN:
+        operation["security"] = []
+    parameters = [*_path_parameters(row), *map(_query_parameter, row.query), *_headers(row)]
+    if parameters:
+        operation["parameters"] = parameters
+    if row.takes is not None:
+        operation["requestBody"] = _request_body(named, row.takes, names)
+    elif _first(row) == "webhooks":
+        operation["requestBody"] = _ANY_BODY
+    operation["responses"] = _responses(named, row, names)
+    return operation
+
+
+_ANY_BODY: Final[Json] = {
+    "description": "Anything. What is not JSON becomes a JSON string.",
+    "required": False,
+    "content": {"application/json": {"schema": {}}},
+}
+
+
+def _path_parameters(row: Route) -> list[Json]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PATH_TEXTS[name],
+            "schema": _PATH_SCHEMAS[name],
+        }
+        for name in re.findall(r"\{(\w+)\}", row.path)
+    ]
+
+
+def _query_parameter(parameter: Parameter) -> Json:
+    bounds = ("minLength", "maxLength") if parameter.type == "string" else ("minimum", "maximum")
+    schema: Json = {"type": parameter.type}
+    for bound, value in zip(bounds, (parameter.minimum, parameter.maximum), strict=True):
+        if value is not None:
+            schema[bound] = value
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "required": False,
+        "description": parameter.description,
+        "schema": schema,
+    }
+
+
+def changes(row: Route) -> bool:
+    """Whether a route changes something, and so may be sent under a request key."""
+    return row.method != "GET" and row.action not in {Action.OPEN, Action.READ}
+
+
+def _waits(row: Route) -> bool:
+    return row.action is Action.READ and _first(row) in _READS_YOUR_WRITES
+
+
+def _headers(row: Route) -> list[Json]:
+    if changes(row):
+        return [
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "description": "Your name for this request: sent again, it has no second effect.",
+                "schema": {
+                    "type": "string",
+                    "maxLength": REQUEST_KEY_MAX,
+                    "pattern": "^[\\x20-\\x7e]*$",
+                },
+            }
+        ]
+    if _waits(row):
+        return [
+            {
+                "name": "Corvo-Min-Seq",
+                "in": "header",
+                "required": False,
+                "description": "What an answer before had as `Corvo-Seq`: read your own writes.",
+                "schema": {
+                    "type": "string",
+                    "pattern": "^s[0-9]{1,4}=[0-9]{1,18}(,s[0-9]{1,4}=[0-9]{1,18})*$",
+                },
+            }
+        ]
+    return []
+
+
+def _request_body(named: str, takes: type[msgspec.Struct], names: _Names) -> Json:
+    needed = any(field.required for field in msgspec.structs.fields(takes))
+    content: Json = {"schema": names.of(takes)}
+    if named in examples.REQUESTS:
+        content["example"] = examples.REQUESTS[named]
+    is_needed = needed or takes.__name__ in _ONE_OF
+    return {"required": is_needed, "content": {"application/json": content}}
+
+
+def problems_of(row: Route) -> list[int]:
+    """The statuses of all problems that a route may have."""
+    statuses = {*_EVERY_STATUS, *row.problems}
+    if row.action is not Action.OPEN:
+        statuses |= {*_WITH_KEY}
+    if row.method != "GET":
+        statuses |= {*_WITH_BODY}
+    return sorted(statuses)
+
+
+def _responses(named: str, row: Route, names: _Names) -> Json:
+    responses: dict[int, Json] = {}
+    seq = ["Corvo-Seq"] if changes(row) or _waits(row) else []
+    for status, gives in sorted(row.gives.items()):
+        response: Json = {"description": _meaning(status), "headers": _named(*seq)}
+        if gives is not None and status not in _NO_BODY:
+            content: Json = {"schema": names.of(gives)}
+            if named in examples.ANSWERS and status < 300:
+                content["example"] = examples.ANSWERS[named]
+            response["content"] = {"application/json": content}
+        responses[status] = response
+    for status in problems_of(row):
+        schema = names.of(ProblemBody)
+        given = row.gives.get(status)
+        if given is not None:
+            schema = {"anyOf": [names.of(given), schema]}
+        also = {401: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}
+        responses[status] = {
+            "description": _meaning(status),
+            "headers": _named(*also.get(status, [])),
+            "content": {"application/json": {"schema": schema}},
+        }
+    return {str(status): response for status, response in sorted(responses.items())}
+
+
+def _named(*headers: str) -> Json:
+    return {
+        name: {"$ref": f"#/components/headers/{name}"}
+        for name in (*headers, "Server-Timing", "X-Request-Id")
+    }
+
+
+def _meaning(status: int) -> str:
+    return _MEANINGS.get(status, HTTPStatus(status).phrase)

@@ -1,0 +1,330 @@
+"""Requests out of bytes: one strict reader for HTTP/1.1, whatever lane a request takes behind it.
+
+    reader.feed(bytes)   ->   reader.ready      requests that have come in whole
+                              reader.refusal    why no more can be read from this connection
+                              reader.rest       bytes behind a request that changes the protocol
+
+What is read here is what the request is: the slow lane is not handed the bytes as they came but
+what `as_bytes` makes of them. So the two lanes cannot disagree about where a request ends, and
+whoever sends something that two servers read in two ways gets a 400 from both.
+
+`httptools` is strict by itself: no bare line feeds, no folded lines, never both a length and an
+encoding. What it lets through, and RFC 9112 does not, is refused here.
+"""
+
+from collections import deque
+from typing import Final
+
+import msgspec
+from httptools import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserUpgrade,
+    HttpRequestParser,
+)
+
+from corvo.router.config import Limits
+from corvo.router.http import Problem, Request
+
+HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n"
+"""How a client begins that speaks HTTP/2 without asking. Nothing else begins like this."""
+
+_NAMES: Final = {
+    spelling.encode(): name
+    for name in (
+        *("accept", "accept-encoding", "authorization", "connection", "content-length"),
+        *("content-type", "corvo-min-seq", "host", "idempotency-key", "user-agent", "x-api-key"),
+        *("x-request-id", "traceparent"),
+    )
+    for spelling in (name, name.title())
+}
+"""Spellings that nearly all clients use, so that they need not be made anew for each request."""
+_METHODS: Final = {
+    name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+}
+_OF_ONE_HOP: Final = frozenset(
+    {
+        *("connection", "content-length", "expect", "http2-settings", "keep-alive"),
+        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+        # A small frame that was compressed can become a large one before anybody has counted it.
+        "sec-websocket-extensions",
+    }
+)
+"""Headers that speak of this connection, or of how the body came: they end here."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A request that has come in whole, and what its lane has to know of it."""
+
+    request: Request
+    """Still without what stood behind the `?`."""
+    query: str
+    target: str
+    """Path and query as they came."""
+    version: str
+    """Of HTTP: `1.1` or `1.0`."""
+    keeps: bool
+    """Whether the connection can serve another one behind it."""
+    is_websocket: bool = False
+
+
+class _Refused(Exception):
+    """Thrown through the parser, which makes another exception of it."""
+
+
+class Reader:
+    """The requests of one connection, in their order."""
+
+    def __init__(self, limits: Limits, peer: str = "") -> None:
+        self.ready: Final[deque[Message]] = deque()
+        self.refusal: Problem | None = None
+        """Comes behind those that are ready; nothing more is read."""
+        self.rest: bytes | None = None
+        """Behind the last one that is ready the connection speaks something else: HTTP/2 if none
+        was ready, and WebSocket if it asked for that."""
+        self.body_bytes = 0
+        """Of the body that is coming in."""
+        self.is_in_head = False
+        self.is_in_body = False
+        self.wants_continue = False
+        """Whether the client holds its body back until it is told that we want it."""
+        self._limits = limits
+        self._peer = peer
+        self._opening: bytes | None = b""  # what may still become HTTP2_PREFACE
+        self._is_over = False  # nothing counts behind a request that closes the connection
+        self._parser = HttpRequestParser(self)
+        self._begun = 0
+        self._target = b""
+        self._method = ""
+        self._version = ""
+        self._headers: dict[str, str] = {}
+        self._headers_count = 0
+        self._head_bytes = 0
+        self._head_bytes_fed = 0  # with reads that neither began nor ended the head
+        self._body: list[bytes] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether we are between two requests."""
+        return not (self.is_in_head or self.is_in_body or self._opening)
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come in."""
+        assert self.rest is None
+        if self._opening is not None:
+            data = self._opening + data
+            if HTTP2_PREFACE.startswith(data[: len(HTTP2_PREFACE)]):
+                if len(data) < len(HTTP2_PREFACE):
+                    self._opening = data
+                else:
+                    self._opening = None
+                    self.rest = data
+                return
+            self._opening = None
+        if self.refusal is None and not self._is_over:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        was_in_head, begun = self.is_in_head, self._begun
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._change(data[upgrade.args[0] :])
+        except HttpParserCallbackError:
+            assert self.refusal is not None, "only refusals are thrown through the parser"
+        except HttpParserError as error:
+            if not self._is_over:
+                self.refuse(Problem(400, "PARSE_ERROR", f"this is not HTTP/1.1: {error}"))
+        if was_in_head and self.is_in_head and begun == self._begun:
+            # A header without an end has not been counted yet.
+            self._head_bytes_fed += len(data)
+            if self._head_bytes_fed > self._limits.header_bytes_max and self.refusal is None:
+                self.refuse(self._too_large_head())
+
+    def _change(self, rest: bytes) -> None:
+        """A request asked for another protocol. WebSocket is one that we speak."""
+        if self.ready and self.ready[-1].is_websocket:
+            self.rest = rest
+            return
+        # We may go on as if it had not asked, as RFC 9110 7.8 has it; Java's own client asks for
+        # HTTP/2 like this with its first request, whatever that is. The parser has given up on it.
+        head = self._head_again()
+        self._parser = HttpRequestParser(self)
+        self._parse(head)
+        if rest and self.refusal is None:
+            self._parse(rest)
+
+    def _head_again(self) -> bytes:
+        headers = {name: value for name, value in self._headers.items() if name != "upgrade"}
+        tokens = headers.pop("connection").lower().split(",")
+        if "close" in [token.strip() for token in tokens]:
+            headers["connection"] = "close"
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"{self._method} {self._target.decode('ascii')} HTTP/1.1\r\n{lines}\r\n"
+        return head.encode("latin-1")
+
+    @property
+    def unfinished(self) -> Request:
+        """What is known of the request that is coming in, or was refused."""
+        return Request(
+            method=self._method or "GET",
+            path=self._target.decode("latin-1"),
+            headers=self._headers,
+            peer=self._peer,
+        )
+
+    def refuse(self, problem: Problem) -> None:
+        """Read nothing more."""
+        self.refusal = problem
+        self.is_in_head = self.is_in_body = False
+        self._body.clear()
+
+    def _too_large_head(self) -> Problem:
+        limits = self._limits
+        return Problem(
+            431,
+            "HEADERS_TOO_LARGE",
+            f"more than {limits.headers_max} headers, or {limits.header_bytes_max} bytes of them",
+        )
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """Another request begins."""
+        self.is_in_head = True
+        self.is_in_body = False
+        self._begun += 1
+        self._target = b""
+        self._headers = {}
+        self._headers_count = 0
+        self._head_bytes = 0
+        self._head_bytes_fed = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the target."""
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or one behind a chunked body: those are counted, and of no use to anybody."""
+        self._headers_count += 1
+        self._head_bytes += len(name) + len(value) + 4
+        if (
+            self._headers_count > self._limits.headers_max
+            or self._head_bytes > self._limits.header_bytes_max
+        ):
+            self.refuse(self._too_large_head())
+            raise _Refused
+        if self.is_in_body:
+            return
+        known = _NAMES.get(name) or name.decode("latin-1").lower()
+        text = value.decode("latin-1").rstrip(" \t")
+        if known not in self._headers:
+            self._headers[known] = text
+        elif known == "host":
+            self._bad_request("there is more than one host", field="host")
+        else:
+            self._headers[known] += f", {text}"
+
+    def on_headers_complete(self) -> None:
+        """Only the body is missing."""
+        parser, headers = self._parser, self._headers
+        method = parser.get_method()
+        self._method = _METHODS.get(method) or method.decode("ascii")
+        self._version = parser.get_http_version()
+        if self._head_bytes + len(self._target) > self._limits.header_bytes_max:
+            self.refuse(self._too_large_head())
+            raise _Refused
+        if self._version not in {"1.1", "1.0"}:
+            self._bad_request("this is not HTTP/1.1")
+        if "host" not in headers and self._version == "1.1":
+            self._bad_request("there is no host", field="host")
+        if self._method == "CONNECT" or not _is_readable(self._target):
+            self._bad_request("the target of a request is a path", field="path")
+        if "transfer-encoding" in headers and (
+            headers["transfer-encoding"].lower() != "chunked" or self._version == "1.0"
+        ):
+            self._bad_request("only `chunked` can be read", field="transfer-encoding")
+        if int(headers.get("content-length", 0)) > self._limits.body_bytes_max:
+            self._too_large_body()
+        self.is_in_head = False
+        self.is_in_body = True
+        self.wants_continue = headers.get("expect", "").lower() == "100-continue"
+
+    def _bad_request(self, why: str, *, field: str = "") -> None:
+        self.refuse(Problem(400, "VALIDATION_ERROR", why, field=field))
+        raise _Refused
+
+    def _too_large_body(self) -> None:
+        limit = self._limits.body_bytes_max
+        self.refuse(
+            Problem(413, "PAYLOAD_TOO_LARGE", f"a body may have {limit} bytes, and this has more")
+        )
+        raise _Refused
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the body."""
+        self.body_bytes += len(data)
+        if self.body_bytes > self._limits.body_bytes_max:
+            self._too_large_body()
+        self.wants_continue = False
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        """It is here."""
+        headers = self._headers
+        is_websocket = False
+        if self._parser.should_upgrade():
+            is_websocket = (
+                self._method == "GET" and headers.get("upgrade", "").lower() == "websocket"
+            )
+            if not is_websocket:
+                return  # `_change` reads it again
+        body = self._body
+        whole = b"" if not body else body[0] if len(body) == 1 else b"".join(body)
+        target = self._target.decode("ascii")
+        path, _, query = _origin_form(target).partition("?")
+        keeps = self._version == "1.1" and self._parser.should_keep_alive()
+        self.ready.append(
+            Message(
+                request=Request(
+                    method=self._method, path=path, headers=headers, body=whole, peer=self._peer
+                ),
+                query=query,
+                target=target,
+                version=self._version,
+                keeps=keeps,
+                is_websocket=is_websocket,
+            )
+        )
+        self._is_over = not keeps
+        self.is_in_body = False
+        self.wants_continue = False
+        self.body_bytes = 0
+        self._body = []
+
+
+def _is_readable(target: bytes) -> bool:
+    return target[:1] == b"/" or target[:4].lower() == b"http" or target == b"*"
+
+
+def _origin_form(target: str) -> str:
+    """A target as servers see it; one with a scheme and a host in front is for proxies, and us."""
+    if target[0] == "/" or "://" not in target:
+        return target
+    behind_host = target.partition("://")[2].partition("/")
+    return f"/{behind_host[2]}"
+
+
+def as_bytes(message: Message) -> bytes:
+    """A request as the slow lane reads it: what was read here, and nothing else."""
+    request = message.request
+    lines = [f"{request.method} {_origin_form(message.target)} HTTP/{message.version}\r\n"]
+    for name, value in request.headers.items():
+        if name not in _OF_ONE_HOP:
+            lines.append(f"{name}: {value}\r\n")
+    if message.is_websocket:
+        lines.append("connection: upgrade\r\nupgrade: websocket\r\n\r\n")
+    else:
+        lines.append(f"content-length: {len(request.body)}\r\n")
+        lines.append("\r\n" if message.keeps else "connection: close\r\n\r\n")
+    return "".join(lines).encode("latin-1") + request.body

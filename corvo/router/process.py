@@ -1,0 +1,76 @@
+"""The router process: two lanes on one port, links to the shards, and whoever waits for work.
+
+It holds nothing that is not held elsewhere, so it may be killed at any time. It says `ready` when
+it takes requests, whether or not the shards are there: those that come before they are wait a
+little, as they do when a shard is started again.
+"""
+
+import gc
+import sys
+import traceback
+from typing import Final
+
+import trio
+
+from corvo import child, telemetry
+from corvo.router.api import Api
+from corvo.router.app import make_app
+from corvo.router.config import BadRouterConfig, RouterConfig, read_config
+from corvo.router.door import Door
+from corvo.router.http import Request
+from corvo.router.serving import serve
+from corvo.router.stream import run_stream
+from corvo.router.table import ROUTES
+from corvo.telemetry import Log
+from corvo.watchdog import watch
+
+_BUG_LINES_MAX: Final = 40
+
+
+async def run(config: RouterConfig, log: Log) -> None:
+    """Route until stdin closes, and end what is under way."""
+    api = Api(config)
+
+    def on_bug(request: Request, error: BaseException) -> None:
+        lines = traceback.format_exception(error)
+        log.error(
+            "request.failed",
+            request=request.id,
+            method=request.method,
+            path=request.path,
+            error=repr(error),
+            trace="".join(lines[-_BUG_LINES_MAX:]),
+        )
+
+    door = Door(api, ROUTES, on_bug=on_bug)
+    app = make_app(door, run_stream)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(api.shards.run)
+        nursery.start_soon(api.keeper.run)
+        nursery.start_soon(watch, api.metrics, log)
+        nursery.start_soon(_stop_with_parent, api)
+        child.say_ready()
+        await serve(door, app, config, log, stop=api.stopping)
+        nursery.cancel_scope.cancel()
+
+
+async def _stop_with_parent(api: Api) -> None:
+    await child.wait_for_parent()
+    api.stop()
+
+
+def main() -> int:
+    """Read the config and route; returns the exit code."""
+    try:
+        config = read_config(sys.stdin.buffer.readline())
+    except BadRouterConfig as error:
+        return child.complain("router", child.MISCONFIGURED, "config", error)
+    gc.set_threshold(child.GC_AFTER, 20, 50)
+    with telemetry.open_log("router", form=config.log_format, level=config.log_level) as log:
+        try:
+            trio.run(run, config, log)
+        except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
+            cause = child.first_of(error)
+            traceback.print_exception(cause, file=sys.stderr)
+            return child.complain("router", child.FAILED, "failed", cause)
+    return child.OK

@@ -1,0 +1,212 @@
+"""Queues and workers as HTTP shows them: what shards answer on one side, bodies on the other."""
+
+from collections.abc import Iterable
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from corvo.model import State, Worker
+from corvo.router.http import Problem
+from corvo.router.params import Key
+from corvo.router.words import (
+    DURATION_MS_MAX,
+    Time,
+    bad_field,
+    either_ms,
+    format_time,
+    format_time_or_none,
+)
+from corvo.shard.limits import RATE_MAX
+from corvo.shard.ops.queues import CONCURRENCY_MAX
+from corvo.shard.queries import QueueView
+
+PAGE_MAX: Final = 10_000
+"""Queues, or workers, that one answer lists."""
+
+Window: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=DURATION_MS_MAX)]
+Period: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        description="A duration such as `1m`.",
+        extra_json_schema={"pattern": "^[1-9][0-9]{0,3}(ms|s|m|h)$"},
+    ),
+]
+"""What is read is more than this pattern says; but all that it says is read."""
+Span: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        description="A duration such as `168h`.",
+        extra_json_schema={"pattern": "^[0-9]{1,4}(ms|s|m|h)$"},
+    ),
+]
+Keep: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=DURATION_MS_MAX)]
+
+
+# What clients send.
+
+
+class SetConcurrencyBody(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a queue may be active at a time; 0 and less is any number."""
+
+    max: Annotated[int, msgspec.Meta(le=CONCURRENCY_MAX)]
+    request_key: Key | None = None
+
+
+class SetThrottleBody(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a queue may be fetched within any window of time."""
+
+    rate: Annotated[int, msgspec.Meta(ge=1, le=RATE_MAX)]
+    window_ms: Window | None = None
+    period: Period | None = None
+    """The window as `1m`; one of the two is needed."""
+    request_key: Key | None = None
+
+    @property
+    def span_ms(self) -> int:
+        """The window. Raises `Problem`."""
+        span_ms = either_ms("period", self.period, self.window_ms, 0)
+        if span_ms == 0:
+            raise bad_field("window_ms", "window_ms has to be at least 1, or period at least 1ms")
+        return span_ms
+
+
+class SetRetentionBody(msgspec.Struct, frozen=True, kw_only=True):
+    """How long finished jobs of a queue are kept; 0 is as long as the server keeps any."""
+
+    retention_ms: Keep | None = None
+    retention: Span | None = None
+    """The same as `168h`; one of the two is needed."""
+    request_key: Key | None = None
+
+    @property
+    def span_ms(self) -> int:
+        """How long. Raises `Problem`."""
+        if self.retention_ms is None and not self.retention:
+            raise bad_field("retention_ms", "retention_ms, or retention such as 168h, is required")
+        return either_ms("retention", self.retention, self.retention_ms, 0)
+
+
+# What they are answered.
+
+
+class QueueDoneBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a queue."""
+
+    status: str
+    queue: str
+
+
+class QueueBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A queue, what is set for it, and how many jobs of each state it has."""
+
+    name: str
+    paused: bool
+    pending: int
+    active: int
+    held: int
+    completed: int
+    dead: int
+    scheduled: int
+    retrying: int
+    cancelled: int
+    enqueued: int
+    """All of them together."""
+    failed: int
+    """Always 0: what failed is `retrying` or `dead`."""
+    created_at: Time
+    draining: bool = False
+    max_concurrency: int = 0
+    rate_limit: int = 0
+    rate_window_ms: int = 0
+    retention_ms: int = 0
+    oldest_pending_at: Time | None = None
+    """Since when the job waits for a worker that has waited longest; not those that wait for other
+    jobs first."""
+
+
+class WorkerBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that fetched lately."""
+
+    id: str
+    hostname: str
+    queues: str
+    """The list of the queues that it fetched from, as JSON within a string."""
+    queue_names: list[str]
+    """The same as a list."""
+    last_heartbeat: Time
+    started_at: Time
+
+
+# From one to the other.
+
+
+def exists(view: QueueView) -> bool:
+    """Whether there is such a queue: what was deleted or never named was created at no time."""
+    return view.queue.created_ns != 0
+
+
+def queue_body(view: QueueView) -> QueueBody:
+    """A queue for whoever asks for it."""
+    queue, counts = view.queue, view.counts
+    return QueueBody(
+        name=queue.name,
+        paused=queue.paused,
+        pending=counts[State.PENDING.value],
+        active=counts[State.ACTIVE.value],
+        held=counts[State.HELD.value],
+        completed=counts[State.COMPLETED.value],
+        dead=counts[State.DEAD.value],
+        scheduled=counts[State.SCHEDULED.value],
+        retrying=counts[State.RETRYING.value],
+        cancelled=counts[State.CANCELLED.value],
+        enqueued=sum(counts.values()),
+        failed=0,
+        created_at=format_time(queue.created_ns),
+        draining=queue.draining,
+        max_concurrency=queue.max_concurrency,
+        rate_limit=queue.rate_limit,
+        rate_window_ms=queue.rate_window_ms,
+        retention_ms=queue.retention_ms,
+        oldest_pending_at=format_time_or_none(view.oldest_pending_ns),
+    )
+
+
+def no_such_queue(name: str) -> Problem:
+    """Nobody has named a queue yet."""
+    return Problem(404, "NOT_FOUND", f"queue {name!r} not found")
+
+
+def merge_workers(seen: Iterable[Worker]) -> list[Worker]:
+    """Workers as several shards know them: each once, whoever was seen last first.
+
+    A worker that fetches from queues of several shards is known to each of them, by the queues that
+    are there.
+    """
+    merged: dict[str, Worker] = {}
+    for worker in seen:
+        known = merged.get(worker.id)
+        merged[worker.id] = worker if known is None else _merge(known, worker)
+    return sorted(merged.values(), key=lambda worker: (-worker.seen_ns, worker.id))
+
+
+def _merge(one: Worker, other: Worker) -> Worker:
+    latest = one if one.seen_ns >= other.seen_ns else other
+    return Worker(
+        id=one.id,
+        hostname=latest.hostname,
+        queues=tuple(sorted({*one.queues, *other.queues})),
+        started_ns=min(one.started_ns, other.started_ns),
+        seen_ns=latest.seen_ns,
+    )
+
+
+def worker_body(worker: Worker, names: list[str]) -> WorkerBody:
+    """A worker for whoever may see queues of these names."""
+    return WorkerBody(
+        id=worker.id,
+        hostname=worker.hostname,
+        queues=msgspec.json.encode(names).decode(),
+        queue_names=names,
+        last_heartbeat=format_time(worker.seen_ns),
+        started_at=format_time(worker.started_ns),
+    )

@@ -1,0 +1,318 @@
+"""What stands in requests and answers: bodies, durations, times, amounts of money, request keys.
+
+A moment is RFC 3339 outside and nanoseconds inside, a duration is Go's way of writing it outside
+and milliseconds inside, money is dollars outside and millionths inside. Nothing is lost between.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from corvo.router.http import ANONYMOUS, Principal, Problem, Request
+
+S: Final = 1_000_000_000
+MS: Final = 1_000_000
+"""Nanoseconds."""
+DURATION_MS_MAX: Final = 10 * 366 * 86_400_000
+"""Ten years, as the ops have it."""
+TIME_NS_MAX: Final = (1 << 62) - 1
+"""In the year 2116, as the ops have it."""
+MICROS: Final = 1_000_000
+"""Of a dollar."""
+USD_MAX: Final = (1 << 53) // MICROS
+REQUEST_KEY_MAX: Final = 64
+_TEXT_SHOWN: Final = 60
+_DURATION_CHARS_MAX: Final = 64
+
+Duration = Annotated[
+    str,
+    msgspec.Meta(
+        description="A duration such as `5s`, `1h30m` or `500ms`.",
+        # What is read is more than this pattern says; but all that it says is read.
+        extra_json_schema={
+            "pattern": r"^([0-9]{1,4}h)?([0-9]{1,4}m)?([0-9]{1,6}(\.[0-9]{1,9})?s)?$|^[0-9]{1,9}ms$"
+        },
+    ),
+]
+Time = Annotated[
+    str,
+    msgspec.Meta(description="A moment by RFC 3339.", extra_json_schema={"format": "date-time"}),
+]
+Usd = Annotated[float, msgspec.Meta(le=USD_MAX - 1, description="US dollars.")]
+
+T = TypeVar("T")
+
+
+# Bodies.
+
+
+def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
+    """A request's body. Raises `Problem`.
+
+    `decode` is that of a decoder made once: `msgspec.json.Decoder(X).decode`.
+    """
+    try:
+        return decode(body)
+    except msgspec.ValidationError as error:
+        raise bad_body(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if not body.strip():
+            what = "the body is empty"
+        raise Problem(400, "PARSE_ERROR", f"invalid JSON: {what}") from None
+
+
+def bad_body(error: msgspec.ValidationError) -> Problem:
+    """JSON that is not what it should be, with the place that is wrong."""
+    what, _, path = str(error).partition(" - at `$")
+    where = path.rstrip("`").lstrip(".")
+    missing = _MISSING.fullmatch(what)
+    if missing is not None:
+        name = missing[1]
+        return bad_field(f"{where}.{name}" if where else name, f"{name} is required")
+    plain = f"{what[:1].lower()}{what[1:]}".replace("`", "")
+    return bad_field(where, f"{where or 'the body'}: {plain}")
+
+
+_MISSING: Final = re.compile("Object missing required field `(.+)`")
+
+
+def bad_field(field: str, error: str) -> Problem:
+    """A field of the request that does not do."""
+    return Problem(400, "VALIDATION_ERROR", error, field=field)
+
+
+def or_unset(value: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | msgspec.UnsetType:
+    """JSON for which null is as absent."""
+    if value is not msgspec.UNSET and bytes(memoryview(value)[:5]) == b"null":
+        return msgspec.UNSET
+    return value
+
+
+# Durations.
+
+_UNITS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "\u00b5s": 1_000,
+    "\u03bcs": 1_000,
+    "ms": MS,
+    "s": S,
+    "m": 60 * S,
+    "h": 3_600 * S,
+}
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+
+
+def parse_duration(text: str) -> int | None:
+    """Nanoseconds of a duration as Go writes it; None for what is none. It may be negative."""
+    if len(text) > _DURATION_CHARS_MAX:
+        return None
+    sign = -1 if text[:1] == "-" else 1
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return 0
+    total, end = 0, 0
+    while end < len(rest):
+        part = _PART.match(rest, end)
+        if part is None:
+            return None
+        whole, _, fraction = part[1].partition(".")
+        unit = _UNITS[part[2]]
+        total += int(whole or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
+        end = part.end()
+    return sign * total if rest else None
+
+
+def duration_ms(field: str, text: str | None) -> int | None:
+    """Milliseconds of a duration, what is left of one counting as one; None when none is given.
+
+    Raises `Problem`, naming the field.
+    """
+    if not text:
+        return None
+    span_ns = parse_duration(text.strip())
+    if span_ns is None:
+        example = "5s, 1h30m or 500ms"
+        shown = repr(text[:_TEXT_SHOWN])
+        raise bad_field(field, f"{field}: {shown} is not a duration such as {example}")
+    span_ms = -(-span_ns // MS)
+    if not 0 <= span_ms <= DURATION_MS_MAX:
+        raise bad_field(field, f"{field}: a duration has 0 to {DURATION_MS_MAX} ms")
+    return span_ms
+
+
+def either_ms(field: str, text: str | None, span_ms: int | None, default: int) -> int:
+    """A duration that may come as text or, in a field of its own, as milliseconds."""
+    if not text:
+        return default if span_ms is None else span_ms
+    told = duration_ms(field, text)
+    if span_ms is not None and span_ms != told:
+        raise bad_field(field, f"{field} and {field}_ms are not the same: send one of them")
+    return default if told is None else told
+
+
+def format_duration(span_ms: int) -> str:
+    """A duration as Go writes it: `1h30m0s`, `1.5s`, `500ms`."""
+    if span_ms == 0:
+        return "0s"
+    if span_ms < 1_000:
+        return f"{span_ms}ms"
+    minutes, rest_ms = divmod(span_ms, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    seconds, ms = divmod(rest_ms, 1_000)
+    text = f"{seconds}.{ms:03d}".rstrip("0") if ms else str(seconds)
+    if hours:
+        return f"{hours}h{minutes}m{text}s"
+    return f"{minutes}m{text}s" if minutes else f"{text}s"
+
+
+# Moments.
+
+_TIME: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:\.([0-9]{1,30}))?(?:([Zz])|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_DAYS_IN_MONTH: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_EPOCH_DAY: Final = 719_468
+"""Days from the first of March of the year 0 to 1970. A year that begins in March has its leap day
+at the end, where it disturbs nobody."""
+_DAYS_IN_ERA: Final = 146_097
+"""In 400 years, after which the calendar repeats itself."""
+
+
+def parse_time(text: str) -> int | None:
+    """Nanoseconds since 1970 of a moment by RFC 3339; None for what is none."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second = (int(found[number]) for number in range(1, 7))
+    offset_h, offset_m = int(found[10] or 0), int(found[11] or 0)
+    if not (1 <= month <= 12 and 1 <= day <= _days_in(year, month)):
+        return None
+    if hour > 23 or minute > 59 or second > 59 or offset_h > 23 or offset_m > 59:
+        return None
+    offset_s = (offset_h * 3_600 + offset_m * 60) * (-1 if found[9] == "-" else 1)
+    seconds = _day_number(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second
+    fraction = (found[7] or "")[:9].ljust(9, "0")
+    return (seconds - offset_s) * S + int(fraction)
+
+
+def time_ns(field: str, text: str | None) -> int:
+    """A moment, 0 when none is given. Raises `Problem`.
+
+    One before 1970 is as 1970; and one after 2116 is as 2116, for "never" is often written so.
+    """
+    if not text:
+        return 0
+    at_ns = parse_time(text)
+    if at_ns is None:
+        example = "2026-02-20T10:00:05Z or 2026-02-20T11:00:05.25+01:00"
+        shown = repr(text[:_TEXT_SHOWN])
+        raise bad_field(field, f"{field}: {shown} is not a time such as {example}")
+    return min(max(0, at_ns), TIME_NS_MAX)
+
+
+def format_time(at_ns: int) -> str:
+    """A moment as Go writes it: in UTC, with as many decimals as it has."""
+    seconds, fraction = divmod(at_ns, S)
+    if not fraction:
+        return f"{_format_seconds(seconds)}Z"
+    decimals = f"{fraction:09d}".rstrip("0")
+    return f"{_format_seconds(seconds)}.{decimals}Z"
+
+
+def format_time_or_none(at_ns: int) -> str | None:
+    """A moment, or None for the 0 that stands for none."""
+    return format_time(at_ns) if at_ns else None
+
+
+@lru_cache(maxsize=1_024)
+def _format_seconds(seconds: int) -> str:
+    days, second = divmod(seconds, 86_400)
+    minute, second = divmod(second, 60)
+    hour, minute = divmod(minute, 60)
+    year, month, day = _date(days)
+    return f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}"
+
+
+def _days_in(year: int, month: int) -> int:
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 28 if month == 2 and not is_leap else _DAYS_IN_MONTH[month - 1]
+
+
+def _day_number(year: int, month: int, day: int) -> int:
+    """Days since 1970."""
+    year -= month <= 2
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
+    return era * _DAYS_IN_ERA + day_of_era - _EPOCH_DAY
+
+
+def _date(days: int) -> tuple[int, int, int]:
+    """Year, month and day, so many days after 1970 began."""
+    era, day = divmod(days + _EPOCH_DAY, _DAYS_IN_ERA)
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153  # 0 is March
+    day -= (153 * month + 2) // 5
+    return era * 400 + year + (month >= 10), (month + 2) % 12 + 1, day + 1
+
+
+# Money.
+
+
+def micros(usd: float | None) -> int:
+    """Millionths of a dollar, as the number was written; none and less than none are 0."""
+    if usd is None or usd <= 0:
+        return 0
+    return int((Decimal(repr(usd)) * MICROS).to_integral_value(ROUND_HALF_UP))
+
+
+def usd(cost_micros: int) -> float:
+    """Dollars."""
+    return cost_micros / MICROS
+
+
+# Who asks, and what they call it.
+
+
+def request_key(request: Request, in_body: str | None = None) -> str:
+    """The client's name for this request, empty when it gave none. Raises `Problem`."""
+    header = request.headers.get("idempotency-key")
+    if header is None:
+        return _checked("request_key", in_body) if in_body else ""
+    if in_body and header and in_body != header:
+        raise bad_field("request_key", "request_key and Idempotency-Key differ: send one of them")
+    return _checked("Idempotency-Key", header or in_body or "")
+
+
+def _checked(field: str, key: str) -> str:
+    if len(key) > REQUEST_KEY_MAX:
+        raise bad_field(field, f"{field} has more than {REQUEST_KEY_MAX} characters")
+    if not (key.isascii() and key.isprintable()):
+        raise bad_field(field, f"{field} may have the characters of ASCII that can be seen")
+    return key
+
+
+def key_of(request_key: str, places: Sequence[int], count: int) -> str:
+    """The request key of an op that has only some of the items of a request.
+
+    One key stands for one op in each shard, so each part of a request needs its own; and the same
+    part has to have the same one when the request comes again.
+    """
+    if not request_key or len(places) == count:
+        return request_key
+    name = f"{request_key}\n{','.join(map(str, places))}"
+    return blake2b(name.encode(), digest_size=24).hexdigest()
+
+
+def signature(principal: Principal) -> str:
+    """Who asks, for the trail of a job; nobody, where nobody has a name."""
+    return "" if principal is ANONYMOUS else principal.name

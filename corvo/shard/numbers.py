@@ -1,0 +1,171 @@
+"""What a replica counts of its work, for metrics: nothing follows from it, and a start forgets it.
+
+The replica counts what it agrees on and applies; whoever drives it adds what it sees of disk and
+loop. None of this is state: two replicas of one log have counted differently.
+"""
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from corvo.measures import DISK_S, LAG_S, POWERS, Histogram, Vitals, empty
+
+OP_NUMBERS_END: Final = 256
+"""No op has so great a number."""
+
+
+class Upkeep(msgspec.Struct, gc=False):
+    """What one kind of upkeep has come to."""
+
+    done: int = 0
+    """Things that it did: jobs promoted, leases ended, and so on."""
+    last_ns: int = 0
+    """When it did something last."""
+
+
+class DiskNumbers(msgspec.Struct, kw_only=True):
+    """What the driver sees of its disk."""
+
+    fsync: Histogram = msgspec.field(default_factory=lambda: empty(DISK_S))
+    """Seconds from the wish to make the log durable to the end of that."""
+    log_bytes: int = 0
+    """Of entries written to the log."""
+    log_bytes_ahead: int = 0
+    """Of those, what was written since the last checkpoint."""
+    room_bytes: int = 0
+    checkpointed: int = 0
+    """The applied index of the newest checkpoint."""
+    checkpoints: int = 0
+    """How many were made."""
+    checkpointed_ns: int = 0
+    """When the last of them was; 0 while there is none."""
+
+
+class Counters:
+    """The counters of one replica, from its start on."""
+
+    def __init__(self) -> None:
+        self.ops: Final = [0] * OP_NUMBERS_END
+        """By number, ops that were asked for here and applied, also those that were refused."""
+        self.refused: Final[dict[str, int]] = {}
+        """Those that were refused, by the code of the refusal."""
+        self.fetches_empty = 0
+        """Fetches that were answered without an entry, for there was nothing."""
+        self.busy = 0
+        """Requests that were turned away because too many waited."""
+        self.entries = 0
+        """Entries applied, whoever asked for them."""
+        self.leaders = 0
+        """How often another leader was known."""
+        self.commit: Final = empty(DISK_S)
+        """Seconds from the proposal of an entry to its being applied."""
+        self.batch: Final = empty(POWERS)
+        """Ops in an entry that was proposed here."""
+        self.upkeep: Final[dict[str, Upkeep]] = {}
+        """By the name of the op."""
+        self.disk: Final = DiskNumbers()
+        self.lag: Final = empty(LAG_S)
+        """Seconds by which a tick came too late."""
+        self.vitals = Vitals()
+        self._proposed_ns: dict[int, int] = {}
+
+    def proposed(self, index: int, ops: int, now_ns: int) -> None:
+        """An entry was proposed."""
+        self._proposed_ns[index] = now_ns
+        self.batch.observe(ops)
+
+    def applied(self, index: int, now_ns: int, *, is_ours: bool) -> None:
+        """An entry was applied, perhaps not the one that was proposed here for its place."""
+        self.entries += 1
+        proposed_ns = self._proposed_ns.pop(index, None)
+        if proposed_ns is not None and is_ours:
+            self.commit.observe((now_ns - proposed_ns) / 1e9)
+
+    def forget_proposals(self) -> None:
+        """What was proposed may never be applied here."""
+        self._proposed_ns.clear()
+
+    def kept_up(self, op: str, done: int, now_ns: int) -> None:
+        """An op of upkeep did so much."""
+        upkeep = self.upkeep.setdefault(op, Upkeep())
+        upkeep.done += done
+        if done:
+            upkeep.last_ns = now_ns
+
+
+class PeerNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """Another replica, as its leader sees it."""
+
+    replica: int
+    match: int
+    """Up to where their logs agree for certain."""
+    is_active: bool
+    is_learner: bool
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica at one moment, and what it has counted since it started."""
+
+    replica: int
+    role: str
+    term: int
+    leader: int | None
+    commit: int
+    applied: int
+    first_index: int
+    last_index: int
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+    is_repairing: bool
+    uncommitted_bytes: int
+    reads_waiting: int
+    waiting: int
+    """Ops that wait for agreement, or to be proposed."""
+    peers: list[PeerNumbers]
+    now_ns: int
+    """The state's own time."""
+    disk_is_full: bool
+    ops: dict[str, int]
+    """By name; those that nobody asked for are left out."""
+    refused: dict[str, int]
+    fetches_empty: int
+    busy: int
+    entries: int
+    leaders: int
+    commit_seconds: Histogram
+    batch_ops: Histogram
+    upkeep: dict[str, Upkeep]
+    disk: DiskNumbers
+    lag: Histogram
+    vitals: Vitals
+
+
+PAGE_NUMBERS_MAX: Final = 100
+"""Queues or workers in one page: what holds a shard's loop up for about a millisecond."""
+PageLimit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=PAGE_NUMBERS_MAX)]
+
+
+class QueueNumbers(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One queue."""
+
+    name: str
+    counts: tuple[int, ...]
+    """Jobs by the number of their state."""
+    paused: bool
+    oldest_ns: int
+    """Since when the first in the queue has its place; 0 when nobody waits."""
+
+
+class QueuePage(msgspec.Struct, frozen=True):
+    """Some queues by name, and the one behind which the next page begins; empty at the end."""
+
+    queues: list[QueueNumbers]
+    after: str = ""
+
+
+class WorkerPage(msgspec.Struct, frozen=True):
+    """Some workers by id, and the one behind which the next page begins; empty at the end."""
+
+    workers: list[tuple[str, int]]
+    """And when they were heard of."""
+    after: str = ""

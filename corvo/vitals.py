@@ -1,0 +1,58 @@
+"""What the kernel says of this process: processor time, memory, threads, descriptors.
+
+Reading it must not fail when a process is short of descriptors, which is when somebody looks: what
+can be is read through one that is held open, and what cannot keeps the value it had.
+"""
+
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from corvo import clock
+from corvo.measures import Vitals
+
+_STAT: Final = Path("/proc/self/stat")
+_UPTIME: Final = Path("/proc/uptime")
+_DESCRIPTORS: Final = "/proc/self/fd"
+_STAT_BYTES: Final = 4_096
+
+
+class Pulse:
+    """Feels the vitals of this process."""
+
+    def __init__(self) -> None:
+        self._stat = os.open(_STAT, os.O_RDONLY | os.O_CLOEXEC)
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+        self._descriptors = 0
+        ticks = int(self._fields()[19])
+        uptime_s = float(_UPTIME.read_text().split()[0])
+        began_s = clock.now_ns() / 1e9 - uptime_s  # of the machine
+        self._started_s = began_s + ticks / os.sysconf("SC_CLK_TCK")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._stat)
+
+    def feel(self) -> Vitals:
+        """The vitals as they are now."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        fields = self._fields()
+        with suppress(OSError):  # it takes a descriptor, and there may be none
+            self._descriptors = len(os.listdir(_DESCRIPTORS)) - 1  # noqa: PTH208 -- ten times faster
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return Vitals(
+            cpu_user_s=usage.ru_utime,
+            cpu_system_s=usage.ru_stime,
+            resident_bytes=int(fields[21]) * self._page_bytes,
+            threads=int(fields[17]),
+            descriptors=self._descriptors,
+            descriptors_max=soft,
+            started_s=self._started_s,
+        )
+
+    def _fields(self) -> list[bytes]:
+        """Those behind the name, which may hold anything: the first one is the state."""
+        text = os.pread(self._stat, _STAT_BYTES, 0)
+        return text[text.rindex(b")") + 2 :].split()

@@ -1,0 +1,1 @@
+"""The router, room by room, and both lanes of it as one."""

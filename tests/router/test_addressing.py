@@ -1,0 +1,188 @@
+"""Bringing an op on jobs to wherever they are: outcomes in order, each job's shard found."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import cast
+
+import msgspec
+import pytest
+import trio
+
+from corvo.router.addressing import REMEMBERED_MAX, Addresses, Results, to_jobs
+from corvo.router.http import Problem
+from corvo.router.shards import Answer, Shards
+from corvo.shard.ops.base import Op, Rejected
+from corvo.shard.ops.work import Ack, Acked, AckItem, AckResults
+
+SHARDS = 3
+
+
+class FakeShard:
+    """Has some jobs, and pointers to others."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.jobs: set[str] = set()
+        self.moved: dict[str, int] = {}
+        self.asked: list[list[str]] = []
+        self.is_away = False
+
+    async def submit(self, op: Op) -> Answer:
+        assert isinstance(op, Ack)
+        ids = [item.job_id for item in op.acks]
+        self.asked.append(ids)
+        await trio.lowlevel.checkpoint()
+        if self.is_away:
+            raise Problem(503, "LEADER_UNAVAILABLE", "away")
+        results = AckResults([self._one(job_id) for job_id in ids])
+        return Answer(msgspec.json.encode(results), 10 * self.number + len(self.asked))
+
+    def _one(self, job_id: str) -> Acked | Rejected:
+        if job_id in self.jobs:
+            return Acked(job_id, "completed")
+        if job_id in self.moved:
+            return Rejected("job_moved", "it moved", job_id=job_id, shard=self.moved[job_id])
+        return Rejected("job_not_found", "no such job", job_id=job_id)
+
+
+class Either(msgspec.Struct):
+    """What one job's answer has, done or refused."""
+
+    job_id: str
+    status: str = ""
+    code: str = ""
+    error: str = ""
+    shard: int = -1
+
+
+class Eithers(msgspec.Struct):
+    results: list[Either]
+
+
+def read(body: bytes) -> Sequence[Acked | Rejected]:
+    return [
+        Rejected(one.code, one.error, job_id=one.job_id, shard=one.shard)
+        if one.code
+        else Acked(one.job_id, one.status)
+        for one in msgspec.json.decode(body, type=Eithers).results
+    ]
+
+
+class World:
+    def __init__(self) -> None:
+        self.fakes = [FakeShard(number) for number in range(SHARDS)]
+        self.addresses = Addresses(SHARDS)
+
+    def ack(self, *job_ids: str) -> Results[Acked]:
+        def make(places: list[int]) -> Op:
+            return Ack(acks=[AckItem(job_id=job_ids[place]) for place in places])
+
+        return trio.run(to_jobs, cast("Shards", self.fakes), self.addresses, job_ids, make, read)
+
+    @property
+    def asked(self) -> list[list[list[str]]]:
+        return [fake.asked for fake in self.fakes]
+
+
+def codes(results: Results[Acked]) -> list[str]:
+    return [
+        outcome.status if isinstance(outcome, Acked) else outcome.code
+        for outcome in results.outcomes
+    ]
+
+
+def test_each_shard_is_asked_once_for_all_that_it_has_and_outcomes_stand_in_order() -> None:
+    world = World()
+    ids = ["s02_job_a", "s00_job_b", "s02_job_c", "s00_job_x"]
+    world.fakes[0].jobs = {"s00_job_b"}
+    world.fakes[2].jobs = {"s02_job_a", "s02_job_c"}
+
+    results = world.ack(*ids)
+
+    assert codes(results) == ["completed", "completed", "completed", "job_not_found"]
+    assert world.asked == [[["s00_job_b", "s00_job_x"]], [], [["s02_job_a", "s02_job_c"]]]
+    assert results.positions == {0: 1, 2: 21}
+
+
+def test_a_chosen_id_is_looked_for_everywhere_and_then_remembered() -> None:
+    world = World()
+    world.fakes[1].jobs = {"mine"}
+
+    first, second = world.ack("mine"), world.ack("mine")
+
+    assert codes(first) == codes(second) == ["completed"]
+    assert world.asked == [[["mine"]], [["mine"], ["mine"]], []]
+
+
+def test_a_chosen_id_that_nobody_has_is_not_found() -> None:
+    world = World()
+
+    assert codes(world.ack("nobodys")) == ["job_not_found"]
+    assert world.asked == [[["nobodys"]]] * 3
+
+
+def test_a_job_that_has_moved_is_found_behind_its_pointer() -> None:
+    world = World()
+    world.fakes[0].moved = {"s00_job_a": 2}
+    world.fakes[2].jobs = {"s00_job_a"}
+
+    assert codes(world.ack("s00_job_a")) == ["completed"]
+
+
+def test_pointers_that_go_round_in_circles_are_not_followed_for_ever() -> None:
+    world = World()
+    world.fakes[0].moved = {"s00_job_a": 1}
+    world.fakes[1].moved = {"s00_job_a": 0}
+
+    assert codes(world.ack("s00_job_a")) == ["job_moved"]
+
+
+@pytest.mark.parametrize("job_id", ["s07_job_a", "s999_job_a"])
+def test_an_id_of_a_shard_that_there_is_not_costs_no_question(job_id: str) -> None:
+    world = World()
+
+    assert codes(world.ack(job_id)) == ["job_not_found"]
+    assert world.asked == [[], [], []]
+
+
+def test_a_shard_that_is_away_is_the_outcome_of_its_jobs_alone() -> None:
+    world = World()
+    world.fakes[0].jobs = {"s00_job_a"}
+    world.fakes[1].is_away = True
+
+    results = world.ack("s01_job_b", "s00_job_a")
+
+    assert codes(results) == ["LEADER_UNAVAILABLE", "completed"]
+
+
+def test_whatever_is_where_the_outcome_is_that_of_a_search_through_everything() -> None:
+    random = Random(5)
+    for _ in range(200):
+        world = World()
+        ids = [f"s{random.randrange(SHARDS):02d}_job_{number}" for number in range(4)]
+        ids += ["mine", "yours"]
+        for job_id in ids:
+            where = random.randrange(-1, SHARDS)
+            if where >= 0:
+                world.fakes[where].jobs.add(job_id)
+                if job_id.startswith("s") and int(job_id[1:3]) != where:
+                    world.fakes[int(job_id[1:3])].moved[job_id] = where
+        asked = random.sample(ids, random.randrange(1, len(ids)))
+
+        results = world.ack(*asked)
+
+        there = {job_id for fake in world.fakes for job_id in fake.jobs}
+        assert codes(results) == [
+            "completed" if job_id in there else "job_not_found" for job_id in asked
+        ]
+
+
+def test_what_is_remembered_has_a_bound() -> None:
+    addresses = Addresses(SHARDS)
+
+    for number in range(REMEMBERED_MAX + 10):
+        addresses.remember(f"job {number}", 1)
+
+    assert len(addresses._remembered) == REMEMBERED_MAX
+    assert addresses.candidates("job 0") == [0, 1, 2]
+    assert addresses.candidates(f"job {REMEMBERED_MAX + 9}") == [1, 0, 2]

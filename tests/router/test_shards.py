@@ -1,0 +1,269 @@
+"""A router's way to a shard: who is asked, what is tried again, and what a client must be told."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from corvo import wire
+from corvo.link import Link, listen_unix, open_link
+from corvo.router.config import Limits, RouterConfig
+from corvo.router.http import Problem
+from corvo.router.shards import Answer, Shards
+from corvo.shard.ops.base import Op, Rejected
+from corvo.shard.ops.enqueue import Enqueue, NewJob
+from corvo.shard.ops.queues import Pause
+from corvo.shard.queries import GetQueue
+from tests.support.links import on_sockets
+
+PUT = Enqueue(jobs=[NewJob(queue="mail")])
+PUT_WITH_KEY = Enqueue(jobs=[NewJob(queue="mail")], request_key="pay-17")
+
+
+class Replica:
+    """The other end of one link, played by hand."""
+
+    def __init__(self, link: Link, left: trio.Event) -> None:
+        self._link = link
+        self.left = left
+        """Set it, and the link is lost."""
+
+    async def hear(self) -> wire.Submit | wire.Ask:
+        [request] = await self._link.receive(wire.FROM_ROUTER)
+        return request
+
+    def say(self, *messages: wire.AnyMessage) -> None:
+        assert self._link.send_many(messages)
+
+
+class World:
+    """A socket where replicas are born, one at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.config = RouterConfig(
+            cluster="rookery",
+            node=1,
+            shards=1,
+            sockets=[str(directory / "s")],
+            listen=[0],
+            limits=Limits(leader_wait_ms=200),
+        )
+        self.news: list[wire.Push] = []
+        self.ups = 0
+        self.shards = Shards(
+            self.config, pushed=lambda _, push: self.news.append(push), came_up=self._count
+        )
+        self._send, self._receive = trio.open_memory_channel[Replica](10)
+
+    def _count(self, _: int) -> None:
+        self.ups += 1
+
+    async def replica(self, *, leads: bool = True) -> Replica:
+        """Whoever is reached next."""
+        replica = await self._receive.receive()
+        if leads:
+            replica.say(wire.Leading(1, 5))
+        return replica
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        hello = wire.Hello(wire.REPLICA, 1, 0, "rookery", wire.WIRE_VERSION, 1, 0)
+        with trio.CancelScope() as scope:
+            async with open_link(stream, hello) as link:
+                left = trio.Event()
+                await self._send.send(Replica(link, left))
+                await left.wait()
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def world(directory: Path) -> AsyncIterator[tuple[World, trio.Nursery]]:
+    made = World(directory)
+    async with trio.open_nursery() as nursery:
+        listener = await listen_unix(made.config.sockets[0])
+        nursery.start_soon(trio.serve_listeners, made.serve, [listener])
+        nursery.start_soon(made.shards.run)
+        yield made, nursery
+        nursery.cancel_scope.cancel()
+
+
+class Outcome:
+    """What became of one call."""
+
+    def __init__(self) -> None:
+        self.ended = trio.Event()
+        self.answer: Answer | Problem | None = None
+
+    async def run(self, shards: Shards, op: Op) -> None:
+        try:
+            self.answer = await shards[0].submit(op)
+        except Problem as problem:
+            self.answer = problem
+        self.ended.set()
+
+    async def wait(self) -> Answer | Problem:
+        await self.ended.wait()
+        assert self.answer is not None
+        return self.answer
+
+
+def start(nursery: trio.Nursery, there: World, op: Op = PUT) -> Outcome:
+    outcome = Outcome()
+    nursery.start_soon(outcome.run, there.shards, op)
+    return outcome
+
+
+@on_sockets
+async def test_an_op_goes_to_the_leader_and_its_answer_comes_back(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica()
+        outcome = start(nursery, there)
+        heard = await replica.hear()
+
+        replica.say(wire.Reply(heard.id, "", b'{"jobs":[]}', 17))
+
+        assert await outcome.wait() == Answer(b'{"jobs":[]}', 17)
+        assert isinstance(heard, wire.Submit)
+        assert msgspec.json.decode(heard.body) == {"jobs": [{"queue": "mail"}]}
+        assert there.shards[0].is_up
+        assert there.shards[0].calls_in_flight == 0
+
+
+@on_sockets
+async def test_a_question_is_asked_as_one(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica()
+
+        async def answer() -> None:
+            heard = await replica.hear()
+            assert isinstance(heard, wire.Ask)
+            replica.say(wire.Reply(heard.id, "", heard.body, 3))
+
+        nursery.start_soon(answer)
+
+        assert (await there.shards[0].ask(GetQueue(queue="a"))).body == b'{"queue":"a"}'
+
+
+@on_sockets
+async def test_a_refusal_is_a_problem(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica()
+        outcome = start(nursery, there)
+        heard = await replica.hear()
+        refused = Rejected("bad_request", "no such name", field="jobs[0].queue")
+
+        replica.say(wire.Reply(heard.id, refused.code, msgspec.json.encode(refused)))
+
+        problem = await outcome.wait()
+        assert isinstance(problem, Problem)
+        assert (problem.status, problem.field) == (400, "jobs[0].queue")
+        assert problem.outcome == "not_applied"
+
+
+@on_sockets
+async def test_a_shard_that_is_being_started_is_a_pause(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica(leads=False)
+        outcome = start(nursery, there)
+        first = await replica.hear()
+
+        replica.say(wire.NotLeader(first.id, None))
+        replica.say(wire.Leading(1, 6))
+        second = await replica.hear()
+        replica.say(wire.Reply(second.id, "", b"{}", 1))
+
+        assert await outcome.wait() == Answer(b"{}", 1)
+
+
+@on_sockets
+async def test_a_shard_without_a_leader_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica(leads=False)
+
+        async def refuse() -> None:
+            while True:
+                replica.say(wire.NotLeader((await replica.hear()).id, None))
+
+        nursery.start_soon(refuse)
+
+        problem = await start(nursery, there).wait()
+
+        assert isinstance(problem, Problem)
+        assert (problem.status, problem.code) == (503, "LEADER_UNAVAILABLE")
+        assert problem.outcome == "not_applied"
+        assert problem.retry_after_ms
+
+
+@on_sockets
+async def test_what_was_sent_and_not_answered_is_unknown_and_not_sent_again(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica()
+        outcome = start(nursery, there)
+        await replica.hear()
+
+        replica.left.set()
+
+        problem = await outcome.wait()
+        assert isinstance(problem, Problem)
+        assert (problem.status, problem.outcome) == (503, "unknown")
+
+
+@on_sockets
+async def test_under_a_request_key_it_is_sent_again(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica()
+        outcome = start(nursery, there, PUT_WITH_KEY)
+        first = await replica.hear()
+        replica.left.set()
+        replica = await there.replica()
+        again = await replica.hear()
+
+        replica.say(wire.Reply(again.id, "", b"{}", 9))
+
+        assert await outcome.wait() == Answer(b"{}", 9)
+        assert isinstance(first, wire.Submit)
+        assert isinstance(again, wire.Submit)
+        assert first.body == again.body
+
+
+@on_sockets
+async def test_a_shard_that_has_too_much_to_do_says_when_to_come_again(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica()
+        outcome = start(nursery, there, Pause(queue="a"))
+        heard = await replica.hear()
+
+        replica.say(wire.Busy(heard.id, 70))
+
+        problem = await outcome.wait()
+        assert isinstance(problem, Problem)
+        assert (problem.status, problem.code, problem.retry_after_ms) == (429, "OVERLOADED", 70)
+
+
+@on_sockets
+async def test_news_are_passed_on_and_a_new_leader_is_told_of(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica()
+        outcome = start(nursery, there)
+        heard = await replica.hear()
+
+        replica.say(wire.WorkAvailable(("mail",)), wire.Leading(1, 6))
+        replica.say(wire.Reply(heard.id, "", b"{}"))
+
+        await outcome.wait()
+        assert there.news == [wire.WorkAvailable(("mail",))]
+        assert (there.ups, there.shards[0].term) == (2, 6)
+
+
+@pytest.mark.parametrize("queue", ["a", "b", "mail"])
+def test_a_queue_has_one_shard(queue: str, tmp_path: Path) -> None:
+    config = msgspec.structs.replace(World(tmp_path).config, shards=4, sockets=[""] * 4)
+    shards = Shards(config, pushed=lambda _, __: None, came_up=lambda _: None)
+
+    assert shards.of_queue(queue) is shards.of_queue(queue)
+    assert [shard.number for shard in shards] == [0, 1, 2, 3]

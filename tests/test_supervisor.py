@@ -1,0 +1,470 @@
+"""Whole nodes: what becomes of the processes when one of them, or the node itself, ends."""
+
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from pathlib import Path
+from typing import Final, ParamSpec
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from corvo import node
+from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK
+from corvo.datadir import DirectoryUnfit, open_directory
+from corvo.node import Programs, child_environment
+from corvo.notify import Notifier
+from corvo.supervisor import Plan, Supervisor, Wish
+from corvo.telemetry import Level, Log, Style
+from tests.support import standins
+from tests.support.links import jumping, on_sockets
+from tests.support.nodes import running, stand_ins
+from tests.support.standins import Journal
+
+P = ParamSpec("P")
+REAL: Final = Programs()
+
+
+def without_waiting(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """Run a test with real processes under a clock that jumps over every pause.
+
+    It has no deadline, for the clock would jump to that one first.
+    """
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        trio.run(lambda: test(*args, **kwargs), clock=MockClock(autojump_threshold=0))
+
+    return run
+
+
+async def ask(address: tuple[str, int]) -> int:
+    """The process id of whoever answers there."""
+    stream = await trio.open_tcp_stream(*address)
+    async with stream:
+        said = b""
+        while data := await stream.receive_some():
+            said += data
+    return int(said)
+
+
+def seen_of(pid: int) -> bytes:
+    """What `ps` shows of a process to whoever may see it."""
+    place = Path(f"/proc/{pid}")
+    return (place / "cmdline").read_bytes() + (place / "environ").read_bytes()
+
+
+def silent_log() -> Log:
+    return Log(lambda _: None, "node", Style(is_text=False), Level.ERROR)
+
+
+# ---- A life without trouble.
+
+
+@on_sockets
+async def test_a_node_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+
+    async with running({"data_dir": str(tmp_path / "d")}, stand_ins(tmp_path / "journal")) as it:
+        answered_by = await ask(await it.url())
+        code = await it.end()
+
+    assert answered_by == journal.last_pid("router")
+    assert code == OK
+    assert not it.find("process.killed")
+
+
+@on_sockets
+async def test_the_router_leaves_before_any_shard(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    settings = {"data_dir": str(tmp_path / "d"), "shards": "3"}
+
+    async with running(settings, stand_ins(tmp_path / "journal")) as it:
+        await it.hear("node.ready")
+        await it.end()
+
+    left = [name for name, word, _ in journal.lines() if word == "left"]
+    assert left[0] == "router"
+    assert sorted(left[1:]) == ["shard-0", "shard-1", "shard-2"]
+
+
+@on_sockets
+async def test_a_node_of_real_shards_lives_in_a_place_with_blanks_and_a_long_name(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "My Projects" / ("deep down " * 9) / ("rookery" * 9)
+    programs = Programs(router=standins.command("router", tmp_path / "journal"))
+
+    async with running({"data_dir": str(data)}, programs) as it:
+        await it.hear("node.ready")
+        first = await it.end()
+    async with running({"data_dir": str(data)}, programs) as it:
+        await it.hear("node.ready")
+        second = await it.end()
+
+    assert len(str(data)) > 107
+    assert (first, second) == (OK, OK)
+    assert (data / "shard-1" / "log").is_dir()
+    assert it.texts == []
+
+
+@on_sockets
+async def test_a_process_has_a_session_of_its_own_and_no_secret_in_sight(tmp_path: Path) -> None:
+    settings = {"data_dir": str(tmp_path / "d"), "shards": "1", "admin_key": "rook-and-raven"}
+    journal = Journal(tmp_path / "journal")
+
+    async with running(settings, stand_ins(tmp_path / "journal")) as it:
+        await it.hear("node.ready")
+        pid = journal.last_pid("router")
+        session = os.getsid(pid)
+        seen = seen_of(pid)
+        await it.end()
+
+    assert session == pid  # so Ctrl-C at a terminal reaches the node alone
+    assert b"rook-and-raven" not in seen
+    assert "rook-and-raven" not in f"{it.events}{it.texts}"
+
+
+def test_processes_inherit_nothing_that_was_said_to_the_node() -> None:
+    environment = {
+        "PATH": "/bin",
+        "CORVO_ADMIN_KEY": "k",
+        "NOTIFY_SOCKET": "/run/n",
+        "WATCHDOG_USEC": "1",
+        "PYTHONPATH": "elsewhere",
+    }
+
+    inherited = child_environment(environment)
+
+    assert inherited.keys() == {"PATH", "PYTHONPATH"}
+    assert inherited["PYTHONPATH"].endswith(f"{os.pathsep}elsewhere")
+
+
+# ---- A process that ends.
+
+
+@on_sockets
+async def test_a_shard_that_is_killed_is_started_again_at_once(tmp_path: Path) -> None:
+    programs = Programs(router=standins.command("router", tmp_path / "journal"))
+
+    async with running({"data_dir": str(tmp_path / "d"), "shards": "1"}, programs) as it:
+        ready = await it.hear("process.ready", name="shard-0")
+        os.kill(int(str(ready["pid"])), signal.SIGKILL)
+        ended = await it.hear("process.ended", name="shard-0")
+        again = await it.hear("process.ready", 2, name="shard-0")
+        code = await it.end()
+
+    assert ended["meaning"] == "killed by SIGKILL"
+    assert ended["restart_ms"] == 0
+    assert again["pid"] != ready["pid"]
+    assert code == OK
+
+
+@on_sockets
+async def test_a_router_that_is_killed_is_a_pause_and_no_refusal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+
+    async with running({"data_dir": str(tmp_path / "d")}, stand_ins(tmp_path / "journal")) as it:
+        address = await it.url()
+        first = await ask(address)
+        os.kill(first, signal.SIGKILL)
+        await it.hear("process.ended", name="router")
+        second = await ask(address)
+        await it.end()
+
+    assert second != first
+    assert second == journal.last_pid("router")
+
+
+@on_sockets
+async def test_a_damaged_shard_stays_down_and_the_node_serves_without_it(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    programs = stand_ins(journal, shard="die:71")
+
+    async with running({"data_dir": str(tmp_path / "d"), "shards": "1"}, programs) as it:
+        held = await it.hear("process.held", name="shard-0")
+        answered_by = await ask(await it.url())
+        code = await it.end()
+
+    assert held["code"] == DAMAGED
+    assert Journal(journal).words("shard-0") == ["started"]
+    assert answered_by == Journal(journal).last_pid("router")
+    assert code == OK
+
+
+@on_sockets
+async def test_a_process_with_a_config_that_cannot_work_ends_the_node(tmp_path: Path) -> None:
+    programs = stand_ins(tmp_path / "journal", shard="die:72")
+
+    async with running({"data_dir": str(tmp_path / "d")}, programs) as it:
+        code = await it.gone()
+
+    assert code == MISCONFIGURED
+    assert it.find("process.ended", code=MISCONFIGURED)
+
+
+def plan(journal: Path, name: str, deed: str, *, is_vital: bool) -> Plan:
+    return Plan(
+        name=name,
+        command=standins.command(name, journal, deed),
+        config=b"{}",
+        descriptors=(),
+        environment=child_environment(os.environ),
+        is_vital=is_vital,
+    )
+
+
+@without_waiting
+async def test_a_shard_that_keeps_dying_is_held_down_after_five_restarts(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    deed = "die:70,-9,70,70,70,70,70,70"
+    plans = [
+        plan(journal, "bad", deed, is_vital=False),
+        plan(journal, "good", "serve", is_vital=True),
+    ]
+    wish, settled = Wish(), trio.Event()
+    supervisor = Supervisor(plans, wish, silent_log(), Notifier({}), drain_s=1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: supervisor.run(ready=settled.set))
+        await settled.wait()
+        wish.utter()
+
+    assert Journal(journal).words("bad") == ["started"] * 6
+    assert Journal(journal).words("good")[0] == "started"
+
+
+@without_waiting
+async def test_a_router_that_keeps_dying_ends_the_node(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    plans = [plan(journal, "router", "die:70,70,70,70,70,70,70", is_vital=True)]
+
+    code = await Supervisor(plans, Wish(), silent_log(), Notifier({}), drain_s=1).run()
+
+    assert code == FAILED
+    assert Journal(journal).words("router") == ["started"] * 6
+
+
+@without_waiting
+async def test_a_program_that_is_not_there_is_a_failure_like_any_other() -> None:
+    missing = Plan(
+        name="router",
+        command=("/nowhere/corvo",),
+        config=b"{}",
+        descriptors=(),
+        environment={},
+        is_vital=True,
+    )
+
+    code = await Supervisor([missing], Wish(), silent_log(), Notifier({}), drain_s=1).run()
+
+    assert code == FAILED
+
+
+# ---- The node itself ends.
+
+
+@on_sockets
+async def test_nothing_outlives_a_node_that_is_killed(tmp_path: Path) -> None:
+    settings = {"data_dir": str(tmp_path / "d")}
+    programs = Programs(router=standins.command("router", tmp_path / "journal"))
+
+    async with running(settings, programs) as it:
+        await it.hear("node.ready")
+        code = await it.end(signal.SIGKILL)
+    async with running(settings, programs) as it:
+        await it.hear("node.ready")
+        again = await it.end()
+
+    assert code == -signal.SIGKILL
+    assert not it.find("data.in_use")  # the first was really gone
+    assert again == OK
+
+
+@on_sockets
+async def test_a_node_waits_for_the_last_process_of_the_one_before(tmp_path: Path) -> None:
+    settings = {"data_dir": str(tmp_path / "d"), "shards": "1"}
+    stubborn = stand_ins(tmp_path / "journal", shard="stay")
+
+    async with running(settings, stubborn) as first:
+        await first.hear("node.ready")
+        first.send(signal.SIGKILL)
+        pid = Journal(tmp_path / "journal").last_pid("shard-0")
+        async with running(settings, stand_ins(tmp_path / "journal")) as second:
+            waiting = await second.hear("data.in_use")
+            os.kill(pid, signal.SIGKILL)
+            await second.hear("node.ready")
+            code = await second.end()
+
+    assert str(pid) in str(waiting["by"])
+    assert code == OK
+
+
+@jumping
+async def test_a_second_node_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+    directory = open_directory(str(tmp_path / "d"))
+    lock = directory.try_lock()
+    assert lock is not None
+
+    with pytest.raises(DirectoryUnfit, match="is in use by a process"):
+        await node._wait_for_lock(directory, silent_log(), Wish())
+
+    os.close(lock)
+    taken = await node._wait_for_lock(directory, silent_log(), Wish())
+    assert taken is not None
+    os.close(taken)
+
+
+@on_sockets
+async def test_a_node_that_waits_for_the_directory_can_be_stopped(tmp_path: Path) -> None:
+    directory = open_directory(str(tmp_path / "d"))
+    lock = directory.try_lock()
+    assert lock is not None
+
+    async with running({"data_dir": str(tmp_path / "d")}, REAL) as it:
+        await it.hear("data.in_use")
+        code = await it.end()
+    os.close(lock)
+
+    assert code == OK
+    assert not it.find("node.starting")
+
+
+# ---- Stopping.
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_it_can_be_stopped_at_any_moment_of_its_start(tmp_path: Path, moment: int) -> None:
+    @on_sockets
+    async def stopped() -> None:
+        programs = Programs(router=standins.command("router", tmp_path / "journal"))
+        async with running({"data_dir": str(tmp_path / "d")}, programs) as it:
+            await trio.sleep(moment * 0.06)
+            code = await it.end()
+        async with running({"data_dir": str(tmp_path / "d")}, programs) as it:
+            await it.hear("node.ready")
+            again = await it.end()
+
+        # Before it has said what it does with signals, the system does it: nothing is there yet.
+        assert code in {OK, -signal.SIGTERM}
+        assert again == OK
+
+    stopped()
+
+
+@on_sockets
+async def test_a_process_that_does_not_leave_is_killed(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    settings = {"data_dir": str(tmp_path / "d"), "shards": "1", "drain_ms": "1ms"}
+
+    async with running(settings, stand_ins(journal, router="stay", shard="stay")) as it:
+        await it.hear("node.ready")
+        code = await it.end(signal.SIGINT)
+
+    assert code == OK
+    assert [one["name"] for one in it.find("process.killed")] == ["router", "shard-0"]
+
+
+@on_sockets
+async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    settings = {"data_dir": str(tmp_path / "d"), "drain_ms": "10m"}
+
+    async with running(settings, stand_ins(journal, router="stay", shard="stay")) as it:
+        await it.hear("node.ready")
+        it.send(signal.SIGTERM)
+        await it.hear("node.stopping")
+        code = await it.end()
+
+    assert code == OK
+    assert it.find("node.stopping", at_once=True)
+
+
+@on_sockets
+async def test_who_comes_while_it_stops_is_refused_and_not_left_waiting(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    settings = {"data_dir": str(tmp_path / "d"), "shards": "1", "drain_ms": "10m"}
+
+    async with running(settings, stand_ins(journal, shard="stay")) as it:
+        address = await it.url()
+        it.send(signal.SIGTERM)
+        await it.hear("process.left", name="router")
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await trio.open_tcp_stream(*address)
+        await it.end()
+
+
+@on_sockets
+async def test_a_hang_up_without_a_terminal_changes_nothing(tmp_path: Path) -> None:
+    async with running({"data_dir": str(tmp_path / "d")}, stand_ins(tmp_path / "journal")) as it:
+        address = await it.url()
+        it.send(signal.SIGHUP)
+        await it.hear("signal.ignored")
+        answered_by = await ask(address)
+        code = await it.end()
+
+    assert answered_by > 0
+    assert code == OK
+
+
+# ---- What it refuses, and what it tells.
+
+
+@on_sockets
+async def test_another_number_of_shards_is_refused_unless_it_is_only_the_default(
+    tmp_path: Path,
+) -> None:
+    settings = {"data_dir": str(tmp_path / "d")}
+    programs = stand_ins(tmp_path / "journal")
+
+    async with running({**settings, "shards": "3"}, programs) as it:
+        await it.hear("node.ready")
+        await it.end()
+    async with running({**settings, "shards": "4"}, programs) as it:
+        refused = await it.gone()
+    async with running(settings, programs) as other:
+        ready = await other.hear("node.ready")
+        await other.end()
+
+    assert refused == MISCONFIGURED
+    [said] = it.find("node.refused")
+    assert "has 3 shards, and 4 are asked for" in str(said["reason"])
+    assert ready["shards"] == 3
+
+
+@on_sockets
+async def test_an_address_that_is_taken_is_refused_by_its_name(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bind = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with running({"data_dir": str(tmp_path / "d"), "bind": bind}, REAL) as it:
+            code = await it.gone()
+
+    assert code == MISCONFIGURED
+    [said] = it.find("node.refused")
+    assert str(said["reason"]).startswith(f"{bind}: something else listens there already")
+
+
+@on_sockets
+async def test_systemd_is_told_that_it_is_ready_lives_and_stops(tmp_path: Path) -> None:
+    path = tmp_path / "n"
+    heard = ""
+
+    with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_DGRAM) as listening:
+        await listening.bind(str(path))
+        async with running(
+            {"data_dir": str(tmp_path / "d")},
+            stand_ins(tmp_path / "journal"),
+            NOTIFY_SOCKET=str(path),
+            WATCHDOG_USEC="20000",
+        ) as it:
+            while not ("READY=1" in heard and heard.count("WATCHDOG=1") > 2):
+                heard += (await listening.recv(4096)).decode() + "\n"
+            it.send(signal.SIGTERM)
+            while "STOPPING=1" not in heard:
+                heard += (await listening.recv(4096)).decode() + "\n"
+            await it.gone()
+
+    assert "STATUS=3 of 3 processes are ready\nREADY=1\n" in heard
