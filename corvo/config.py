@@ -26,7 +26,7 @@ from corvo.shard.ops.base import Limits as JobLimits
 ENVIRONMENT: Final = "CORVO_"
 SHARDS_MAX: Final = 64
 """A process each: more than that is another machine's work."""
-_NUMBER_BELOW: Final = 1 << 53
+_NUMBER_MAX: Final = (1 << 53) - 1
 """What every reader of JSON keeps exact."""
 _TEXT_MAX: Final = 4_096
 _DAY_MS: Final = 86_400_000
@@ -190,25 +190,36 @@ class Key(msgspec.Struct, frozen=True):
             case inspect.LiteralType(values):
                 return " or ".join(str(value) for value in values)
             case inspect.IntType():
-                return self._wanted_number(self.type)
+                return self._wanted_number()
             case inspect.VarTupleType():
                 return "texts with commas between them"
             case _:
                 return "a text"
 
-    def _wanted_number(self, bounds: inspect.IntType) -> str:
-        least = bounds.ge if bounds.ge is not None else 1
-        most = bounds.le if bounds.le is not None else _NUMBER_BELOW - 1
-        what, example = {
-            "ms": ("a duration", ", such as 500ms, 30s or 168h"),
-            "s": ("a duration of whole seconds", ", such as 30s"),
-            "bytes": ("a size", ", such as 65536, 64KiB or 8MiB"),
-            "": ("a whole number", ""),
+    @property
+    def example(self) -> str:
+        """How it may be written, where that is not plain."""
+        return {
+            "ms": "500ms, 30s or 168h",
+            "s": "30s or 2m",
+            "bytes": "65536, 64KiB or 8MiB",
+            "": "",
         }[self.unit]
-        limits = f"at least {self.show(least)}"
-        if bounds.le is not None:
-            limits = f"{limits} and at most {self.show(most)}"
-        return f"{what} of {limits}{example}"
+
+    def _wanted_number(self) -> str:
+        what = {"ms": "a duration", "s": "whole seconds", "bytes": "a size", "": "a number"}
+        least, most = self.bounds
+        told = f"{what[self.unit]} of at least {self.show(least)}"
+        return told if most == _NUMBER_MAX else f"{told} and at most {self.show(most)}"
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the most that a number may be."""
+        assert isinstance(self.type, inspect.IntType)
+        # The limits of a shard have no bounds of their own, since a log is never measured again.
+        least = self.type.ge if self.type.ge is not None else 1
+        most = self.type.le if self.type.le is not None else _NUMBER_MAX
+        return least, most
 
     def show(self, value: object) -> str:
         """A value as people write it; what is shown here is read back as the same."""
@@ -374,7 +385,8 @@ def resolve(given: Iterable[Given]) -> Resolved:
         value = read_value(key, one.value)
         if value is None:
             told = "***" if key.is_secret else _quoted(one.value)
-            problems.append(f"{key.name} is {told} ({one.source}): it must be {key.wanted}")
+            hint = f", such as {key.example}" if key.example else ""
+            problems.append(f"{key.name} is {told} ({one.source}): it must be {key.wanted}{hint}")
             continue
         is_alias = one.source == _PASSWORD and sources.get(key.name) == key.variable
         if is_alias and values[key.name] != value:
@@ -453,10 +465,7 @@ def _number(key: Key, raw: object) -> int | None:
         number = _amount(raw.strip(), _UNITS[key.unit]) if key.unit else _plain(raw.strip())
     if not isinstance(number, int) or isinstance(number, bool):
         return None
-    assert isinstance(key.type, inspect.IntType)
-    # A struct of the shard has no bounds of its own, since the log is never measured again.
-    least = key.type.ge if key.type.ge is not None else 1
-    most = key.type.le if key.type.le is not None else _NUMBER_BELOW - 1
+    least, most = key.bounds
     return number if least <= number <= most else None
 
 

@@ -1,0 +1,1 @@
+"""The router: HTTP on the one side, shards on the other."""

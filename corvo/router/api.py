@@ -73,7 +73,7 @@ class Api:
 
     async def who(self, headers: Mapping[str, str]) -> Principal:
         """Who asks. Raises `Problem`."""
-        if not self.keyring.is_known:  # we have just begun, or shard 0 has
+        if not (self.keyring.is_known or self.keyring.is_open):  # we have just begun
             await self.keeper.wait(self.limits.leader_wait_ms / 1_000)
         return self.keyring.who(headers, now_ns=clock.now_ns(), now_s=trio.current_time())
 

@@ -7,9 +7,7 @@ Over HTTP/1.1 a body has been read, and bounded, before it comes here. HTTP/2 br
 side by side, so their bodies are read here, under the same bounds.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import trio
@@ -20,15 +18,14 @@ from quart import Websocket
 from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.datastructures import Headers
-from werkzeug.exceptions import RequestEntityTooLarge
 
 from corvo.router.api import Api
-from corvo.router.config import Limits
-from corvo.router.connections import no_room, too_slow
+from corvo.router.connections import LINGER_S, no_room, too_slow_body
 from corvo.router.door import Door, read_query
 from corvo.router.http import Problem, Request, Response
-from corvo.router.parsing import too_large_body, too_large_head
+from corvo.router.parsing import too_large_body
 from corvo.router.refusing import turn_away
+from corvo.router.rendering import WITHOUT_BODY
 from corvo.router.slow_lane import Exchange
 from corvo.router.stream import Channel, ChannelClosed
 
@@ -46,7 +43,8 @@ def make_app(door: Door, run_stream: RunStream) -> "App":
 class _Connection(TrioASGIHTTPConnection):
     """One request, whose answer may have to be taken back when it does not arrive."""
 
-    async def handle_request(
+    # Quart's trio half takes a nursery here and its other half does not; we only follow.
+    async def handle_request(  # type: ignore[override]
         self, nursery: trio.Nursery, request: QuartRequest, send: ASGISendCallable
     ) -> None:
         """See the class above."""
@@ -80,14 +78,127 @@ class App(QuartTrio):
     async def handle_request(self, request: QuartRequest) -> QuartResponse:
         """Answer a request."""
         scope = request.scope
-        ours = _request_of(scope, scope["method"])
+        ours = _request_of(scope, request.method)
         try:
-            if len(scope_headers(scope)) > self._door.api.limits.headers_max:
-                raise too_large_head(self._door.api.limits)
+            ours.body = await self._read_body(request, exchange_of(scope))
             ours.query = read_query(scope["query_string"].decode("latin-1"))
-            ours.body = await _read_body(request, self._door.api.limits)
         except Problem as problem:
-            return _quart_response(turn_away(self._door, problem, ours))
+            return _as_quart(turn_away(self._door, problem, ours))
         response = await self._door.answer(ours)
         scope["state"]["undelivered"] = response.undelivered
-        return _quart_response(response)
+        return _as_quart(response)
+
+    async def handle_websocket(self, socket: Websocket) -> QuartResponse | None:
+        """Have a stream served, or answer as to any request. Quart closes what is still open."""
+        scope, api = socket.scope, self._door.api
+        ours = _request_of(scope, "GET")
+        if ours.path != STREAM_PATH:
+            return _as_quart(await self._door.answer(ours))
+        try:
+            ours.query = read_query(scope["query_string"].decode("latin-1"))
+            _refuse_strangers(ours.headers, api.config.cors_origins)
+            ours.principal = await api.who(ours.headers)
+        except Problem as problem:
+            return _as_quart(turn_away(self._door, problem, ours))
+        ours.id = self._door.name(ours.headers)
+        await socket.accept()
+        await self._run_stream(api, ours, _Channel(socket, exchange_of(scope)))
+        return None
+
+    async def _read_body(self, request: QuartRequest, exchange: Exchange) -> bytes:
+        limits = self._door.api.limits
+        body = bytearray()
+        try:
+            if (request.content_length or 0) > limits.body_bytes_max:
+                raise too_large_body(limits)
+            began = trio.current_time() + limits.body_grace_ms / 1_000
+            with trio.CancelScope(deadline=began) as scope:
+                async for data in request.body:
+                    body += data
+                    scope.deadline = began + len(body) / limits.body_rate_min
+                    if not exchange.hold(len(data)):
+                        raise no_room()
+                    if len(body) > limits.body_bytes_max:
+                        raise too_large_body(limits)
+            if scope.cancelled_caught:
+                raise too_slow_body(limits)
+        except Problem:
+            # Hypercorn takes it amiss when a stream goes on that has been answered.
+            with trio.move_on_after(LINGER_S):
+                async for _ in request.body:
+                    pass
+            raise
+        finally:
+            exchange.hold(-len(body))
+        return bytes(body)
+
+
+class _Channel:
+    """A WebSocket as streams want it."""
+
+    def __init__(self, socket: Websocket, exchange: Exchange) -> None:
+        self._socket = socket
+        self._exchange = exchange
+
+    async def receive(self) -> bytes | str:
+        """The next message; when there will be none any more, quart cancels us."""
+        message: bytes | str | None = await self._socket.receive()
+        return b"" if message is None else message  # as quart has it, an empty one is none
+
+    async def send(self, message: bytes | str) -> None:
+        """Send a message. Raises `ChannelClosed`."""
+        await self._socket.send(message)
+        if self._exchange.is_broken:
+            raise ChannelClosed("the connection is broken")
+
+    async def close(self, code: int, reason: str) -> None:
+        """Say why it ends. Raises `ChannelClosed`."""
+        await self._socket.close(code, reason)
+        if self._exchange.is_broken:
+            raise ChannelClosed("the connection is broken")
+
+
+def exchange_of(scope: HTTPScope | WebsocketScope) -> Exchange:
+    """Through which connection a request came."""
+    exchange = scope["state"]["exchange"]
+    assert isinstance(exchange, Exchange)
+    return exchange
+
+
+def _request_of(scope: HTTPScope | WebsocketScope, method: str) -> Request:
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    client = scope["client"]
+    return Request(
+        method=method,
+        path=scope["raw_path"].decode("latin-1"),
+        headers=headers,
+        peer=client[0] if client is not None else "",
+    )
+
+
+def _as_quart(response: Response) -> QuartResponse:
+    if response.body:
+        headers = Headers(response.headers)
+        return QuartResponse(
+            response.body, response.status, headers, content_type=response.content_type
+        )
+    made = QuartResponse(b"", response.status, Headers(response.headers))
+    del made.headers["content-type"]
+    if response.status in WITHOUT_BODY:
+        del made.headers["content-length"]
+    return made
+
+
+def _refuse_strangers(headers: Mapping[str, str], origins: Sequence[str]) -> None:
+    """A browser lets any page open a WebSocket to anywhere, with the user's cookies.
+
+    So it is we who have to look where the page is from. Raises `Problem`.
+    """
+    origin = headers.get("origin")
+    if origin is None or origin in origins or "*" in origins:
+        return
+    if origin.partition("://")[2] != headers.get("host"):
+        raise Problem(403, "FORBIDDEN", f"pages of {origin} may not open streams", field="origin")

@@ -172,7 +172,7 @@ class Connections:
             case Stage.BODY:
                 due = (took_ms - limits.body_grace_ms) / 1_000 * limits.body_rate_min
                 if took_ms > limits.body_grace_ms and seat.body_bytes < due:
-                    seat.cut(_too_slow(f"a body has to bring {limits.body_rate_min} bytes/s"))
+                    seat.cut(too_slow_body(limits))
             case Stage.SENDING:
                 if took_ms > limits.send_ms:
                     seat.cut()
@@ -185,6 +185,14 @@ class Connections:
 
 def _shortest_s(limits: Limits) -> float:
     return min(limits.idle_ms, limits.header_ms, limits.body_grace_ms, limits.send_ms) / 1_000
+
+
+def too_slow_body(limits: Limits) -> Problem:
+    """What a client is told whose body drips."""
+    return _too_slow(
+        f"a body that takes more than {limits.body_grace_ms} ms has to bring "
+        f"{limits.body_rate_min} bytes in each second"
+    )
 
 
 def _too_slow(why: str) -> Problem:

@@ -37,6 +37,7 @@ class Door:
         self._ids = f"{secrets.randbits(40):010x}"  # so that two routers give different ids
         self._last_id = 0
         self._origins = frozenset(api.config.cors_origins)
+        api.metrics.read("corvo_http_requests_in_flight", lambda: self.in_flight)
 
     # Before the body is read.
 
@@ -89,6 +90,7 @@ class Door:
 
     def refuse(self, problem: Problem, request: Request) -> Response:
         """A problem as an answer; with 405, what the path is for."""
+        self.api.metrics.refuse(problem.code)
         response = problem_response(problem, request.id)
         if problem.status == 405:
             methods = ", ".join(self.routes.methods(request.path))

@@ -48,6 +48,9 @@ FAMILIES: Final[dict[str, Family]] = {
         GAUGE, "Requests being answered, without fetches that wait."
     ),
     "corvo_http_connections": Family(GAUGE, "Connections of clients that are open."),
+    "corvo_http_problems_total": Family(
+        COUNTER, "Requests answered with a problem, by its code.", ("code",)
+    ),
     "corvo_rate_limit_throttled_total": Family(
         COUNTER, "Requests refused because their client makes too many."
     ),
@@ -57,10 +60,6 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "corvo_lifecycle_streams_open": Family(GAUGE, "Streams that are open."),
     "corvo_lifecycle_streams_max": Family(GAUGE, "Streams that may be open."),
-    "corvo_lifecycle_streams_total": Family(COUNTER, "Streams that were opened."),
-    "corvo_lifecycle_frames_inflight": Family(GAUGE, "Frames of streams being answered."),
-    "corvo_lifecycle_frames_total": Family(COUNTER, "Frames of streams answered."),
-    "corvo_lifecycle_overload_total": Family(COUNTER, "Streams refused for want of room."),
     "corvo_lifecycle_idle_fetch_total": Family(
         COUNTER, "Fetches that found nothing, and cost no entry in the log.", ("shard",)
     ),

@@ -17,7 +17,7 @@ import trio
 from corvo.router.connections import Connections, Seat, Stage, no_room
 from corvo.router.door import Door, read_query
 from corvo.router.http import Problem, Request, Response
-from corvo.router.lines import Hangups, Line, LineBroken
+from corvo.router.lines import Hangups, Line
 from corvo.router.parsing import Message, Reader, as_bytes
 from corvo.router.refusing import turn_away
 from corvo.router.rendering import CONTINUE

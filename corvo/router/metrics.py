@@ -11,10 +11,13 @@ from typing import Final
 
 from corvo import clock
 from corvo.measures import REQUEST_S, Histogram, LoopTimes, empty
+from corvo.router.families import FAMILIES
 
 METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 OTHER: Final = "other"
 """The method or the route of a request that has none of ours."""
+CODES_MAX: Final = 100
+"""Codes of problems that are told apart: more than there are."""
 MINUTES: Final = 60
 _MINUTE_NS: Final = 60 * 1_000_000_000
 
@@ -100,6 +103,8 @@ class Metrics:
         """Queues that had no lines of their own in a page of metrics, page by page."""
         self.readings: Final[dict[str, Callable[[], float]]] = {}
         """By metric, what others keep and is asked for when it is told."""
+        self.problems: Final[dict[str, int]] = {}
+        """By code, requests that were refused or failed."""
         self._timings: dict[tuple[str, str], Timing] = {}
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -117,11 +122,17 @@ class Metrics:
         known = method if method in METHODS else OTHER
         return self._timings.setdefault((known, route), Timing())
 
+    def refuse(self, code: str) -> None:
+        """A request was answered with a problem."""
+        if code not in self.problems and len(self.problems) >= CODES_MAX:
+            code = OTHER
+        self.problems[code] = self.problems.get(code, 0) + 1
+
     def timings(self) -> list[tuple[str, str, Timing]]:
         """Method, route and what was seen of it, in order."""
         return [(*key, timing) for key, timing in sorted(self._timings.items())]
 
     def read(self, metric: str, reading: Callable[[], float]) -> None:
         """Tell a number that somebody else keeps as a metric of `corvo.router.families`."""
-        assert metric not in self.readings, f"{metric} is told already"
+        assert metric in FAMILIES, f"{metric} is not declared"
         self.readings[metric] = reading

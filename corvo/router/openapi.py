@@ -127,6 +127,7 @@ def document(routes: Routes, version: str) -> bytes:
         "components": {
             "schemas": names.schemas,
             "headers": _HEADERS,
+            "responses": _problem_responses(names),
             "securitySchemes": {
                 "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -137,15 +138,16 @@ def document(routes: Routes, version: str) -> bytes:
 
 
 _ABOUT: Final = """\
-Bodies are JSON in UTF-8. Unknown fields are passed over, and `null` is as if a field were not there.
+Bodies are JSON in UTF-8. Unknown fields are passed over, and `null` is as if a field were not
+there.
 
-Every answer that is not what was asked for is a problem: `code` is for programs and never changes, \
-`error` is for people, and `outcome` says whether anything was done: `not_applied`, `applied`, or \
+Every answer that is not what was asked for is a problem: `code` is for programs and never changes,
+`error` is for people, and `outcome` says whether anything was done: `not_applied`, `applied`, or
 `unknown`.
 
-A mutation that is sent again under the same `Idempotency-Key` has no second effect and gets the same \
-answer. The answer to a mutation says in `Corvo-Seq` where in the logs it stands; a read that sends \
-that as `Corvo-Min-Seq` is answered from a state that has come so far."""
+A mutation that is sent again under the same `Idempotency-Key` has no second effect and gets the
+same answer. The answer to a mutation says in `Corvo-Seq` where in the logs it stands; a read that
+sends that as `Corvo-Min-Seq` is answered from a state that has come so far."""
 
 _HEADERS: Final[Json] = {
     "Corvo-Seq": {
@@ -192,8 +194,9 @@ class _Names:
     """The schemas of all bodies, and how a type is spoken of."""
 
     def __init__(self, rows: Iterable[Route]) -> None:
+        self.rows: Final = tuple(rows)
         types: dict[type, None] = {ProblemBody: None}
-        for row in rows:
+        for row in self.rows:
             named = [row.takes, *row.gives.values()]
             types.update(dict.fromkeys(each for each in named if each is not None))
         references, schemas = msgspec.json.schema_components(list(types), ref_template=_REF)
@@ -348,17 +351,33 @@ def _responses(named: str, row: Route, names: _Names) -> Json:
             response["content"] = {"application/json": content}
         responses[status] = response
     for status in problems_of(row):
-        schema = names.of(ProblemBody)
         given = row.gives.get(status)
-        if given is not None:
-            schema = {"anyOf": [names.of(given), schema]}
-        also = {401: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}
-        responses[status] = {
-            "description": _meaning(status),
-            "headers": _named(*also.get(status, [])),
-            "content": {"application/json": {"schema": schema}},
-        }
+        if given is None:
+            responses[status] = {"$ref": f"#/components/responses/{_problem_name(status)}"}
+        else:
+            either: Json = {"anyOf": [names.of(given), names.of(ProblemBody)]}
+            responses[status] = _problem_response(status, either)
     return {str(status): response for status, response in sorted(responses.items())}
+
+
+def _problem_responses(names: _Names) -> Json:
+    """Each problem that there is, to be referred to."""
+    statuses = sorted({status for row in names.rows for status in problems_of(row)})
+    schema = names.of(ProblemBody)
+    return {_problem_name(status): _problem_response(status, schema) for status in statuses}
+
+
+def _problem_response(status: int, schema: Json) -> Json:
+    also = {401: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}
+    return {
+        "description": _meaning(status),
+        "headers": _named(*also.get(status, [])),
+        "content": {"application/json": {"schema": schema}},
+    }
+
+
+def _problem_name(status: int) -> str:
+    return f"Problem{status}"
 
 
 def _named(*headers: str) -> Json:

@@ -139,7 +139,7 @@ class Reader:
             # A header without an end has not been counted yet.
             self._head_bytes_fed += len(data)
             if self._head_bytes_fed > self._limits.header_bytes_max and self.refusal is None:
-                self.refuse(self._too_large_head())
+                self.refuse(too_large_head(self._limits))
 
     def _change(self, rest: bytes) -> None:
         """A request asked for another protocol. WebSocket is one that we speak."""
@@ -179,14 +179,6 @@ class Reader:
         self.is_in_head = self.is_in_body = False
         self._body.clear()
 
-    def _too_large_head(self) -> Problem:
-        limits = self._limits
-        return Problem(
-            431,
-            "HEADERS_TOO_LARGE",
-            f"more than {limits.headers_max} headers, or {limits.header_bytes_max} bytes of them",
-        )
-
     # What the parser calls.
 
     def on_message_begin(self) -> None:
@@ -212,7 +204,7 @@ class Reader:
             self._headers_count > self._limits.headers_max
             or self._head_bytes > self._limits.header_bytes_max
         ):
-            self.refuse(self._too_large_head())
+            self.refuse(too_large_head(self._limits))
             raise _Refused
         if self.is_in_body:
             return
@@ -232,7 +224,7 @@ class Reader:
         self._method = _METHODS.get(method) or method.decode("ascii")
         self._version = parser.get_http_version()
         if self._head_bytes + len(self._target) > self._limits.header_bytes_max:
-            self.refuse(self._too_large_head())
+            self.refuse(too_large_head(self._limits))
             raise _Refused
         if self._version not in {"1.1", "1.0"}:
             self._bad_request("this is not HTTP/1.1")
@@ -245,7 +237,8 @@ class Reader:
         ):
             self._bad_request("only `chunked` can be read", field="transfer-encoding")
         if int(headers.get("content-length", 0)) > self._limits.body_bytes_max:
-            self._too_large_body()
+            self.refuse(too_large_body(self._limits))
+            raise _Refused
         self.is_in_head = False
         self.is_in_body = True
         self.wants_continue = headers.get("expect", "").lower() == "100-continue"
@@ -254,18 +247,12 @@ class Reader:
         self.refuse(Problem(400, "VALIDATION_ERROR", why, field=field))
         raise _Refused
 
-    def _too_large_body(self) -> None:
-        limit = self._limits.body_bytes_max
-        self.refuse(
-            Problem(413, "PAYLOAD_TOO_LARGE", f"a body may have {limit} bytes, and this has more")
-        )
-        raise _Refused
-
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
         self.body_bytes += len(data)
         if self.body_bytes > self._limits.body_bytes_max:
-            self._too_large_body()
+            self.refuse(too_large_body(self._limits))
+            raise _Refused
         self.wants_continue = False
         self._body.append(data)
 
@@ -301,6 +288,24 @@ class Reader:
         self.wants_continue = False
         self.body_bytes = 0
         self._body = []
+
+
+def too_large_head(limits: Limits) -> Problem:
+    """What a client is told whose request does not come to its point."""
+    return Problem(
+        431,
+        "HEADERS_TOO_LARGE",
+        f"more than {limits.headers_max} headers, or {limits.header_bytes_max} bytes of them",
+    )
+
+
+def too_large_body(limits: Limits) -> Problem:
+    """What a client is told whose body is too large, as soon as that is known."""
+    return Problem(
+        413,
+        "PAYLOAD_TOO_LARGE",
+        f"a body may have {limits.body_bytes_max} bytes, and this one has more",
+    )
 
 
 def _is_readable(target: bytes) -> bool:

@@ -13,7 +13,8 @@ _LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus
 }
 _NO_REASON_AT: Final = len("HTTP/1.1 200")
-_WITHOUT_BODY: Final = frozenset({204, 304})
+WITHOUT_BODY: Final = frozenset({204, 304})
+"""Statuses that have none, nor a length of it."""
 
 
 def date_line(now_ns: int) -> str:
@@ -29,7 +30,7 @@ def as_bytes(response: Response, date: str, *, keeps: bool) -> bytes:
     if body:
         frame = f"content-type: {response.content_type}\r\ncontent-length: {len(body)}\r\n"
     else:
-        frame = "" if status in _WITHOUT_BODY else "content-length: 0\r\n"
+        frame = "" if status in WITHOUT_BODY else "content-length: 0\r\n"
     close = "" if keeps else "connection: close\r\n"
     head = f"{line}{date}{frame}{headers}{close}\r\n"
     # Nothing that a client sent may end a header, or else it could write an answer of its own.

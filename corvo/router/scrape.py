@@ -10,7 +10,7 @@ from corvo import __version__
 from corvo.measures import Vitals
 from corvo.model import STATES
 from corvo.router.config import RouterConfig
-from corvo.router.families import Page, escape, label
+from corvo.router.families import Page, label
 from corvo.router.metrics import OTHER, Metrics
 from corvo.shard.gathering import WAITING_OPS_MAX
 from corvo.shard.numbers import Numbers, QueueNumbers
@@ -41,8 +41,12 @@ class Queues:
         self.dropped = 0
         """Queues that are told together."""
         self.rest = [0] * len(STATES)
-        self.rest_oldest_ns = 0
         self._queues_max = queues_max
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further ones, if they come by their names, are only counted."""
+        return len(self.shown) >= self._queues_max
 
     def add(self, queues: Iterable[QueueNumbers]) -> None:
         """Take in some; those of one shard come by their names."""
@@ -62,7 +66,6 @@ class Queues:
         for number in range(len(STATES)):
             self.totals[number] += others.totals[number]
             self.rest[number] += others.rest[number]
-        self._note_oldest(others.rest_oldest_ns)
         self.shown += others.shown
 
     def settle(self) -> None:
@@ -81,11 +84,6 @@ class Queues:
         for queue in others:
             for number, count in enumerate(queue.counts):
                 self.rest[number] += count
-            self._note_oldest(queue.oldest_ns)
-
-    def _note_oldest(self, oldest_ns: int) -> None:
-        if oldest_ns:
-            self.rest_oldest_ns = min(self.rest_oldest_ns or oldest_ns, oldest_ns)
 
 
 def _name_of(queue: QueueNumbers) -> str:
@@ -118,6 +116,7 @@ class Scrape(msgspec.Struct, kw_only=True):
     """When each was heard of."""
     parked: int
     given_back: int
+    streams: int
 
 
 def render(scrape: Scrape) -> Iterator[bytes]:
@@ -153,6 +152,12 @@ def _requests(page: Page, scrape: Scrape) -> None:
     page.add("corvo_throughput_failed_total", throughput.failed_total)
     page.add("corvo_fetch_waiters", scrape.parked)
     page.add("corvo_claims_given_back_total", scrape.given_back)
+    page.add("corvo_lifecycle_streams_open", scrape.streams)
+    page.add("corvo_lifecycle_streams_max", scrape.config.limits.streams_max)
+    problems = scrape.metrics.problems
+    for problem, count in sorted(problems.items()):
+        page.add("corvo_http_problems_total", count, label({"code": problem}))
+    page.add("corvo_rate_limit_throttled_total", problems.get("RATE_LIMITED", 0))
     for name, reading in scrape.metrics.readings.items():
         page.add(name, reading())
     for method, route, timing in scrape.metrics.timings():
@@ -242,28 +247,34 @@ def _ops(page: Page, numbers: Numbers, labels: str) -> None:
 
 def _queues(page: Page, scrape: Scrape) -> Iterator[bytes]:
     queues = scrape.queues
-    page.add("corvo_queues", queues.count)
-    for state in STATES:
-        page.add("corvo_jobs", queues.totals[state.number], label({"state": state.word}))
-    heard = scrape.workers.values()
-    active = sum(1 for seen_ns in heard if scrape.now_ns - seen_ns <= ACTIVE_NS)
-    page.add("corvo_workers_registered", len(heard))
-    page.add("corvo_workers_active", active)
+    if all(shard.is_whole for shard in scrape.shards):
+        _totals(page, scrape)
     for start in range(0, len(queues.shown), _STEP):
         for queue in queues.shown[start : start + _STEP]:
-            _queue(page, scrape, queue.name, queue.counts, queue.oldest_ns)
-            page.add("corvo_queue_paused", int(queue.paused), label({"queue": queue.name}))
+            labels = label({"queue": queue.name})
+            age_s = max(0, scrape.now_ns - queue.oldest_ns) / 1e9 if queue.oldest_ns else 0
+            _jobs(page, labels, queue.counts)
+            page.add("corvo_queue_oldest_pending_seconds", age_s, labels)
+            page.add("corvo_queue_paused", int(queue.paused), labels)
         yield b""
     if queues.dropped:
-        _queue(page, scrape, OTHER, queues.rest, queues.rest_oldest_ns)
+        _jobs(page, label({"queue": OTHER}), queues.rest)
 
 
-def _queue(page: Page, scrape: Scrape, name: str, counts: Sequence[int], oldest_ns: int) -> None:
-    quoted = escape(name)
+def _totals(page: Page, scrape: Scrape) -> None:
+    """What all shards have together; nothing is better than too little, which looks like a fall."""
+    page.add("corvo_queues", scrape.queues.count)
+    for state in STATES:
+        page.add("corvo_jobs", scrape.queues.totals[state.number], label({"state": state.word}))
+    heard = scrape.workers.values()
+    page.add("corvo_workers_registered", len(heard))
+    recent = sum(1 for seen_ns in heard if scrape.now_ns - seen_ns <= ACTIVE_NS)
+    page.add("corvo_workers_active", recent)
+
+
+def _jobs(page: Page, labels: str, counts: Sequence[int]) -> None:
     for state, count in zip(_STATES, counts, strict=True):
-        page.add("corvo_queue_jobs", count, f'{{queue="{quoted}",state="{state}"}}')
-    age_s = max(0, scrape.now_ns - oldest_ns) / 1e9 if oldest_ns else 0
-    page.add("corvo_queue_oldest_pending_seconds", age_s, f'{{queue="{quoted}"}}')
+        page.add("corvo_queue_jobs", count, f'{labels[:-1]},state="{state}"}}')
 
 
 _STATES: Final = tuple(state.word for state in sorted(STATES, key=lambda state: state.number))

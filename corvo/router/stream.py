@@ -15,10 +15,9 @@ import trio
 
 from corvo.errors import CorvoError
 from corvo.router.api import Api
-from corvo.router.carrying import carry
-from corvo.router.frames import Codec, Frame, Unreadable, codec_of, refuse
+from corvo.router.carrying import Carrier
+from corvo.router.frames import Frame, Reply, Unreadable, decode, encode, refuse
 from corvo.router.http import Problem, Request
-from corvo.shard.ops.work import Claim
 
 UNSENT_BYTES_MAX: Final = 4 << 20
 """Of answers that wait to be sent, before no further frame is begun. Those under way by then may
@@ -139,38 +138,41 @@ class _Session:
             if len(message) > bytes_max:
                 self._leave(TOO_LARGE, f"a frame has at most {bytes_max} bytes")
                 return
-            codec = codec_of(message)
             try:
-                frame = codec.decode(message)
+                frame = decode(message)
             except Unreadable as error:
                 self._leave(UNREADABLE, str(error))
                 return
             begun = trio.Event()
             self._under_way += 1
-            nursery.start_soon(self._answer, codec, frame, begun)
+            nursery.start_soon(self._answer, message, frame, begun)
             # The next one is begun behind it, and not before.
             await begun.wait()
 
     # Answering.
 
-    async def _answer(self, codec: Codec, frame: Frame, begun: trio.Event) -> None:
-        claims: list[Claim] = []
+    async def _answer(self, message: bytes | str, frame: Frame | Reply, begun: trio.Event) -> None:
+        carrier: Carrier | None = None
         is_sent = False
         try:
-            try:
-                self._request.principal = await self._api.who(self._request.headers)
-                reply = await carry(self._api, self._request, frame, claims, begun.set)
-            except Problem as problem:
-                if problem.status == 401:
-                    self._leave(POLICY, problem.error)
-                reply = refuse(frame.id, problem)
-            is_sent = await self._send(codec.encode(reply))
+            if isinstance(frame, Reply):
+                reply = frame  # a refusal
+            else:
+                try:
+                    self._request.principal = await self._api.who(self._request.headers)
+                    carrier = Carrier(self._api, self._request, frame, _size(message))
+                    reply = await carrier.carry(begun.set)
+                except Problem as problem:
+                    if problem.status == 401:
+                        self._leave(POLICY, problem.error)
+                    reply = refuse(frame.id, problem)
+            is_sent = await self._send(encode(reply, is_text=isinstance(message, str)))
         finally:
             begun.set()
             self._under_way -= 1
             self._moved.set()
-            if not is_sent:
-                await self._api.fetching.give_back(claims)
+            if carrier is not None and not is_sent:
+                await self._api.fetching.give_back(carrier.claims)
 
     async def _send(self, message: bytes | str) -> bool:
         """Send an answer. False when the client cannot have got it."""
@@ -189,3 +191,9 @@ class _Session:
             self._leave(POLICY, f"an answer could not be sent in {self._send_s:g} s")
             return False
         return True
+
+
+def _size(message: bytes | str) -> int:
+    """How large ops made of a frame may be: text in JSON is as long as in JSON, and in msgpack it
+    is shorter where it is full of control characters."""
+    return len(message) if isinstance(message, str) else 6 * len(message)

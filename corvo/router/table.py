@@ -2,7 +2,16 @@
 
 from typing import Final
 
-from corvo.router.endpoints import keys, node, producing, working
+from corvo.router.endpoints import docs, jobs, keys, node, producing, queues, working
 from corvo.router.routes import Routes
 
-ROUTES: Final = Routes((*producing.ROUTES, *working.ROUTES, *keys.ROUTES, *node.ROUTES))
+_ROWS: Final = (
+    *producing.ROUTES,
+    *working.ROUTES,
+    *keys.ROUTES,
+    *node.ROUTES,
+    *jobs.ROUTES,
+    *queues.ROUTES,
+)
+
+ROUTES: Final = Routes((*_ROWS, *docs.rows(_ROWS)))

@@ -140,8 +140,10 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     vitals: Vitals
 
 
-PAGE_NUMBERS_MAX: Final = 100
-"""Queues or workers in one page: what holds a shard's loop up for about a millisecond."""
+PAGE_QUEUES: Final = 50
+"""Queues in one page, unless somebody asks for more: what holds a shard's loop up for some 2 ms."""
+PAGE_NUMBERS_MAX: Final = 500
+"""Workers in one page, or queues in brief: the same."""
 PageLimit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=PAGE_NUMBERS_MAX)]
 
 
@@ -153,7 +155,7 @@ class QueueNumbers(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Jobs by the number of their state."""
     paused: bool
     oldest_ns: int
-    """Since when the first in the queue has its place; 0 when nobody waits."""
+    """Since when the first in the queue has its place; 0 when nobody waits, and in brief."""
 
 
 class QueuePage(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from corvo.shard import consequences, lifecycle, presence, select
 from corvo.shard.machine import Machine
 from corvo.shard.numbers import (
     PAGE_NUMBERS_MAX,
+    PAGE_QUEUES,
     Counters,
     Numbers,
     PageLimit,
@@ -529,21 +530,26 @@ class GetQueueNumbers(Query, frozen=True, kw_only=True):
     is_local: ClassVar[bool] = True
 
     after: str = ""
-    limit: PageLimit = PAGE_NUMBERS_MAX
+    limit: PageLimit = PAGE_QUEUES
+    is_brief: bool = False
+    """Whether counts are enough: what waits longest has to be looked for, and they have not."""
 
     def answer(self, asked: Asked) -> QueuePage:
         """As this replica has it, whoever leads."""
         tx = asked.machine.tx
         names = _page(tx, keys.QUEUE_NAME.prefix, self.after, self.limit)
-        found = [_queue_numbers(tx, name) for name in names]
+        found = [_queue_numbers(tx, name, is_brief=self.is_brief) for name in names]
         return QueuePage(found, names[-1] if len(names) == self.limit else "")
 
 
-def _queue_numbers(tx: Tx, name: str) -> QueueNumbers:
+def _queue_numbers(tx: Tx, name: str, *, is_brief: bool) -> QueueNumbers:
     counts = tx.count(name)
+    told = tuple(counts[: len(STATES)])
+    if is_brief:
+        return QueueNumbers(name, told, paused=False, oldest_ns=0)
     queue = QUEUES.get(tx, name) or Queue(name=name)
     oldest_ns = _oldest_pending_ns(tx, queue) if counts[State.PENDING.number] else 0
-    return QueueNumbers(name, tuple(counts[: len(STATES)]), queue.paused, oldest_ns)
+    return QueueNumbers(name, told, queue.paused, oldest_ns)
 
 
 class GetWorkerNumbers(Query, frozen=True, kw_only=True):

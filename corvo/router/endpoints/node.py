@@ -36,7 +36,7 @@ from corvo.router.routes import Parameter, Route
 from corvo.router.scrape import Queues, Scrape, ShardScrape, render
 from corvo.router.shards import Shard
 from corvo.router.words import format_time
-from corvo.shard.numbers import Numbers, QueuePage, WorkerPage
+from corvo.shard.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
 from corvo.shard.queries import (
     GetNumbers,
     GetQueueNumbers,
@@ -125,7 +125,10 @@ class _Collection:
         queues = Queues()
         after = ""
         while True:
-            page = _decode_queues((await shard.ask(GetQueueNumbers(after=after))).body)
+            query = GetQueueNumbers(after=after)
+            if queues.is_full:
+                query = GetQueueNumbers(after=after, limit=PAGE_NUMBERS_MAX, is_brief=True)
+            page = _decode_queues((await shard.ask(query)).body)
             may_see = self._api.may_see
             queues.add(queue for queue in page.queues if may_see(self._principal, queue.name))
             after = page.after
@@ -162,6 +165,7 @@ async def metrics(api: Api, request: Request) -> Response:
         workers=collection.workers,
         parked=api.fetching.parked,
         given_back=api.fetching.given_back,
+        streams=api.streams,
     )
     pieces: list[bytes] = []
     for piece in render(scrape):

@@ -71,6 +71,7 @@ async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) 
     except Problem as problem:
         raise alone(problem) from None
     made = _decode_results(answer.body).jobs[0]
+    api.metrics.throughput.enqueued(not made.unique_existing)
     if job.id is not None:
         api.addresses.remember(job.id, shard)
     return json_response(
@@ -158,6 +159,8 @@ class _Sending:
         results = _decode_results(answer.body)
         self.batch_id = self.batch_id or results.batch_id
         self.positions[part.shard] = answer.index
+        new = sum(not made.unique_existing for made in results.jobs)
+        self._api.metrics.throughput.enqueued(new)
         for place, job, made in zip(part.places, part.jobs, results.jobs, strict=True):
             self.outcomes[place] = made
             if job.id is not None:

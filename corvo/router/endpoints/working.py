@@ -132,9 +132,11 @@ async def ack(api: Api, request: Request) -> Response:
     body = read_body(decode_ack, request.body or _EMPTY)
     item = ack_item(request.params["job_id"], body)
     by = _by(request, body)
-    return await _say(
+    response = await _say(
         api, request, body, item, lambda items, key: _ack(items, key, by), "ACK_ERROR"
     )
+    api.metrics.throughput.completed()
+    return response
 
 
 async def release(api: Api, request: Request) -> Response:
@@ -174,6 +176,7 @@ async def fail(api: Api, request: Request) -> Response:
     key = request_key(request, body.request_key)
     results = await _carry(api, request, [item], lambda items, key: _fail(items, key, by), key)
     answer = fail_answer(done(results.outcomes[0], "FAIL_ERROR"))
+    api.metrics.throughput.failed()
     return json_response(answer, seq=render(results.positions))
 
 
@@ -186,6 +189,7 @@ async def ack_batch(api: Api, request: Request) -> Response:
     key, by = request_key(request, body.request_key), signature(request.principal)
     results = await _carry(api, request, items, lambda items, key: _ack(items, key, by), key)
     count, answers = item_answers(_ids(items), results.outcomes, "ACK_ERROR")
+    api.metrics.throughput.completed(count)
     return json_response(AckBatchAnswer(count, answers), seq=render(results.positions))
 
 
@@ -198,6 +202,7 @@ async def fail_batch(api: Api, request: Request) -> Response:
     key, by = request_key(request, body.request_key), signature(request.principal)
     results = await _carry(api, request, items, lambda items, key: _fail(items, key, by), key)
     count, answers = item_answers(_ids(items), results.outcomes, "FAIL_ERROR", is_fail=True)
+    api.metrics.throughput.failed(count)
     return json_response(FailBatchAnswer(count, answers), seq=render(results.positions))
 
 

@@ -1,0 +1,305 @@
+"""A router's face for tests: a real door with routes of our own, on a loopback socket, both lanes.
+
+    async with serving() as street:
+        async with street.client() as client:
+            answer = await client.ask(b"POST /hot HTTP/1.1 ...")
+"""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import h11
+import msgspec
+import trio
+
+from corvo import telemetry
+from corvo.router.actions import Action
+from corvo.router.api import Api
+from corvo.router.app import make_app
+from corvo.router.config import Limits, RouterConfig
+from corvo.router.door import Door
+from corvo.router.http import Problem, Request, Response, json_response
+from corvo.router.routes import Route, Routes
+from corvo.router.serving import Server
+from corvo.router.stream import Channel
+
+HOST: Final = b"host: corvo\r\n"
+
+
+class Seen(msgspec.Struct):
+    """What an endpoint was given, as it answers."""
+
+    method: str
+    path: str
+    params: dict[str, str]
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: str
+    body_bytes: int
+    peer: str
+
+
+class Endpoints:
+    """Routes for tests, and what became of what was asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.parked = 0
+        self.were_cancelled = 0
+        self.given_back = 0
+        self.changed = trio.Event()
+        self.release = trio.Event()
+        """Ends what waits."""
+        self.answer_bytes = 10 << 20
+
+    def routes(self) -> Routes:
+        rows: list[tuple[str, str, Callable[[Api, Request], Awaitable[Response]], bool]] = [
+            ("POST", "/hot", self.echo, False),
+            ("GET", "/hot", self.echo, False),
+            ("POST", "/hot/{name}", self.echo, False),
+            ("POST", "/none", self.none, False),
+            ("POST", "/refused", self.refused, False),
+            ("POST", "/broken", self.broken, False),
+            ("POST", "/large", self.large, False),
+            ("POST", "/slow", self.wait, False),
+            ("POST", "/parked", self.wait, True),
+        ]
+        return Routes(
+            Route(
+                method=method,
+                path=path,
+                endpoint=endpoint,
+                action=Action.OPEN,
+                summary="for tests",
+                is_hot=True,
+                is_parked=is_parked,
+            )
+            for method, path, endpoint, is_parked in rows
+        )
+
+    def _note(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that an endpoint does."""
+        while not condition():
+            await self.changed.wait()
+
+    async def echo(self, _: Api, request: Request) -> Response:
+        self.calls += 1
+        seen = Seen(
+            method=request.method,
+            path=request.path,
+            params=request.params,
+            query=request.query,
+            headers=dict(sorted(request.headers.items())),
+            body=request.body[:1_000].decode("latin-1"),
+            body_bytes=len(request.body),
+            peer=request.peer,
+        )
+        self._note()
+        return json_response(seen, seq="s0=7")
+
+    async def none(self, _: Api, __: Request) -> Response:
+        return Response(status=204)
+
+    async def refused(self, _: Api, __: Request) -> Response:
+        raise Problem(429, "OVERLOADED", "later", retry_after_ms=1_500)
+
+    async def broken(self, _: Api, __: Request) -> Response:
+        return Response(status=200 // 0)
+
+    async def large(self, _: Api, __: Request) -> Response:
+        async def give_back() -> None:
+            self.given_back += 1
+            self._note()
+
+        return Response(body=b"x" * self.answer_bytes, undelivered=give_back)
+
+    async def wait(self, _: Api, __: Request) -> Response:
+        self.parked += 1
+        self._note()
+        try:
+            await self.release.wait()
+        except trio.Cancelled:
+            self.were_cancelled += 1
+            self._note()
+            raise
+        return Response(body=b"{}\n")
+
+
+class Answer(msgspec.Struct):
+    """What a client reads."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    raw_headers: list[tuple[str, str]] = []
+
+
+class Gone(Exception):
+    """The server has closed the connection."""
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
+        self.stream = stream
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
+
+    async def send(self, data: bytes) -> None:
+        await self.stream.send_all(data)
+
+    async def read(self, method: bytes = b"GET") -> Answer:
+        """The next answer, whatever was asked. Raises `Gone`."""
+        # Its own idea of what was sent does not matter; it is told that a request went out.
+        trailing = self._h11.trailing_data[0]
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
+        self._h11.send(h11.Request(method=method, target="/", headers=[("host", "x")]))
+        self._h11.send(h11.EndOfMessage())
+        if trailing:
+            self._h11.receive_data(trailing)
+        head: h11.Response | None = None
+        body = b""
+        while True:
+            event = self._h11.next_event()
+            if event is h11.NEED_DATA:
+                try:
+                    data = await self.stream.receive_some(1 << 16)
+                except trio.BrokenResourceError:
+                    raise Gone from None
+                if not data and head is None:
+                    raise Gone
+                self._h11.receive_data(bytes(data))
+            elif isinstance(event, h11.Response):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                assert head is not None
+                pairs = [(name.decode(), value.decode()) for name, value in head.headers]
+                return Answer(head.status_code, dict(pairs), bytes(body), pairs)
+            elif isinstance(event, h11.ConnectionClosed):
+                raise Gone
+
+    async def ask(self, data: bytes, method: bytes = b"GET") -> Answer:
+        await self.send(data)
+        return await self.read(method)
+
+    async def is_closed(self) -> bool:
+        """Wait until nothing more can come. False when something does."""
+        try:
+            return not self._h11.trailing_data[0] and not await self.stream.receive_some(1)
+        except trio.BrokenResourceError:
+            return True
+
+
+@dataclass
+class Street:
+    """A server that runs."""
+
+    server: Server
+    endpoints: Endpoints
+    port: int
+    stop: trio.Event
+    ended: trio.Event
+    said: list[bytes] = field(default_factory=list)
+    """By the log."""
+
+    @asynccontextmanager
+    async def client(
+        self, *, tls: ssl.SSLContext | None = None, receive_bytes: int | None = None
+    ) -> AsyncIterator[Client]:
+        raw = trio.socket.socket()
+        if receive_bytes is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        await raw.connect(("127.0.0.1", self.port))
+        plain = trio.SocketStream(raw)
+        try:
+            if tls is None:
+                yield Client(plain)
+            else:
+                secure = trio.SSLStream(
+                    plain, tls, server_hostname="corvo.test", https_compatible=True
+                )
+                await secure.do_handshake()
+                yield Client(secure)
+        finally:
+            raw.close()
+
+    async def ask(self, data: bytes, method: bytes = b"GET") -> Answer:
+        """One request on a connection of its own."""
+        async with self.client() as client:
+            return await client.ask(data, method)
+
+
+async def no_stream(api: Api, request: Request, channel: Channel) -> None:
+    """Say back what is said."""
+    while True:
+        message = await channel.receive()
+        if message == "bye":
+            await channel.close(1000, "")
+            return
+        await channel.send(message)
+
+
+def config_of(**changed: object) -> RouterConfig:
+    told = {"cluster": "rookery", "node": 1, "shards": 1, "sockets": ["s"], "listen": [0]}
+    return msgspec.convert({**told, "is_open": True, **changed}, type=RouterConfig)
+
+
+@asynccontextmanager
+async def serving(
+    *, fast: bool = True, limits: Limits | None = None, **changed: object
+) -> AsyncIterator[Street]:
+    """A server until the block ends, with no connection left behind."""
+    config = msgspec.structs.replace(config_of(**changed), limits=limits or Limits())
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1024)
+    endpoints = Endpoints()
+    said: list[bytes] = []
+    log = telemetry.Log(said.append, "router", telemetry.Style(is_text=True), telemetry.Level.INFO)
+    bugs: list[BaseException] = []
+    door = Door(
+        Api(config), endpoints.routes(), on_bug=lambda _, error: bugs.append(error)
+    )
+    server = Server(door, make_app(door, no_stream), config, log)
+    server.lane.is_open = fast
+    stop, ended = trio.Event(), trio.Event()
+    street = Street(server, endpoints, listener.getsockname()[1], stop, ended, said)
+
+    async def run() -> None:
+        await server.run([listener], stop)
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        try:
+            yield street
+        finally:
+            stop.set()
+            with trio.CancelScope(shield=True):
+                await ended.wait()
+    assert not server.connections.seats
+    assert server.connections.body_bytes == 0
+    assert not server.lane.hangups._watched
+
+
+def post(path: str, body: bytes = b"", *headers: str) -> bytes:
+    """A request as most clients send it."""
+    lines = "".join(f"{header}\r\n" for header in headers)
+    head = f"POST {path} HTTP/1.1\r\nhost: corvo\r\ncontent-length: {len(body)}\r\n{lines}\r\n"
+    return head.encode("latin-1") + body
+
+
+def get(path: str, *headers: str, method: str = "GET") -> bytes:
+    """The same without a body."""
+    lines = "".join(f"{header}\r\n" for header in headers)
+    return f"{method} {path} HTTP/1.1\r\nhost: corvo\r\n{lines}\r\n".encode("latin-1")

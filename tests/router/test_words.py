@@ -1,0 +1,452 @@
+"""Durations, moments, money and bodies: read exactly, written as Go does, refused by name."""
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from fractions import Fraction
+from typing import Annotated
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corvo.router.http import ANONYMOUS, Principal, Problem, Request
+from corvo.router.words import (
+    DURATION_MS_MAX,
+    MICROS,
+    TIME_NS_MAX,
+    Duration,
+    duration_ms,
+    either_ms,
+    format_duration,
+    format_time,
+    key_of,
+    micros,
+    or_unset,
+    parse_duration,
+    parse_time,
+    read_body,
+    request_key,
+    signature,
+    time_ns,
+)
+
+S = 1_000_000_000
+MS = 1_000_000
+
+
+class Inner(msgspec.Struct):
+    name: str
+
+
+class Body(msgspec.Struct):
+    queue: Annotated[str, msgspec.Meta(min_length=1)]
+    count: int | None = None
+    items: list[Inner] = []
+    raw: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+decode = msgspec.json.Decoder(Body).decode
+
+
+def refused(body: bytes) -> tuple[int, str, str, str]:
+    with pytest.raises(Problem) as caught:
+        read_body(decode, body)
+    problem = caught.value
+    return problem.status, problem.code, problem.field, problem.error
+
+
+# Bodies.
+
+
+def test_a_body_is_read_and_what_is_not_known_is_passed_over() -> None:
+    body = read_body(decode, b'{"queue":"mail","colour":"red","count":null}')
+
+    assert (body.queue, body.count) == ("mail", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "error"),
+    [
+        (b"{}", "queue", "queue is required"),
+        (b'{"queue":"a","items":[{"name":"b"},{}]}', "items[1].name", "name is required"),
+        (b'{"queue":7}', "queue", "queue: expected str, got int"),
+        (b'{"queue":""}', "queue", "queue: expected str of length >= 1"),
+        (b'{"queue":"a","count":"x"}', "count", "count: expected int | null, got str"),
+        (b"[]", "", "the body: expected object, got array"),
+        (b"null", "", "the body: expected object, got null"),
+    ],
+)
+def test_json_that_is_not_as_it_should_be_names_the_field(
+    body: bytes, field: str, error: str
+) -> None:
+    assert refused(body) == (400, "VALIDATION_ERROR", field, error)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" \n",
+        b"{",
+        b"{'queue':'a'}",
+        b'{"queue":"a"} {}',
+        b'{"queue":"a","raw":NaN}',
+        b'{"queue":"a","raw":Infinity}',
+        b'{"queue":"\xff"}',
+        b'{"queue":"\\ud800"}',
+        b"\xef\xbb\xbf{}",
+        b'{"queue":"a","raw":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_what_is_no_json_is_invalid_json(body: bytes) -> None:
+    status, code, field, error = refused(body)
+
+    assert (status, code, field) == (400, "PARSE_ERROR", "")
+    assert error.startswith("invalid JSON: ")
+
+
+@given(st.binary(max_size=60))
+def test_no_body_is_ever_a_bug(body: bytes) -> None:
+    with suppress(Problem):
+        read_body(decode, body)
+
+
+@pytest.mark.parametrize(
+    ("raw", "left"), [(b"null", None), (b"0", b"0"), (b'"null"', b'"null"'), (b"nullx", b"nullx")]
+)
+def test_null_is_as_absent_and_nothing_else_is(raw: bytes, left: bytes | None) -> None:
+    value = or_unset(msgspec.Raw(raw))
+
+    assert (None if value is msgspec.UNSET else bytes(value)) == left
+
+
+# Durations.
+
+
+@pytest.mark.parametrize(
+    ("text", "span_ns"),
+    [
+        ("0", 0),
+        ("5s", 5 * S),
+        ("10m", 600 * S),
+        ("1h30m", 5_400 * S),
+        ("500ms", 500 * MS),
+        ("1.5s", 1_500 * MS),
+        (".5s", 500 * MS),
+        ("1.s", S),
+        ("2h0.25m3us4ns", 7_215 * S + 3_004),
+        ("7\u00b5s", 7_000),
+        ("7\u03bcs", 7_000),
+        ("+3s", 3 * S),
+        ("-3s", -3 * S),
+        ("0.0000000019s", 1),
+    ],
+)
+def test_a_duration_is_read_as_go_reads_it(text: str, span_ns: int) -> None:
+    assert parse_duration(text) == span_ns
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "+",
+        "5",
+        "5 s",
+        "s",
+        ".s",
+        "1d",
+        "1w",
+        "5S",
+        "1h-3m",
+        "--1s",
+        "0x1s",
+        "1e3s",
+        "٣s",
+        "5s\n",
+    ],
+)
+def test_what_is_no_duration_is_none(text: str) -> None:
+    assert parse_duration(text) is None
+
+
+def test_a_duration_of_many_parts_has_an_end() -> None:
+    assert parse_duration("1s" * 32) == 32 * S
+    assert parse_duration("1s" * 33) is None
+
+
+UNITS = {"ns": 1, "us": 1_000, "ms": MS, "s": S, "m": 60 * S, "h": 3_600 * S}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 9_999),
+            st.text("0123456789", max_size=9),
+            st.sampled_from(sorted(UNITS)),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_duration_is_the_sum_of_its_parts(parts: list[tuple[int, str, str]]) -> None:
+    text = "".join(f"{whole}.{decimals}{unit}" for whole, decimals, unit in parts)
+
+    wanted = sum(
+        int((whole + Fraction(int(decimals or "0"), 10 ** len(decimals))) * UNITS[unit])
+        for whole, decimals, unit in parts
+    )
+    assert parse_duration(text) == wanted
+
+
+@given(st.integers(0, DURATION_MS_MAX))
+def test_a_duration_that_was_written_is_read_again(span_ms: int) -> None:
+    assert duration_ms("delay", format_duration(span_ms)) == span_ms
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "text"),
+    [
+        (0, "0s"),
+        (500, "500ms"),
+        (5_000, "5s"),
+        (1_500, "1.5s"),
+        (60_000, "1m0s"),
+        (5_400_000, "1h30m0s"),
+        (3_600_001, "1h0m0.001s"),
+    ],
+)
+def test_a_duration_is_written_as_go_writes_it(span_ms: int, text: str) -> None:
+    assert format_duration(span_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "span_ms"), [(None, None), ("", None), ("5s", 5_000), (" 5s ", 5_000), ("1ns", 1)]
+)
+def test_what_is_left_of_a_millisecond_counts_as_one(text: str | None, span_ms: int | None) -> None:
+    assert duration_ms("delay", text) == span_ms
+
+
+@pytest.mark.parametrize("text", ["soon", "-1s", "99999h"])
+def test_a_duration_that_does_not_do_names_the_field(text: str) -> None:
+    with pytest.raises(Problem) as caught:
+        duration_ms("expire_after", text)
+
+    assert (caught.value.code, caught.value.field) == ("VALIDATION_ERROR", "expire_after")
+
+
+@pytest.mark.parametrize(
+    ("text", "span_ms", "wanted"),
+    [
+        (None, None, 7),
+        ("", None, 7),
+        ("", 3, 3),
+        ("2s", None, 2_000),
+        ("2s", 2_000, 2_000),
+    ],
+)
+def test_a_duration_comes_as_text_or_as_a_number(
+    text: str | None, span_ms: int | None, wanted: int
+) -> None:
+    assert either_ms("delay", text, span_ms, 7) == wanted
+
+
+def test_a_duration_that_is_said_twice_must_be_the_same() -> None:
+    with pytest.raises(Problem, match="send one of them"):
+        either_ms("delay", "2s", 2_001, 0)
+
+
+PUBLISHED = str(msgspec.json.schema(Duration)["pattern"])
+
+
+@given(st.from_regex(PUBLISHED, fullmatch=True))
+def test_all_that_the_published_pattern_says_is_read(text: str) -> None:
+    duration_ms("delay", text.rstrip("\n"))
+
+
+# Moments.
+
+
+@given(
+    st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)),  # noqa: DTZ001 -- its zone is drawn apart
+    st.integers(0, 999_999_999),
+    st.integers(-23 * 60 - 59, 23 * 60 + 59),
+)
+def test_a_moment_is_read_as_the_library_reads_it(
+    naive: datetime, decimals: int, offset_m: int
+) -> None:
+    zone = timezone(timedelta(minutes=offset_m))
+    moment = naive.replace(microsecond=0, tzinfo=zone)
+    sign = "-" if offset_m < 0 else "+"
+    hours, minutes = divmod(abs(offset_m), 60)
+    text = f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(19, "0")
+
+    seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+    wanted = seconds * S + decimals
+    assert parse_time(f"{text}.{decimals:09d}{sign}{hours:02d}:{minutes:02d}") == wanted
+
+
+@given(st.integers(0, TIME_NS_MAX))
+def test_a_moment_that_was_written_is_read_again(at_ns: int) -> None:
+    text = format_time(at_ns)
+
+    assert parse_time(text) == at_ns
+    assert text[:19] == f"{datetime.fromtimestamp(at_ns // S, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (951_782_400 * S, "2000-02-29T00:00:00Z"),
+        (1_771_581_605_123_456_789, "2026-02-20T10:00:05.123456789Z"),
+        (1_771_581_605_120_000_000, "2026-02-20T10:00:05.12Z"),
+        (1_771_581_605_000_000_001, "2026-02-20T10:00:05.000000001Z"),
+    ],
+)
+def test_a_moment_is_written_with_as_many_decimals_as_it_has(at_ns: int, text: str) -> None:
+    assert format_time(at_ns) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "now",
+        "2026-02-20",
+        "2026-02-20T10:00:05",
+        "2026-02-20T10:00Z",
+        "2026-02-29T10:00:05Z",
+        "1900-02-29T10:00:05Z",
+        "2026-13-01T10:00:05Z",
+        "2026-00-01T10:00:05Z",
+        "2026-04-31T10:00:05Z",
+        "2026-04-00T10:00:05Z",
+        "2026-02-20T24:00:05Z",
+        "2026-02-20T10:60:05Z",
+        "2026-02-20T10:00:60Z",
+        "2026-02-20T10:00:05.Z",
+        "2026-02-20T10:00:05+24:00",
+        "2026-02-20T10:00:05+01:60",
+        "2026-02-20T10:00:05+0100",
+        "2026-02-20T10:00:05Z\n",
+        "٢٠٢٦-02-20T10:00:05Z",
+    ],
+)
+def test_what_is_no_moment_is_none(text: str) -> None:
+    assert parse_time(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ns"),
+    [
+        (None, 0),
+        ("", 0),
+        ("1950-01-01T00:00:00Z", 0),
+        ("2026-02-20t11:00:05.25+01:00", 1_771_581_605_250_000_000),
+        ("2000-02-29T00:00:00.1234567899z", 951_782_400 * S + 123_456_789),
+        ("9999-12-31T23:59:59Z", TIME_NS_MAX),
+    ],
+)
+def test_a_moment_is_held_between_1970_and_2116(text: str | None, at_ns: int) -> None:
+    assert time_ns("scheduled_at", text) == at_ns
+
+
+def test_a_moment_that_does_not_do_names_the_field() -> None:
+    with pytest.raises(Problem) as caught:
+        time_ns("scheduled_at", "tomorrow")
+
+    assert (caught.value.code, caught.value.field) == ("VALIDATION_ERROR", "scheduled_at")
+
+
+# Money.
+
+
+@pytest.mark.parametrize(
+    ("dollars", "wanted"),
+    [
+        (None, 0),
+        (0.0, 0),
+        (-1.0, 0),
+        (0.1, 100_000),
+        (0.3, 300_000),
+        (1.1, 1_100_000),
+        (0.000001, 1),
+        (0.0000005, 1),
+        (0.0000004, 0),
+        (9_007_199_253.0, 9_007_199_253_000_000),
+    ],
+)
+def test_dollars_are_counted_as_they_were_written(dollars: float | None, wanted: int) -> None:
+    assert micros(dollars) == wanted
+
+
+@given(st.integers(0, 10**12))
+def test_an_amount_of_whole_millionths_is_not_changed(amount: int) -> None:
+    whole, rest = divmod(amount, MICROS)
+
+    assert micros(float(f"{whole}.{rest:06d}")) == amount
+
+
+# Who asks, and what they call it.
+
+
+def asked(key: str | None) -> Request:
+    headers = {} if key is None else {"idempotency-key": key}
+    return Request(method="POST", path="/", headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("header", "in_body", "wanted"),
+    [
+        (None, None, ""),
+        (None, "", ""),
+        ("", None, ""),
+        ("pay-17", None, "pay-17"),
+        (None, "pay-17", "pay-17"),
+        ("", "pay-17", "pay-17"),
+        ("pay-17", "pay-17", "pay-17"),
+        ("x" * 64, None, "x" * 64),
+    ],
+)
+def test_a_request_key_comes_in_the_header_or_in_the_body(
+    header: str | None, in_body: str | None, wanted: str
+) -> None:
+    assert request_key(asked(header), in_body) == wanted
+
+
+@pytest.mark.parametrize(
+    ("header", "in_body", "field"),
+    [
+        ("a", "b", "request_key"),
+        ("x" * 65, None, "Idempotency-Key"),
+        ("caf\u00e9", None, "Idempotency-Key"),
+        ("a\tb", None, "Idempotency-Key"),
+        (None, "x" * 65, "request_key"),
+        (None, "a\x00b", "request_key"),
+    ],
+)
+def test_a_request_key_that_does_not_do_names_where_it_stands(
+    header: str | None, in_body: str | None, field: str
+) -> None:
+    with pytest.raises(Problem) as caught:
+        request_key(asked(header), in_body)
+
+    assert (caught.value.status, caught.value.field) == (400, field)
+
+
+def test_each_part_of_a_request_has_a_key_of_its_own_and_always_the_same() -> None:
+    whole = key_of("k", [0, 1, 2], 3)
+    parts = [key_of("k", [0, 1], 3), key_of("k", [2], 3), key_of("k", [0], 3), key_of("j", [2], 3)]
+
+    assert whole == "k"
+    assert len({whole, *parts}) == 5
+    assert parts[0] == key_of("k", [0, 1], 3)
+    assert max(map(len, parts)) <= 64
+    assert key_of("", [0], 3) == ""
+
+
+def test_the_trail_names_who_has_a_name() -> None:
+    assert signature(ANONYMOUS) == ""
+    assert signature(Principal(name="shop", key_hash="x")) == "shop"

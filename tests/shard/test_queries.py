@@ -1,0 +1,349 @@
+"""What a shard is asked and changes nothing by: jobs, dead jobs, queues and what waits in them."""
+
+from random import Random
+from typing import Final, TypeVar, cast
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corvo.kv.keys import JOB
+from corvo.model import State
+from corvo.raft import Node
+from corvo.shard import queries
+from corvo.shard.machine import Machine
+from corvo.shard.ops.enqueue import NewJob
+from corvo.shard.ops.jobs import Cancel, Delete, Move, Retry
+from corvo.shard.ops.queues import Clear, DeleteQueue, Pause
+from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem
+from corvo.shard.queries import (
+    ANSWER_BYTES_MAX,
+    NUMBERS,
+    WALK_MAX,
+    CountJobs,
+    Counts,
+    Dead,
+    GetJobs,
+    GetQueue,
+    GetQueues,
+    Jobs,
+    ListDead,
+    Query,
+    Queues,
+    QueueView,
+)
+from corvo.shard.refusals import Rejected
+from tests.shard.shard import Shard
+
+MAIL: Final = "mail"
+SMS: Final = "sms"
+NOTE: Final = "note"
+"""Of four shards, number 2 has all of them."""
+
+D = TypeVar("D", bound=msgspec.Struct)
+
+
+class Asked:
+    """A machine that is asked; nothing is asked of its Raft here."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    @property
+    def node(self) -> Node:
+        raise AssertionError("none of these questions is about Raft")
+
+
+@pytest.fixture
+def shard() -> Shard:
+    return Shard(number=2)
+
+
+def ask(shard: Shard, query: Query, kind: type[D]) -> D:
+    """The answer as it comes over the wire."""
+    answer = queries.answer(Asked(shard.machine), NUMBERS[type(query)], msgspec.json.encode(query))
+    assert not isinstance(answer, Rejected), answer
+    return msgspec.json.decode(msgspec.json.encode(answer), type=kind)
+
+
+def refusal(shard: Shard, query: Query) -> str:
+    answer = queries.answer(Asked(shard.machine), NUMBERS[type(query)], msgspec.json.encode(query))
+    assert isinstance(answer, Rejected)
+    return answer.code
+
+
+def id_of(view: queries.JobView) -> str:
+    fields = msgspec.json.decode(view.job, type=dict[str, object])
+    return cast("str", fields["id"])
+
+
+def die(shard: Shard, queue: str = MAIL, error: str = "no") -> str:
+    """A job that dies now."""
+    [job_id] = shard.put(NewJob(queue=queue))
+    shard.fetch(queue)
+    shard.pass_time(1)
+    shard.do(Fail(fails=[FailItem(job_id=job_id, error=error, retryable=False)]))
+    return job_id
+
+
+def complete(shard: Shard, queue: str = MAIL) -> str:
+    [job_id] = shard.put(NewJob(queue=queue))
+    [claim] = shard.fetch(queue)
+    shard.pass_time(1)
+    shard.do(Ack(acks=[AckItem(job_id=job_id, lease_token=claim.lease_token)]))
+    return job_id
+
+
+# Jobs.
+
+
+def test_jobs_come_in_the_order_asked_for_and_those_that_are_not_here_are_left_out(
+    shard: Shard,
+) -> None:
+    first, second = shard.put(NewJob(queue=MAIL), NewJob(queue=SMS))
+
+    answer = ask(shard, GetJobs(job_ids=[second, "nobody", first]), Jobs)
+
+    assert [id_of(view) for view in answer.jobs] == [second, first]
+    assert answer.looked_at == 3
+    assert answer.moved == {}
+
+
+def test_of_a_job_that_has_moved_it_is_said_where_it_is(shard: Shard) -> None:
+    [job_id] = shard.put(NewJob(queue=MAIL))
+    shard.do(Move(job_ids=[job_id], queue="q3"))  # of shard 0, 1 or 3
+
+    answer = ask(shard, GetJobs(job_ids=[job_id]), Jobs)
+
+    assert answer.jobs == []
+    assert list(answer.moved) == [job_id]
+    assert answer.moved[job_id] != shard.number
+
+
+def test_an_answer_that_becomes_large_stops_and_says_how_far_it_came(shard: Shard) -> None:
+    payload = msgspec.Raw(msgspec.json.encode("x" * 1_048_000))
+    ids = [shard.put(NewJob(queue=MAIL, payload=payload))[0] for _ in range(8)]
+
+    answer = ask(shard, GetJobs(job_ids=ids), Jobs)
+
+    assert 4 * 1_048_000 < ANSWER_BYTES_MAX < 4 * 1_050_000, "four of them with all that they have"
+    assert answer.looked_at == len(answer.jobs) == 4
+    rest = ask(shard, GetJobs(job_ids=ids[4:]), Jobs)
+    assert [id_of(view) for view in (*answer.jobs, *rest.jobs)] == ids
+
+
+def test_the_definition_of_a_chain_is_shown_and_the_lease_token_is_in_the_jobs_own_fields(
+    shard: Shard,
+) -> None:
+    [job_id] = shard.put(NewJob(queue=MAIL))
+
+    [view] = ask(shard, GetJobs(job_ids=[job_id]), Jobs).jobs
+
+    assert view.chain is msgspec.UNSET
+    assert "lease_token" in msgspec.json.decode(view.job, type=dict[str, object])
+
+
+def test_reading_without_end_does_not_fill_the_memory(shard: Shard) -> None:
+    payload = msgspec.Raw(msgspec.json.encode("x" * 900_000))
+    ids = [shard.put(NewJob(queue=MAIL, payload=payload))[0] for _ in range(60)]
+    shard.reopen()
+
+    for job_id in ids:
+        ask(shard, GetJobs(job_ids=[job_id]), Jobs)
+
+    cache = shard.tx.cache
+    held = [*cache.young.values(), *cache.old.values()]
+    assert sum(each.size for each in held) < 34 << 20
+
+
+# What waits in queues.
+
+
+def oldest(shard: Shard, queue: str = MAIL) -> int:
+    return ask(shard, GetQueue(queue=queue), QueueView).oldest_pending_ns
+
+
+def test_an_empty_queue_has_nothing_that_waits(shard: Shard) -> None:
+    shard.do(Pause(queue=MAIL))
+
+    assert oldest(shard) == 0
+    assert oldest(shard, "nobody has named it") == 0
+
+
+@pytest.mark.parametrize("priorities", [(2, 1, 0), (0, 1, 2), (1, 1, 2), (2, 0, 0)])
+def test_what_has_waited_longest_counts_whatever_its_priority(
+    shard: Shard, priorities: tuple[int, ...]
+) -> None:
+    ids = []
+    for priority in priorities:
+        shard.pass_time(1_000)
+        ids += shard.put(NewJob(queue=MAIL, priority=priority))
+
+    assert oldest(shard) == shard.job(ids[0]).order_ns
+    shard.do(Delete(job_ids=[ids[0]]))
+    assert oldest(shard) == shard.job(ids[1]).order_ns
+
+
+def test_what_was_cleared_and_what_waits_for_others_does_not_wait_for_a_worker(
+    shard: Shard,
+) -> None:
+    shard.put(*[NewJob(queue=MAIL, priority=priority) for priority in (0, 1, 2)])
+    shard.do(Clear(queue=MAIL))
+    awaited = shard.put(NewJob(queue=SMS))
+    shard.put(NewJob(queue=MAIL, depends_on=(awaited[0],)))
+
+    assert oldest(shard) == 0
+    [late] = shard.put(NewJob(queue=MAIL))
+    assert oldest(shard) == shard.job(late).order_ns
+
+
+def test_many_queues_can_be_looked_at_without_a_head_for_each(shard: Shard) -> None:
+    shard.put(*[NewJob(queue=f"queue-{number:03d}") for number in range(300)])
+    shard.reopen()
+
+    pages = ask(shard, GetQueues(), Queues)
+
+    assert all(view.oldest_pending_ns for view in pages.queues)
+    assert shard.tx.heads == {}
+
+
+# Dead jobs.
+
+
+def test_jobs_of_a_state_are_counted_by_queue_page_by_page(shard: Shard) -> None:
+    for queue in (MAIL, SMS, MAIL):
+        die(shard, queue)
+    shard.put(NewJob(queue=NOTE))
+
+    whole = ask(shard, CountJobs(state=State.DEAD), Counts)
+    first = ask(shard, CountJobs(state=State.DEAD, limit=2), Counts)
+    rest = ask(shard, CountJobs(state=State.DEAD, limit=2, after=first.after), Counts)
+
+    assert whole == Counts([(MAIL, 2), (SMS, 1)])
+    assert first == Counts([(MAIL, 2)], after=NOTE)
+    assert rest == Counts([(SMS, 1)])
+
+
+def test_dead_jobs_come_newest_first_with_their_last_error_and_no_other_ones(
+    shard: Shard,
+) -> None:
+    old = die(shard, MAIL, "first")
+    complete(shard)
+    shard.do(Cancel(job_ids=shard.put(NewJob(queue=SMS))))
+    new = die(shard, SMS, "second")
+
+    answer = ask(shard, ListDead(queues=[MAIL, SMS, NOTE]), Dead)
+
+    assert [id_of(view) for view in answer.jobs] == [new, old]
+    assert [[error.error for error in view.errors] for view in answer.jobs] == [
+        ["second"],
+        ["first"],
+    ]
+    assert answer.before_id == ""
+    assert ask(shard, ListDead(queues=[NOTE]), Dead) == Dead([])
+
+
+def test_a_summary_is_without_what_only_the_job_itself_is_asked_for(shard: Shard) -> None:
+    [job_id] = shard.put(NewJob(queue=MAIL, checkpoint=msgspec.Raw(b'"here"')))
+    shard.fetch()
+    shard.do(Fail(fails=[FailItem(job_id=job_id, retryable=False)]))
+
+    [view] = ask(shard, ListDead(queues=[MAIL]), Dead).jobs
+
+    assert view.checkpoint is msgspec.UNSET
+    assert view.trail == ()
+
+
+def test_one_question_looks_at_so_many_jobs_and_says_where_it_stopped(shard: Shard) -> None:
+    dead = die(shard)
+    shard.put(*[NewJob(queue=MAIL) for _ in range(WALK_MAX)])
+    for _ in range(2):
+        claims = shard.fetch(count=500)
+        shard.do(Ack(acks=[AckItem(job_id=claim.job_id) for claim in claims]))
+
+    first = ask(shard, ListDead(queues=[MAIL]), Dead)
+    second = ask(
+        shard,
+        ListDead(queues=[MAIL], before_ns=first.before_ns, before_id=first.before_id),
+        Dead,
+    )
+
+    assert first.jobs == []
+    assert [id_of(view) for view in second.jobs] == [dead]
+    assert second.before_id == ""
+
+
+def test_dead_jobs_of_a_queue_that_was_deleted_are_not_listed(shard: Shard) -> None:
+    die(shard)
+    shard.do(DeleteQueue(queue=MAIL))
+
+    assert ask(shard, ListDead(queues=[MAIL]), Dead) == Dead([])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        ListDead(queues=["with\0zero"]),
+        ListDead(queues=[]),
+        ListDead(queues=[MAIL], limit=0),
+        CountJobs(state=State.DEAD, limit=1_001),
+    ],
+)
+def test_a_question_that_cannot_be_is_refused(shard: Shard, query: Query) -> None:
+    assert refusal(shard, query) == "bad_request"
+
+
+@given(seed=st.integers(0, 1 << 32), limit=st.integers(1, 7), walk_max=st.integers(1, 9))
+@settings(max_examples=60, deadline=None)
+def test_page_by_page_every_dead_job_comes_once_and_the_newest_first(
+    seed: int, limit: int, walk_max: int
+) -> None:
+    random, shard = Random(seed), Shard(number=2)
+    for _ in range(random.randrange(40)):
+        queue = random.choice([MAIL, SMS, NOTE])
+        job_id = random.choice([die, complete])(shard, queue)
+        if random.random() < 0.1:
+            shard.do(Retry(job_ids=[job_id]))
+            shard.do(Delete(job_ids=[job_id]))
+    wanted = random.sample([MAIL, SMS, NOTE], random.randint(1, 3))
+
+    found = []
+    before_ns, before_id = 0, ""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(queries, "WALK_MAX", walk_max)
+        while True:
+            question = ListDead(
+                queues=wanted, before_ns=before_ns, before_id=before_id, limit=limit
+            )
+            page = ask(shard, question, Dead)
+            assert len(page.jobs) <= limit
+            found += [id_of(view) for view in page.jobs]
+            before_ns, before_id = page.before_ns, page.before_id
+            if not before_id:
+                break
+
+    jobs = [shard.job(job_id) for job_id in _all_ids(shard)]
+    dead = [job for job in jobs if job.state is State.DEAD and job.queue in wanted]
+    dead.sort(key=lambda job: (job.finished_ns, job.id), reverse=True)
+    assert found == [job.id for job in dead]
+
+
+def _all_ids(shard: Shard) -> list[str]:
+    return [key[len(JOB.prefix) :].decode() for key, _ in shard.rows(JOB)]
+
+
+def test_jobs_that_ended_at_one_time_are_told_apart_by_their_ids(shard: Shard) -> None:
+    ids = shard.put(*[NewJob(queue=MAIL) for _ in range(5)])
+    shard.fetch(count=5)
+    shard.do(Fail(fails=[FailItem(job_id=job_id, retryable=False) for job_id in ids]))
+
+    first = ask(shard, ListDead(queues=[MAIL], limit=2), Dead)
+    rest = ask(
+        shard,
+        ListDead(queues=[MAIL], before_ns=first.before_ns, before_id=first.before_id),
+        Dead,
+    )
+
+    assert {shard.job(job_id).finished_ns for job_id in ids} == {first.before_ns}
+    assert [id_of(view) for view in (*first.jobs, *rest.jobs)] == sorted(ids, reverse=True)

@@ -1,0 +1,188 @@
+"""A node's directory: whose it is, who has it, where its sockets are."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from corvo.datadir import (
+    DataDir,
+    DirectoryDamaged,
+    DirectoryUnfit,
+    open_directory,
+    remove_sockets,
+)
+
+
+def opened(tmp_path: Path) -> DataDir:
+    return open_directory(str(tmp_path / "d"))
+
+
+def test_a_new_directory_is_for_its_user_alone(tmp_path: Path) -> None:
+    directory = open_directory(str(tmp_path / "a" / "b"))
+
+    assert stat.S_IMODE(directory.root.stat().st_mode) == 0o700
+
+
+def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d").chmod(0o777)
+
+    directory = opened(tmp_path)
+
+    assert directory.is_open_to_others
+
+
+def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "d").write_text("")
+
+    with pytest.raises(DirectoryUnfit, match="cannot be made: File exists"):
+        opened(tmp_path)
+
+
+# ---- Whose it is.
+
+
+def test_the_first_start_decides_whose_it_is(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+
+    first, was_new = directory.identify(node=2, shards=3, is_given=False)
+    second, is_new = directory.identify(node=2, shards=8, is_given=False)
+
+    assert (first.node, first.shards, was_new) == (2, 3, True)
+    assert (second, is_new) == (first, False)
+    assert len(first.cluster) == 32
+
+
+def test_two_directories_are_two_clusters(tmp_path: Path) -> None:
+    one, _ = opened(tmp_path / "1").identify(node=1, shards=1, is_given=False)
+    two, _ = opened(tmp_path / "2").identify(node=1, shards=1, is_given=False)
+
+    assert one.cluster != two.cluster
+
+
+def test_a_start_that_was_cut_short_before_the_name_was_given_is_begun_anew(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    (directory.root / "node.json.new").write_text('{"form')
+
+    _, is_new = directory.identify(node=1, shards=2, is_given=False)
+
+    assert is_new
+    assert not (directory.root / "node.json.new").exists()
+
+
+def test_another_number_of_shards_or_node_is_refused(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    directory.identify(node=1, shards=2, is_given=True)
+
+    with pytest.raises(DirectoryUnfit, match="has 2 shards, and 3 are asked for"):
+        directory.identify(node=1, shards=3, is_given=True)
+    with pytest.raises(DirectoryUnfit, match="belongs to node 1, and this is to be node 2"):
+        directory.identify(node=2, shards=2, is_given=False)
+
+
+def test_shards_without_a_word_of_how_many_are_refused(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    directory.shard(0).mkdir()
+
+    with pytest.raises(DirectoryUnfit, match=r"has shards and no node\.json"):
+        directory.identify(node=1, shards=1, is_given=False)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b'{"format":1}', b'{"format":1,"cluster":"","node":1,"shards":1}', b"\xff"]
+)
+def test_a_damaged_word_is_told_as_damage(tmp_path: Path, data: bytes) -> None:
+    directory = opened(tmp_path)
+    (directory.root / "node.json").write_bytes(data)
+
+    with pytest.raises(DirectoryDamaged, match="restore it from a backup"):
+        directory.identify(node=1, shards=1, is_given=False)
+
+
+def test_a_newer_version_s_directory_is_refused(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    (directory.root / "node.json").write_bytes(b'{"format":2,"more":true}')
+
+    with pytest.raises(DirectoryUnfit, match="a newer version has been here"):
+        directory.identify(node=1, shards=1, is_given=False)
+
+
+# ---- Who has it.
+
+
+def test_the_lock_is_free_only_when_the_last_process_with_it_is_gone(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    lock = directory.try_lock()
+    assert lock is not None
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        pass_fds=[lock],
+    )
+
+    os.close(lock)
+    while_it_lives = directory.try_lock()
+    holders = directory.holders()
+    child.communicate()
+    afterwards = directory.try_lock()
+
+    assert while_it_lives is None
+    assert [holder.split()[0] for holder in holders] == [str(child.pid)]
+    assert afterwards is not None
+    os.close(afterwards)
+
+
+# ---- Its sockets.
+
+
+def test_sockets_are_in_the_directory_and_for_its_user_alone(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+
+    sockets = directory.sockets(2)
+
+    run = directory.root / "run"
+    assert sockets == [str(run / "shard-0.sock"), str(run / "shard-1.sock")]
+    assert stat.S_IMODE(run.stat().st_mode) == 0o700
+
+
+def test_a_directory_deep_down_has_its_sockets_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one = open_directory(str(tmp_path / ("é" * 60) / "1")).sockets(12)
+    two = open_directory(str(tmp_path / ("é" * 60) / "2")).sockets(12)
+
+    place = Path(one[0]).parent
+
+    assert all(len(os.fsencode(path)) <= 107 for path in one)
+    assert place.parent == tmp_path
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert not set(one) & set(two)
+
+
+def test_a_place_that_somebody_else_has_put_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    directory = open_directory(str(tmp_path / ("deep" * 40)))
+    place = Path(directory.sockets(1)[0]).parent
+    place.rmdir()
+    place.symlink_to(tmp_path, target_is_directory=True)
+
+    with pytest.raises(DirectoryUnfit, match="not a directory of this user's"):
+        directory.sockets(1)
+
+
+def test_nothing_is_left_of_the_sockets(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    sockets = directory.sockets(2)
+    Path(sockets[0]).write_text("")
+
+    remove_sockets(sockets)
+
+    assert not (directory.root / "run").exists()
