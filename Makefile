@@ -4,6 +4,7 @@
 PYTHON3 ?= python3
 PYTHON  := .venv/bin/python
 READY   := .venv/ready
+SERVING := .venv/serving
 
 .DEFAULT_GOAL := help
 .PHONY: help server test check fix cover sim chaos bench docs
@@ -11,9 +12,8 @@ READY   := .venv/ready
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
-server: ## Run Corvo on its embedded default (not built yet)
-	@echo "There is no server yet: what stands today is the Raft library, corvo/raft, with its simulator and tests; see README.md." >&2
-	@exit 1
+server: $(SERVING) ## Run Corvo on 127.0.0.1:8080 with its data in ./data; more with FLAGS="--bind …"
+	@exec $(PYTHON) -m corvo server $(FLAGS)
 
 test: $(READY) ## Run every test
 	@command -v strace >/dev/null || { \
@@ -55,16 +55,28 @@ docs: $(READY) ## Write the parts of the docs that are generated
 	$(PYTHON) -m tests.test_docs --rewrite
 	$(PYTHON) -m tests.raft.conformance
 
-# Debian keeps a part of `venv` in a package of its own. Root may install it; others are told how.
-$(READY): pyproject.toml requirements/constraints.txt
-	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	    echo "Corvo needs Python 3.11 or newer; name one with: make PYTHON3=/path/to/python3 ..." >&2; exit 1; }
-	@$(PYTHON3) -c 'import ensurepip; ensurepip.version()' 2>/dev/null || { \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy python3-venv; \
-	    else \
-	        echo "Python's venv is not whole here; on Debian: sudo apt-get install python3-venv" >&2; exit 1; \
-	    fi; }
-	$(PYTHON3) -m venv .venv
-	PIP_CONSTRAINT=requirements/constraints.txt $(PYTHON) -m pip install --quiet --editable '.[dev]'
+# What the server needs, and no more: it is there sooner than all the tools.
+$(SERVING): pyproject.toml requirements/constraints.txt
+	$(MAKE_VENV)
+	$(INSTALL) --editable .
 	@touch $@
+
+$(READY): pyproject.toml requirements/constraints.txt
+	$(MAKE_VENV)
+	$(INSTALL) --editable '.[dev]'
+	@touch $@ $(SERVING)
+
+INSTALL = PIP_CONSTRAINT=requirements/constraints.txt $(PYTHON) -m pip install --quiet
+
+# Debian keeps a part of `venv` in a package of its own. Root may install it; others are told how.
+define MAKE_VENV
+@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+    echo "Corvo needs Python 3.11 or newer; name one with: make PYTHON3=/path/to/python3 ..." >&2; exit 1; }
+@$(PYTHON3) -c 'import ensurepip; ensurepip.version()' 2>/dev/null || { \
+    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy python3-venv; \
+    else \
+        echo "Python's venv is not whole here; on Debian: sudo apt-get install python3-venv" >&2; exit 1; \
+    fi; }
+$(PYTHON3) -m venv .venv
+endef

@@ -5,6 +5,7 @@ Nothing is imported before it is known to be needed: `corvo version` answers at 
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -75,13 +76,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command is None:
         return unknown(name)
     try:
-        return resolve(command)(rest)
+        code = resolve(command)(rest)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough, as `head` has.
-        sys.stderr.close()
+        # Whoever read our output has seen enough, as `head` has. What is left of it goes nowhere,
+        # or Python would complain of it at the very end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    return code
 
 
 def resolve(command: Command) -> Run:

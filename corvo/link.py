@@ -12,6 +12,7 @@ A link ends in order, with a `Goodbye`, or it is lost: by a broken stream, by si
 the block around it was left by an exception. `Caller` puts requests and answers on top.
 """
 
+import socket
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import (
@@ -109,6 +110,17 @@ class LinkSettings:
 DEFAULT: Final = LinkSettings()
 
 
+_EAGER: Final = 8
+"""So many frames are worth a call to the kernel of their own."""
+
+
+def _socket_of(stream: trio.abc.Stream) -> socket.socket | None:
+    """The socket below a stream, for what is sent without waiting. Its owner is the stream."""
+    if not isinstance(stream, trio.SocketStream):
+        return None
+    return socket.socket(fileno=stream.socket.fileno())
+
+
 class Link:
     """One end of an open link; made by `open_link`."""
 
@@ -120,6 +132,8 @@ class Link:
         self._gathered: list[bytes] = []
         self._unsent_bytes = 0  # gathered, or handed to the stream and not yet taken
         self._wake = trio.Event()  # set while there is something for the writer to look at
+        self._is_writing = False  # the writer waits until the stream has taken something
+        self._socket = _socket_of(stream)
         self._takes = True  # nothing follows a goodbye, or goes into a broken stream
         self._written = trio.Event()  # the writer has ended
         # Reading, which is also how we know that the peer lives.
@@ -162,21 +176,41 @@ class Link:
         self._put(encode(message))
         return True
 
-    def send_many(self, messages: Iterable[AnyMessage]) -> bool:
-        """The same with all of them, or none."""
+    def send_many(self, messages: Iterable[AnyMessage], *, at_once: bool = False) -> bool:
+        """The same with all of them, or none.
+
+        They go out behind whatever else is to be done now, unless they are to go `at_once`.
+        """
         if not self._has_room:
             return False
-        self._put(encode_many(messages))
+        self._put(encode_many(messages), at_once=at_once)
         return True
 
     @property
     def _has_room(self) -> bool:
         return self._takes and self._unsent_bytes < self._settings.buffer_bytes_max
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes, *, at_once: bool = False) -> None:
         self._gathered.append(data)
         self._unsent_bytes += len(data)
         self._wake.set()
+        if (at_once or len(self._gathered) >= _EAGER) and not self._is_writing:
+            self._send_early()
+
+    def _send_early(self) -> None:
+        """Send what gathered without waiting for the writer's turn.
+
+        It comes only behind all tasks that are ready now, and meanwhile the peer could begin.
+        """
+        if self._socket is None:
+            return
+        data = b"".join(self._gathered)
+        try:
+            sent = self._socket.send(data, socket.MSG_DONTWAIT)
+        except OSError:  # no room; or broken, which the writer will find out
+            return
+        self._unsent_bytes -= sent
+        self._gathered = [data[sent:]] if sent < len(data) else []
 
     def close(self, reason: str) -> None:
         """Take nothing more, and tell the peer why behind everything that was taken before.
@@ -249,6 +283,9 @@ class Link:
                     nursery.cancel_scope.cancel()
         finally:
             self._takes = False
+            if self._socket is not None:
+                self._socket.detach()
+                self._socket = None
             await trio.aclose_forcefully(self._stream)
 
     async def _greet(self, ours: Hello) -> None:
@@ -277,7 +314,9 @@ class Link:
                     continue
                 data = b"".join(self._gathered)
                 self._gathered.clear()
+                self._is_writing = True
                 await self._stream.send_all(data)
+                self._is_writing = False
                 self._unsent_bytes -= len(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             # Whoever receives will come upon the end, behind what the peer said before it.

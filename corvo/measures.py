@@ -32,13 +32,15 @@ class Histogram(msgspec.Struct):
 
         What lies behind the last bound is told as that bound.
         """
-        assert 0 <= share <= 1
+        assert 0 < share <= 1
+        if not self.count:
+            return 0.0
         wanted = share * self.count
         seen = 0
         for bound, count in zip(self.bounds, self.counts, strict=False):
             seen += count
             if seen >= wanted:
-                return bound if seen else 0.0
+                return bound
         return self.bounds[-1]
 
 

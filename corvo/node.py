@@ -140,6 +140,7 @@ def router_config(config: Config, house: House) -> RouterConfig:
         tls_key=config.tls_key,
         admin_key=config.admin_key,
         is_open=config.is_open,
+        is_auth_off=config.auth == "off",
         cors_origins=list(config.cors_origins),
         durability=config.durability,
         log_level=config.log_level,

@@ -177,6 +177,7 @@ class Writer:
         # Held by whoever has the condition.
         self._lines: deque[bytes] = deque()
         self._bytes = 0  # of the lines, and of the one that is being written
+        self._writing = 0  # of that one alone
         self._dropped = 0
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
@@ -211,20 +212,20 @@ class Writer:
             except OSError:
                 self._give_up()
                 return
-            with self._changed:
-                self._bytes -= len(line)
 
     def _next(self) -> bytes | None:
         with self._changed:
+            self._bytes -= self._writing
+            self._writing = 0
             while not (self._lines or self._dropped or self._is_closed):
                 self._changed.wait()
             if self._lines:
-                return self._lines.popleft()
-            if self._dropped:
-                line = self.on_drop(self._dropped)
-                self._dropped = 0
-                self._bytes += len(line)
+                line = self._lines.popleft()
+                self._writing = len(line)
                 return line
+            if self._dropped:
+                count, self._dropped = self._dropped, 0
+                return self.on_drop(count)
             return None
 
     def _give_up(self) -> None:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Final, Protocol
 
+import msgspec
 import trio
 
 from corvo.measures import LoopTimes
@@ -56,6 +57,36 @@ async def watch(process: Watched, log: Log) -> None:
     await Watchdog(process.loop, on_stall).run()
 
 
+class Verdict(msgspec.Struct, frozen=True):
+    """What one beat has shown."""
+
+    is_stall: bool
+    """Whether the loop is stuck, and was not a beat before."""
+    is_told: bool
+    """Whether it is to be told where."""
+    is_end: bool
+    """Whether it is stuck for good."""
+
+
+class Judge:
+    """Decides by the signs of a loop, from beat to beat."""
+
+    def __init__(self) -> None:
+        self._signs = -1
+        self._missed = 0
+        self._untold = QUIET_BEATS
+
+    def beat(self, signs: int) -> Verdict:
+        """The loop has given so many signs by now."""
+        self._untold += 1
+        self._missed = self._missed + 1 if signs == self._signs else 0
+        self._signs = signs
+        is_told = self._missed >= STALL_BEATS and self._untold >= QUIET_BEATS
+        if is_told:
+            self._untold = 0
+        return Verdict(self._missed == STALL_BEATS, is_told, self._missed >= END_BEATS)
+
+
 class Watchdog:
     """Watches the loop that `run` runs in."""
 
@@ -66,12 +97,14 @@ class Watchdog:
         *,
         end: Callable[[int], None] = os._exit,
         beat_s: float = BEAT_S,
+        sample_s: float = SAMPLE_S,
     ) -> None:
         """`on_stall` is given the stack of the main thread, and is called in another one."""
         self._loop = loop
         self._on_stall = on_stall
         self._end = end
         self._beat_s = beat_s
+        self._sample_s = sample_s
         self._signs = 0  # rises with every sign of the loop
         self._left = threading.Event()
         self._collecting_since = 0.0
@@ -93,7 +126,7 @@ class Watchdog:
 
     async def _sample(self) -> None:
         while True:
-            due = trio.current_time() + SAMPLE_S
+            due = trio.current_time() + self._sample_s
             await trio.sleep_until(due)
             self._loop.lag.observe(max(0.0, trio.current_time() - due))
             self._signs += 1
@@ -107,21 +140,13 @@ class Watchdog:
     # In the thread.
 
     def _watch(self, watched: int) -> None:
-        seen, missed, told = -1, 0, -QUIET_BEATS
-        beat = 0
+        judge = Judge()
         while not self._left.wait(self._beat_s):
-            beat += 1
-            signs = self._signs
-            if signs != seen:
-                seen, missed = signs, 0
-                continue
-            missed += 1
-            if missed == STALL_BEATS:
-                self._loop.stalls += 1
-            if missed >= STALL_BEATS and beat - told >= QUIET_BEATS:
-                told = beat
+            verdict = judge.beat(self._signs)
+            self._loop.stalls += verdict.is_stall
+            if verdict.is_told:
                 self._on_stall(stack_of(watched))
-            if missed >= END_BEATS:
+            if verdict.is_end:
                 self._give_up(watched)
                 return
 

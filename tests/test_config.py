@@ -312,6 +312,14 @@ def test_a_contradiction_is_refused_with_a_way_out(values: dict[str, str], told:
     assert told in refusal(*(Given(name, value, "x") for name, value in values.items()))
 
 
+def test_a_body_that_just_holds_a_payload_is_enough() -> None:
+    values = {"limits.payload_bytes_max": "4MiB", "limits.body_bytes_max": "4MiB"}
+
+    config = setting(**values)
+
+    assert config.limits.body_bytes_max == config.jobs.payload_bytes_max == config.jobs.op_bytes_max
+
+
 @pytest.mark.parametrize(
     ("values", "is_open", "must_be_loopback"),
     [

@@ -150,6 +150,16 @@ def test_sockets_are_in_the_directory_and_for_its_user_alone(tmp_path: Path) -> 
     assert stat.S_IMODE(run.stat().st_mode) == 0o700
 
 
+def test_a_place_for_sockets_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    (directory.root / "run").mkdir()
+    (directory.root / "run").chmod(0o755)
+
+    directory.sockets(1)
+
+    assert stat.S_IMODE((directory.root / "run").stat().st_mode) == 0o700
+
+
 def test_a_directory_deep_down_has_its_sockets_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

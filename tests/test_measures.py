@@ -29,7 +29,7 @@ def test_each_measure_is_in_the_first_bucket_that_holds_it(seen: list[float]) ->
     assert histogram.total == pytest.approx(sum(seen))
 
 
-@given(measures, st.sampled_from([0.0, 0.5, 0.9, 0.99, 1.0]))
+@given(measures, st.sampled_from([0.5, 0.9, 0.99, 1.0]))
 def test_a_quantile_is_a_bound_that_the_share_does_not_exceed(
     seen: list[float], share: float
 ) -> None:

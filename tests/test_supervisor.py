@@ -8,14 +8,16 @@ from functools import wraps
 from pathlib import Path
 from typing import Final, ParamSpec
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
 from corvo import node
 from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK
-from corvo.datadir import DirectoryUnfit, open_directory
-from corvo.node import Programs, child_environment
+from corvo.config import Given, resolve
+from corvo.datadir import DirectoryUnfit, Identity, open_directory
+from corvo.node import House, Programs, child_environment, plans_of, shard_config
 from corvo.notify import Notifier
 from corvo.supervisor import Plan, Supervisor, Wish
 from corvo.telemetry import Level, Log, Style
@@ -75,6 +77,12 @@ async def test_a_node_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     assert answered_by == journal.last_pid("router")
     assert code == OK
     assert not it.find("process.killed")
+    assert not it.find("process.ended")
+    assert sorted(str(one["name"]) for one in it.find("process.left")) == [
+        "router",
+        "shard-0",
+        "shard-1",
+    ]
 
 
 @on_sockets
@@ -112,7 +120,9 @@ async def test_a_node_of_real_shards_lives_in_a_place_with_blanks_and_a_long_nam
 
 
 @on_sockets
-async def test_a_process_has_a_session_of_its_own_and_no_secret_in_sight(tmp_path: Path) -> None:
+async def test_a_process_has_a_session_of_its_own_the_lock_and_no_secret_in_sight(
+    tmp_path: Path,
+) -> None:
     settings = {"data_dir": str(tmp_path / "d"), "shards": "1", "admin_key": "rook-and-raven"}
     journal = Journal(tmp_path / "journal")
 
@@ -120,12 +130,41 @@ async def test_a_process_has_a_session_of_its_own_and_no_secret_in_sight(tmp_pat
         await it.hear("node.ready")
         pid = journal.last_pid("router")
         session = os.getsid(pid)
+        holders = [int(one.split()[0]) for one in open_directory(settings["data_dir"]).holders()]
         seen = seen_of(pid)
         await it.end()
 
+    assert {pid, journal.last_pid("shard-0"), it.process.pid} == set(holders)
     assert session == pid  # so Ctrl-C at a terminal reaches the node alone
     assert b"rook-and-raven" not in seen
     assert "rook-and-raven" not in f"{it.events}{it.texts}"
+
+
+def test_a_shard_is_told_of_all_others_and_not_of_itself(tmp_path: Path) -> None:
+    house = House(
+        directory=open_directory(str(tmp_path / "d")),
+        identity=Identity(cluster="rookery", node=2, shards=3),
+        lock=3,
+        sockets=["/a", "/b", "/c"],
+        listening=[4],
+        environment={},
+        log_form="json",
+        programs=REAL,
+    )
+    config = resolve(
+        [Given("durability", "relaxed", "x"), Given("shard.grace_ms", "9ms", "x")]
+    ).config
+
+    told = shard_config(config, house, 1)
+    plans = plans_of(config, house)
+
+    assert told.others == {0: "/a", 2: "/c"}
+    assert (told.cluster, told.node, told.shard, told.shards) == ("rookery", 2, 1, 3)
+    assert (told.socket, told.data_dir) == ("/b", str(tmp_path / "d" / "shard-1"))
+    assert told.relaxed
+    assert told.grace_ms == 9
+    assert [plan.name for plan in plans] == ["shard-0", "shard-1", "shard-2", "router"]
+    assert plans[1].config == msgspec.json.encode(told)
 
 
 def test_processes_inherit_nothing_that_was_said_to_the_node() -> None:
@@ -262,6 +301,21 @@ async def test_a_program_that_is_not_there_is_a_failure_like_any_other() -> None
     code = await Supervisor([missing], Wish(), silent_log(), Notifier({}), drain_s=1).run()
 
     assert code == FAILED
+
+
+@on_sockets
+async def test_no_process_is_left_when_the_supervisor_has_a_bug(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    plans = [plan(journal, "router", "stay", is_vital=True)]
+
+    def bug() -> None:
+        raise LookupError
+
+    with pytest.RaisesGroup(LookupError, flatten_subgroups=True):
+        await Supervisor(plans, Wish(), silent_log(), Notifier({}), drain_s=1).run(ready=bug)
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(Journal(journal).last_pid("router"), 0)
 
 
 # ---- The node itself ends.

@@ -1,6 +1,7 @@
 """The log: what a line looks like, what it never shows, and that nobody waits for it."""
 
 import os
+import select
 import subprocess
 import sys
 from contextlib import suppress
@@ -12,7 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.telemetry import Level, Log, Style, Value, Writer, clean, open_log, render, style_of
+from corvo.telemetry import (
+    Level,
+    Log,
+    Style,
+    Value,
+    Writer,
+    clean,
+    open_log,
+    render,
+    style_of,
+    write_all,
+)
 
 JSON: Final = Style(is_text=False)
 TEXT: Final = Style(is_text=True)
@@ -239,20 +251,42 @@ def test_a_reader_who_is_gone_ends_nothing() -> None:
     os.close(writing)
 
 
-def test_a_terminal_that_somebody_made_non_blocking_is_waited_for() -> None:
+def test_what_was_written_makes_room_for_more() -> None:
     reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    put = b"x" * 100_000 + b"\n"
+    put = b"x" * 3_999 + b"\n"
 
-    writer = Writer(writing)
+    writer = Writer(writing, pending_bytes_max=8_000)
     writer.start()
-    writer.put(put)
-    data = b""
-    while not data.endswith(b"\n"):
-        data += os.read(reading, 65_536)
+    for _ in range(100):
+        writer.put(put)
+        data = b""
+        while not data.endswith(b"\n"):
+            data += os.read(reading, 65_536)
+        assert data == put
     is_done = writer.close(timeout_s=60)
     os.close(writing)
     os.close(reading)
 
-    assert data == put
     assert is_done
+
+
+def test_a_terminal_that_somebody_made_non_blocking_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, writing = os.pipe()
+    fill(writing)
+    os.set_blocking(writing, False)
+    data = b""
+
+    def somebody_reads(_: list[int], waited_for: list[int], __: list[int]) -> None:
+        nonlocal data
+        assert waited_for == [writing]
+        data += os.read(reading, 65_536)
+
+    monkeypatch.setattr(select, "select", somebody_reads)
+    write_all(writing, b"y" * 100_000 + b"\n")
+    data += os.read(reading, 1 << 20)
+    os.close(writing)
+    os.close(reading)
+
+    assert data.lstrip(b"x") == b"y" * 100_000 + b"\n"

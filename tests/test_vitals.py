@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corvo import clock, vitals
+from corvo import clock
 from corvo.vitals import Pulse
 
 
@@ -56,7 +56,7 @@ def test_without_a_descriptor_to_spare_the_rest_is_told_all_the_same(
     def refuse(_: str) -> list[str]:
         raise OSError(24, "too many open files")
 
-    monkeypatch.setattr(vitals.os, "listdir", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
     during = pulse.feel()
 
     assert during.descriptors == before.descriptors

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from itertools import pairwise
 from typing import Final
 
 import pytest
@@ -11,7 +12,17 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from corvo import watchdog
 from corvo.measures import LoopTimes
 from corvo.telemetry import Level, Log, Style
-from corvo.watchdog import SAMPLE_S, STUCK_CODE, Watchdog, stack_of, watch
+from corvo.watchdog import (
+    END_BEATS,
+    QUIET_BEATS,
+    SAMPLE_S,
+    STALL_BEATS,
+    STUCK_CODE,
+    Judge,
+    Watchdog,
+    stack_of,
+    watch,
+)
 
 BEAT_S: Final = 0.001
 PATIENCE_S: Final = 60
@@ -86,29 +97,68 @@ def test_collections_of_garbage_are_measured_while_it_watches() -> None:
     assert loop.collections.total > 0
 
 
+# ---- What is decided.
+
+
+def test_a_loop_that_gives_signs_is_let_be() -> None:
+    judge = Judge()
+
+    verdicts = [judge.beat(signs // STALL_BEATS) for signs in range(1_000)]
+
+    assert not any(each.is_stall or each.is_told or each.is_end for each in verdicts)
+
+
+def test_a_stuck_loop_is_counted_once_and_told_again_only_after_a_while() -> None:
+    judge = Judge()
+
+    verdicts = [judge.beat(7) for _ in range(END_BEATS)]
+
+    assert [beat for beat, each in enumerate(verdicts) if each.is_stall] == [STALL_BEATS]
+    assert [beat for beat, each in enumerate(verdicts) if each.is_told] == [STALL_BEATS]
+    assert not any(each.is_end for each in verdicts)
+    assert judge.beat(7).is_end
+
+
+def test_a_loop_that_stalls_again_and_again_is_counted_each_time_and_told_seldom() -> None:
+    judge = Judge()
+
+    verdicts = [judge.beat(beat // 10) for beat in range(10 * QUIET_BEATS)]
+
+    told = [beat for beat, each in enumerate(verdicts) if each.is_told]
+    assert sum(each.is_stall for each in verdicts) == QUIET_BEATS
+    assert min(after - before for before, after in pairwise(told)) >= QUIET_BEATS
+    assert len(told) >= 9
+    assert not any(each.is_end for each in verdicts)
+
+
 # ---- A loop that is stuck.
 
 
-def test_a_stuck_loop_is_told_with_the_place_where_it_is_stuck() -> None:
+def test_a_stuck_loop_is_told_with_the_place_where_it_is_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watchdog, "QUIET_BEATS", 1)
     loop = LoopTimes()
     stacks: list[str] = []
     told = threading.Event()
 
     def on_stall(stack: str) -> None:
-        stacks.append(stack)
-        told.set()
+        if "in get_stuck_until" in stack:  # a busy machine may hold a loop up before
+            stacks.append(stack)
+            told.set()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Watchdog(loop, on_stall, end=no_end, beat_s=BEAT_S).run)
+            nursery.start_soon(
+                Watchdog(loop, on_stall, end=no_end, beat_s=BEAT_S, sample_s=BEAT_S).run
+            )
             await wait_all_tasks_blocked()
             get_stuck_until(told)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
 
-    assert len(stacks) == 1
-    assert "in get_stuck_until" in stacks[0]
+    assert stacks
     assert loop.stalls >= 1
 
 
@@ -125,7 +175,9 @@ def test_a_loop_that_is_stuck_for_good_ends_the_process(
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Watchdog(loop, lambda _: None, end=end, beat_s=BEAT_S).run)
+            nursery.start_soon(
+                Watchdog(loop, lambda _: None, end=end, beat_s=BEAT_S, sample_s=BEAT_S).run
+            )
             await wait_all_tasks_blocked()
             get_stuck_until(ended)
             nursery.cancel_scope.cancel()
@@ -162,14 +214,15 @@ def test_the_log_has_the_end_of_a_long_stack(monkeypatch: pytest.MonkeyPatch) ->
     told = threading.Event()
 
     def put(line: bytes) -> None:
-        lines.append(line)
-        told.set()
+        if b"get_stuck" in line:
+            lines.append(line)
+            told.set()
 
     class Process:
         loop = LoopTimes()
 
-    monkeypatch.setattr(watchdog, "BEAT_S", BEAT_S)
-    monkeypatch.setattr(watchdog, "_STACK_MAX", 300)
+    monkeypatch.setattr(watchdog, "QUIET_BEATS", 1)
+    monkeypatch.setattr(watchdog, "_STACK_MAX", 500)
     log = Log(put, "router", Style(is_text=False), Level.INFO)
 
     async def main() -> None:
@@ -182,8 +235,7 @@ def test_the_log_has_the_end_of_a_long_stack(monkeypatch: pytest.MonkeyPatch) ->
     trio.run(main)
 
     assert b'"event":"loop.stuck"' in lines[0]
-    assert b"threading.py" in lines[0]
-    assert len(lines[0]) < 600
+    assert len(lines[0]) < 1_000
 
 
 def test_a_thread_that_is_gone_has_no_stack() -> None:

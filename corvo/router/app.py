@@ -7,7 +7,7 @@ Over HTTP/1.1 a body has been read, and bounded, before it comes here. HTTP/2 br
 side by side, so their bodies are read here, under the same bounds.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 import trio
@@ -23,7 +23,7 @@ from corvo.router.api import Api
 from corvo.router.connections import LINGER_S, no_room, too_slow_body
 from corvo.router.door import Door, read_query
 from corvo.router.http import Problem, Request, Response
-from corvo.router.parsing import too_large_body
+from corvo.router.parsing import OF_ONE_HOP, join, too_large_body
 from corvo.router.refusing import turn_away
 from corvo.router.rendering import WITHOUT_BODY
 from corvo.router.slow_lane import Exchange
@@ -96,7 +96,6 @@ class App(QuartTrio):
             return _as_quart(await self._door.answer(ours))
         try:
             ours.query = read_query(scope["query_string"].decode("latin-1"))
-            _refuse_strangers(ours.headers, api.config.cors_origins)
             ours.principal = await api.who(ours.headers)
         except Problem as problem:
             return _as_quart(turn_away(self._door, problem, ours))
@@ -169,7 +168,8 @@ def _request_of(scope: HTTPScope | WebsocketScope, method: str) -> Request:
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        if name not in OF_ONE_HOP:
+            headers[name] = join(name, headers[name], value) if name in headers else value
     client = scope["client"]
     return Request(
         method=method,
@@ -190,15 +190,3 @@ def _as_quart(response: Response) -> QuartResponse:
     if response.status in WITHOUT_BODY:
         del made.headers["content-length"]
     return made
-
-
-def _refuse_strangers(headers: Mapping[str, str], origins: Sequence[str]) -> None:
-    """A browser lets any page open a WebSocket to anywhere, with the user's cookies.
-
-    So it is we who have to look where the page is from. Raises `Problem`.
-    """
-    origin = headers.get("origin")
-    if origin is None or origin in origins or "*" in origins:
-        return
-    if origin.partition("://")[2] != headers.get("host"):
-        raise Problem(403, "FORBIDDEN", f"pages of {origin} may not open streams", field="origin")

@@ -22,7 +22,7 @@ from corvo.router.actions import Action
 from corvo.router.addressing import missing, together
 from corvo.router.api import Api
 from corvo.router.frames import BeatResult, FetchPart, Frame, Reply
-from corvo.router.http import Principal, Problem, Request, problem_body
+from corvo.router.http import UNKNOWN, Principal, Problem, Request, problem_body
 from corvo.router.positions import render
 from corvo.router.problems import problem_of
 from corvo.router.producing import LIMITS, BatchedJob, EnqueueItem, batched, new_job, queues_of
@@ -66,8 +66,6 @@ EntryT = TypeVar("EntryT")
 ItemT = TypeVar("ItemT", bound=msgspec.Struct)
 WordT = TypeVar("WordT", bound=Word)
 DoneT = TypeVar("DoneT")
-Make = Callable[[list[ItemT], str], Op]
-"""The op on some items, under a request key."""
 
 _decode_enqueued: Final = msgspec.json.Decoder(EnqueueResults).decode
 
@@ -86,7 +84,7 @@ class Carrier:
         """What is the client's once it has the answer."""
         self._request = request
         self._principal: Principal = request.principal
-        self._by = signature(request.principal)
+        self.by: Final = signature(request.principal)
         self._fetch_problem: Problem | None = None
 
     async def carry(self, begun: Callable[[], None]) -> Reply:
@@ -96,11 +94,11 @@ class Carrier:
         """
         frame = self.frame
         self._admit()
-        acks = _Words(self, "acks", await _read(frame.acks, _read_ack), self._ack)
-        fails = _Words(self, "fails", await _read(frame.fails, _read_fail), self._fail)
-        beats = _Words(self, "heartbeats", await _read(frame.heartbeats, _read_beat), self._beat)
+        acks = _Words(self, await _read(frame.acks, _read_ack), self._ack)
+        fails = _Words(self, await _read(frame.fails, _read_fail), self._fail)
+        beats = _Words(self, await _read(frame.heartbeats, _read_beat), self._beat)
         read_job = partial(_read_job, now_ns=clock.now_ns())
-        births = _Births(self, "enqueues", await _read(frame.enqueues, read_job), self._enqueue)
+        births = _Births(self, await _read(frame.enqueues, read_job))
         if self._principal.queues:
             await self._allow(births)
         # Up to here nothing was sent. From here on nobody else has a turn until all of it is: what
@@ -143,27 +141,25 @@ class Carrier:
         job_ids = [entry.job_id for entry in frame.acks]
         job_ids += [entry.job_id for entry in frame.fails]
         job_ids += [entry.job_id for entry in frame.heartbeats]
-        await self.api.allow_jobs(self._principal, job_ids)
+        if job_ids:
+            await self.api.allow_jobs(self._principal, job_ids)
 
     # What is sent.
 
-    def _ack(self, items: list[AckItem], key: str) -> Op:
-        return Ack(acks=items, request_key=key, by=self._by)
+    def _ack(self, items: list[AckItem]) -> Op:
+        return Ack(acks=items, by=self.by)
 
-    def _fail(self, items: list[FailItem], key: str) -> Op:
-        return Fail(fails=items, request_key=key, by=self._by)
+    def _fail(self, items: list[FailItem]) -> Op:
+        return Fail(fails=items, by=self.by)
 
-    def _beat(self, items: list[BeatItem], _: str) -> Op:
-        return Heartbeat(jobs=items, by=self._by)  # twice is as once
-
-    def _enqueue(self, items: list[NewJob], key: str) -> Op:
-        return Enqueue(jobs=items, request_key=key, by=self._by)
+    def _beat(self, items: list[BeatItem]) -> Op:
+        return Heartbeat(jobs=items, by=self.by)
 
     async def _fetch(self, part: FetchPart, wait_ms: int) -> None:
         # Without the request key: what a lost connection did not deliver was given back, and the
         # same frame again is to fetch anew.
         fetch = Fetch(
-            by=self._by,
+            by=self.by,
             queues=list(dict.fromkeys(part.queues)),
             worker_id=part.worker_id,
             hostname=part.hostname,
@@ -198,6 +194,9 @@ class Carrier:
         births: "_Births",
     ) -> Reply:
         frame, problem = self.frame, self._fetch_problem
+        throughput = self.api.metrics.throughput
+        throughput.completed(_done_count(acks.outcomes))
+        throughput.failed(_done_count(fails.outcomes))
         return Reply(
             id=frame.id,
             acked=_item_answers(frame.acks, acks.outcomes, "ACK_ERROR") if frame.acks else None,
@@ -283,15 +282,11 @@ class _Sent(msgspec.Struct, frozen=True):
 class _Part(Generic[ItemT, DoneT]):
     """All items of one kind."""
 
-    def __init__(
-        self, carrier: Carrier, name: str, items: list[ItemT | Problem], make: Make[ItemT]
-    ) -> None:
+    def __init__(self, carrier: Carrier, items: list[ItemT | Problem]) -> None:
         self.items: Final = items
         self.outcomes: list[DoneT | Rejected | Problem] = [_NOT_SENT] * len(items)
         self._carrier = carrier
         self._api = carrier.api
-        self._name = name
-        self._make = make
         self._sent: list[_Sent] = []
 
     def begin(self) -> None:
@@ -308,13 +303,10 @@ class _Part(Generic[ItemT, DoneT]):
             places, items = by_shard.setdefault(shard, ([], []))
             places.append(place)
             items.append(item)
-        key = self._carrier.frame.request_key
-        if key:
-            key = f"{key}\n{self._name}"
         for shard, (places, items) in by_shard.items():
             for part in parts_of(items, self._carrier.size):
                 theirs = places[part.start : part.stop]
-                op = self._make(items[part.start : part.stop], key_of(key, theirs, -1))
+                op = self._op(items[part.start : part.stop], theirs)
                 self._sent.append(_Sent(shard, theirs, self._api.shards[shard].begin(op)))
 
     async def finish(self) -> None:
@@ -342,6 +334,10 @@ class _Part(Generic[ItemT, DoneT]):
         """Where to send an item, or why it can be sent nowhere."""
         raise NotImplementedError
 
+    def _op(self, items: list[ItemT], places: list[int]) -> Op:
+        """The op on some items."""
+        raise NotImplementedError
+
     def _results(self, body: bytes) -> Sequence[DoneT | Rejected]:
         """An answer, item by item."""
         raise NotImplementedError
@@ -365,6 +361,12 @@ class _Births(_Part[NewJob, Enqueued]):
     def _shard_of(self, item: NewJob) -> int:
         return shard_of_queue(item.queue, len(self._api.shards))
 
+    def _op(self, items: list[NewJob], places: list[int]) -> Op:
+        # Ops of other shards have other places, so that one key of the client's is none of ours
+        # twice; and the same frame again has the same places.
+        key = key_of(self._carrier.frame.request_key, places, len(self.items))
+        return Enqueue(jobs=items, request_key=key, by=self._carrier.by)
+
     def _results(self, body: bytes) -> Sequence[Enqueued]:
         return _decode_enqueued(body).jobs
 
@@ -379,39 +381,53 @@ class _Births(_Part[NewJob, Enqueued]):
 class _Words(_Part[WordT, Outcome]):
     """What is said of jobs under their leases."""
 
+    def __init__(
+        self,
+        carrier: Carrier,
+        items: list[WordT | Problem],
+        make: Callable[[list[WordT]], Op],
+    ) -> None:
+        super().__init__(carrier, items)
+        self._make = make
+
     async def finish(self) -> None:
-        """Wait for all answers, and look for jobs that were not where they were asked for."""
+        """Wait for all answers, and say once more what may have to be."""
         await super().finish()
-        again: list[int] = []
+        again: list[tuple[int, WordT]] = []
         for place, (item, outcome) in enumerate(zip(self.items, self.outcomes, strict=True)):
             if isinstance(item, Problem):
                 continue
-            if isinstance(outcome, Rejected):
-                if outcome.code == "job_moved" or self._may_be_elsewhere(item, outcome):
-                    again.append(place)
-            elif isinstance(outcome, Outcome) and shard_of(item.job_id) is None:
-                self._api.addresses.remember(item.job_id, self._candidates(item)[0])
+            if isinstance(outcome, Outcome):
+                if shard_of(item.job_id) is None:
+                    self._api.addresses.remember(item.job_id, self._candidates(item)[0])
+            elif self._may_help(item, outcome):
+                again.append((place, item))
         if again:
-            await self._look(again)
+            await self._say_again(again)
 
-    def _may_be_elsewhere(self, item: WordT, outcome: Rejected) -> bool:
-        return outcome.code == "job_not_found" and len(self._candidates(item)) > 1
+    def _may_help(self, item: WordT, outcome: Rejected | Problem) -> bool:
+        """Whether a word may have another answer when it is said again."""
+        if isinstance(outcome, Problem):
+            # Under a lease's token the same word twice is as once, so it may just be said again.
+            return outcome.outcome == UNKNOWN and item.lease_token is not None
+        if outcome.code == "job_not_found":
+            return len(self._candidates(item)) > 1
+        return outcome.code == "job_moved"
 
-    async def _look(self, places: list[int]) -> None:
-        """Ask for jobs wherever they may be.
-
-        Without the request key: one key stands for one op, and this is another.
-        """
-        items = [self.items[place] for place in places]
-        wanted = [item for item in items if not isinstance(item, Problem)]
+    async def _say_again(self, again: list[tuple[int, WordT]]) -> None:
+        """Say it to whichever shard has the job."""
+        items = [item for _, item in again]
         results = await self._api.to_jobs(
-            [item.job_id for item in wanted],
-            lambda theirs: self._make([wanted[place] for place in theirs], ""),
+            [item.job_id for item in items],
+            lambda places: self._make([items[place] for place in places]),
             read_results,
         )
         self._carrier.note(results.positions)
-        for place, outcome in zip(places, results.outcomes, strict=True):
+        for (place, _), outcome in zip(again, results.outcomes, strict=True):
             self.outcomes[place] = outcome
+
+    def _op(self, items: list[WordT], _: list[int]) -> Op:
+        return self._make(items)
 
     def _shard_of(self, item: WordT) -> int | Rejected:
         candidates = self._candidates(item)
@@ -422,6 +438,10 @@ class _Words(_Part[WordT, Outcome]):
 
     def _results(self, body: bytes) -> Sequence[Outcome | Rejected]:
         return read_results(body)
+
+
+def _done_count(outcomes: Sequence[Outcome | Rejected | Problem]) -> int:
+    return sum(isinstance(outcome, Outcome) for outcome in outcomes)
 
 
 def _item_answers(

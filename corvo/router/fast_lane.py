@@ -20,13 +20,15 @@ from corvo.router.http import Problem, Request, Response
 from corvo.router.lines import Hangups, Line
 from corvo.router.parsing import Message, Reader, as_bytes
 from corvo.router.refusing import turn_away
-from corvo.router.rendering import CONTINUE
-from corvo.router.rendering import as_bytes as answer_as_bytes
+from corvo.router.rendering import CONTINUE, head_of
 from corvo.router.routes import Route
 from corvo.router.slow_lane import Ends, Exchange, SlowLane
 
 _LAST_WORDS_S: Final = 1.0
 """How long a client that was too slow is told so."""
+_TOGETHER_BYTES_MAX: Final = 64 << 10
+"""A body up to here goes out in one piece with what stands before it; a larger one is not copied
+for that."""
 
 
 class FastLane:
@@ -162,19 +164,26 @@ class Conversation:
         return None
 
     async def _send(self, response: Response, *, keeps: bool) -> bool:
-        connections = self._lane.connections
-        keeps = keeps and not connections.is_stopping
+        keeps = keeps and not self._lane.connections.is_stopping
         if response.undelivered is None:
-            await self._line.send(answer_as_bytes(response, connections.date, keeps=keeps))
+            await self._deliver(response, keeps=keeps)
             return keeps
         is_delivered = False
         try:
-            await self._line.send(answer_as_bytes(response, connections.date, keeps=keeps))
+            await self._deliver(response, keeps=keeps)
             is_delivered = True
         finally:
             if not is_delivered:
                 await _take_back(response)
         return keeps
+
+    async def _deliver(self, response: Response, *, keeps: bool) -> None:
+        head = head_of(response, self._lane.connections.date, keeps=keeps)
+        if len(response.body) <= _TOGETHER_BYTES_MAX:
+            await self._line.send(head + response.body)
+        else:
+            await self._line.send(head)
+            await self._line.send(response.body)
 
     def _exchange(self) -> Exchange:
         exchange = Exchange(self._lane.slow, self._line, self._seat, self._ends)
@@ -187,7 +196,7 @@ class Conversation:
         """Tell the client why nothing more is read, and wait until it has heard it."""
         connections = self._lane.connections
         response = turn_away(self._lane.door, problem, self._reader.unfinished)
-        await self._line.send(answer_as_bytes(response, connections.date, keeps=False))
+        await self._deliver(response, keeps=False)
         await self._line.finish()
         self._seat.move(Stage.LINGERING)
         while not connections.is_stopping and await self._line.receive():

@@ -66,7 +66,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     request_key: Annotated[
         str, msgspec.Meta(max_length=REQUEST_KEY_MAX, pattern="^[\\x20-\\x7e]*$")
     ] = ""
-    """The same frame again, under the same key, acks, fails and enqueues nothing twice."""
+    """The same frame again, under the same key, enqueues nothing twice."""
 
 
 class _FrameId(msgspec.Struct):

@@ -101,9 +101,11 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     """`keys`; `open` while anybody may do anything because only this machine can; `off`."""
 
 
-def info(config: RouterConfig) -> Info:
-    """Told by the config."""
-    auth = "off" if config.is_auth_off else "open" if config.is_open else "keys"
+def info(config: RouterConfig, *, is_open: bool) -> Info:
+    """Told by the config, and by whether anybody may do anything now."""
+    auth = "keys"
+    if is_open:
+        auth = "off" if config.is_auth_off else "open"
     return Info(
         server_version=__version__,
         api_version=API_VERSION,

@@ -121,10 +121,10 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The loop of an agent's job; a limit that is not there is none."""
 
     max_iterations: int = 0
-    max_cost_usd: float = 0.0
+    max_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
     iteration_timeout: str = ""
     iteration: int = 0
-    total_cost_usd: float = 0.0
+    total_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -416,11 +416,15 @@ def _agent_body(agent: Agent) -> AgentView:
     timeout_ms = agent.iteration_timeout_ms
     return AgentView(
         max_iterations=agent.max_iterations,
-        max_cost_usd=usd(agent.max_cost_micros),
+        max_cost_usd=_usd_or_unset(agent.max_cost_micros),
         iteration_timeout=format_duration(timeout_ms) if timeout_ms else "",
         iteration=agent.iteration,
-        total_cost_usd=usd(agent.total_cost_micros),
+        total_cost_usd=_usd_or_unset(agent.total_cost_micros),
     )
+
+
+def _usd_or_unset(cost_micros: int) -> float | msgspec.UnsetType:
+    return usd(cost_micros) if cost_micros else msgspec.UNSET
 
 
 def job_summary(view: View) -> JobSummary:

@@ -31,6 +31,7 @@ class Keeper:
         self._shard = shards[HOME]
         self._bell = trio.Event()
         self._known = trio.Event()
+        self._reading = trio.Lock()
 
     def ring(self) -> None:
         """The keys may have changed: the shard said so, or there is a new link to it."""
@@ -53,18 +54,19 @@ class Keeper:
 
         A key that changes between two pages is announced behind the first, and read again.
         """
-        asked_s = trio.current_time()
-        found: list[ApiKey] = []
-        after = ""
-        while True:
-            answer = await self._shard.ask(ListKeys(after=after))
-            page = _decode(answer.body)
-            found += page.keys
-            after = page.after
-            if not after:
-                break
-        self._keyring.replace(found, now_s=asked_s)
-        self._known.set()
+        async with self._reading:  # of two at once, the one that began first could end last
+            asked_s = trio.current_time()
+            found: list[ApiKey] = []
+            after = ""
+            while True:
+                answer = await self._shard.ask(ListKeys(after=after))
+                page = _decode(answer.body)
+                found += page.keys
+                after = page.after
+                if not after:
+                    break
+            self._keyring.replace(found, now_s=asked_s)
+            self._known.set()
 
     async def wait(self, seconds: float) -> None:
         """Wait for the first list, but only so long: whoever has just started knows of no key."""

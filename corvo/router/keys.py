@@ -10,9 +10,12 @@ keys expire by; `now_s` only ever rises, and says how old the list is.
 """
 
 import hmac
+import re
 import zlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import sha256
+from ipaddress import ip_address
 from typing import Final
 
 from corvo.model import ROLES, ApiKey
@@ -52,6 +55,7 @@ class Keyring:
     def __init__(self, config: RouterConfig) -> None:
         self._admin = hash_key(config.admin_key) if config.admin_key else ""
         self._is_auth_off = config.is_open and config.is_auth_off
+        self._origins = frozenset(config.cors_origins)
         self._may_be_open = config.is_open and not config.admin_key
         self._keys: dict[str, ApiKey] = {}
         self._confirmed_s: float | None = None
@@ -100,6 +104,8 @@ class Keyring:
     def who(self, headers: Mapping[str, str], *, now_ns: int, now_s: float) -> Principal:
         """Who asks, by what the request has with it. Raises `Problem`."""
         if self.is_open:
+            if not self._is_auth_off:
+                self._check_page(headers)
             return ANONYMOUS
         presented = credential(headers)
         if not presented:
@@ -124,6 +130,20 @@ class Keyring:
             name=key.name, role=key.role, key_hash=key.key_hash, queues=key.queue_scope
         )
 
+    def _check_page(self, headers: Mapping[str, str]) -> None:
+        """Refuse what a page of somebody else makes a browser of this machine ask.
+
+        To the browser an open server is one like any other, and whoever sits at it may read
+        anything. So pages from elsewhere are refused, and names that anybody could have pointed
+        here: a name of this machine, or an address, is what its user would write.
+        """
+        origin = headers.get("origin", "")
+        is_elsewhere = _is_from_elsewhere(headers)
+        if is_elsewhere and not ("*" in self._origins or origin in self._origins):
+            raise _strange_page(f"a page of {origin or 'another site'} asks")
+        if not _is_of_this_machine(headers.get("host", "")):
+            raise _strange_page(f"it is asked for as {headers['host'][:200]!r}")
+
     def _check_age(self, now_s: float) -> None:
         if self._confirmed_s is None or now_s - self._confirmed_s > UNCONFIRMED_S_MAX:
             raise Problem(
@@ -135,6 +155,15 @@ class Keyring:
 
 
 _ADMIN: Final = Principal(name="admin", role="admin")
+
+
+def _strange_page(what: str) -> Problem:
+    return Problem(
+        403,
+        "FORBIDDEN",
+        f"{what}, and this server is open to its own machine alone: give it an admin key,"
+        " or name the page in cors_origins",
+    )
 
 
 def _unauthorized(error: str) -> Problem:
@@ -154,7 +183,7 @@ def credential(headers: Mapping[str, str]) -> str:
     if token and scheme.lower() == "bearer":
         return token
     cookies = headers.get("cookie")
-    return _cookie(cookies) if cookies and _is_same_site(headers) else ""
+    return _cookie(cookies) if cookies and not _is_from_elsewhere(headers) else ""
 
 
 def _cookie(cookies: str) -> str:
@@ -165,12 +194,27 @@ def _cookie(cookies: str) -> str:
     return ""
 
 
-def _is_same_site(headers: Mapping[str, str]) -> bool:
-    """Whether a cookie counts: a browser sends it along whichever page makes it ask."""
-    if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
-        return False
+def _is_from_elsewhere(headers: Mapping[str, str]) -> bool:
+    """Whether a browser asks for a page that is not ours. What is no browser says nothing."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in {"same-origin", "none"}
     origin = headers.get("origin")
-    return origin is None or origin.partition("://")[2] == headers.get("host")
+    return origin is not None and origin.partition("://")[2] != headers.get("host")
+
+
+@lru_cache(maxsize=64)
+def _is_of_this_machine(host: str) -> bool:
+    """Whether a host is one that nobody else can point to this machine: no name but its own."""
+    name = host.rpartition(":")[0] if re.search(":[0-9]*$", host) else host
+    name = name.removesuffix(".").lower()
+    if not name or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 # What they may.

@@ -182,8 +182,9 @@ def tag_of(row: Route) -> str:
 
 def operation_id(row: Route) -> str:
     """A name for a route that is the same in every release: `post_jobs_id_retry`."""
-    path = row.path.removeprefix(_PREFIX)
-    return "_".join([row.method.lower(), *re.findall("[A-Za-z0-9]+", path)])
+    of_api = row.path.startswith(_PREFIX)
+    words = re.findall("[A-Za-z0-9]+", row.path.removeprefix(_PREFIX))
+    return "_".join([row.method.lower(), *([] if of_api else ["server"]), *words])
 
 
 def _first(row: Route) -> str:

@@ -25,7 +25,6 @@ QueueName: TypeAlias = Annotated[
 
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
 _NUMBER: Final = re.compile("[0-9]{1,19}")
-_CURSOR_CHARS_MAX: Final = 1_000
 
 
 def job_id_of(request: Request) -> str:
@@ -89,7 +88,7 @@ def read_cursor(request: Request) -> Place | None:
     text = request.query.get("cursor")
     if not text:
         return None
-    place = _parse_cursor(text) if len(text) <= _CURSOR_CHARS_MAX else None
+    place = _parse_cursor(text)
     if place is None:
         raise bad_field("cursor", "cursor is none that an answer had: take it from the page before")
     return place

@@ -42,15 +42,15 @@ _NAMES: Final = {
 _METHODS: Final = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 }
-_OF_ONE_HOP: Final = frozenset(
+OF_ONE_HOP: Final = frozenset(
     {
-        *("connection", "content-length", "expect", "http2-settings", "keep-alive"),
-        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+        *("connection", "expect", "http2-settings", "keep-alive", "proxy-connection", "te"),
+        *("trailer", "transfer-encoding", "upgrade"),
         # A small frame that was compressed can become a large one before anybody has counted it.
         "sec-websocket-extensions",
     }
 )
-"""Headers that speak of this connection, or of how the body came: they end here."""
+"""Headers that speak of this connection, or of how the body came: nobody behind us sees them."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -215,7 +215,7 @@ class Reader:
         elif known == "host":
             self._bad_request("there is more than one host", field="host")
         else:
-            self._headers[known] += f", {text}"
+            self._headers[known] = join(known, self._headers[known], text)
 
     def on_headers_complete(self) -> None:
         """Only the body is missing."""
@@ -271,6 +271,10 @@ class Reader:
         target = self._target.decode("ascii")
         path, _, query = _origin_form(target).partition("?")
         keeps = self._version == "1.1" and self._parser.should_keep_alive()
+        if not OF_ONE_HOP.isdisjoint(headers):
+            if "transfer-encoding" in headers:
+                headers["content-length"] = str(len(whole))
+            headers = {name: value for name, value in headers.items() if name not in OF_ONE_HOP}
         self.ready.append(
             Message(
                 request=Request(
@@ -288,6 +292,13 @@ class Reader:
         self.wants_continue = False
         self.body_bytes = 0
         self._body = []
+
+
+def join(name: str, before: str, value: str) -> str:
+    """The value of a header that came again."""
+    if not before or not value:
+        return before or value
+    return f"{before}; {value}" if name == "cookie" else f"{before}, {value}"
 
 
 def too_large_head(limits: Limits) -> Problem:
@@ -323,13 +334,10 @@ def _origin_form(target: str) -> str:
 def as_bytes(message: Message) -> bytes:
     """A request as the slow lane reads it: what was read here, and nothing else."""
     request = message.request
-    lines = [f"{request.method} {_origin_form(message.target)} HTTP/{message.version}\r\n"]
-    for name, value in request.headers.items():
-        if name not in _OF_ONE_HOP:
-            lines.append(f"{name}: {value}\r\n")
+    headers = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
     if message.is_websocket:
-        lines.append("connection: upgrade\r\nupgrade: websocket\r\n\r\n")
-    else:
-        lines.append(f"content-length: {len(request.body)}\r\n")
-        lines.append("\r\n" if message.keeps else "connection: close\r\n\r\n")
-    return "".join(lines).encode("latin-1") + request.body
+        headers += "connection: upgrade\r\nupgrade: websocket\r\n"
+    elif not message.keeps:
+        headers += "connection: close\r\n"
+    line = f"{request.method} {_origin_form(message.target)} HTTP/{message.version}\r\n"
+    return f"{line}{headers}\r\n".encode("latin-1") + request.body

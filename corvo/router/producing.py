@@ -23,6 +23,7 @@ from corvo.router.words import (
     micros,
     or_unset,
     read_body,
+    renamed,
     time_ns,
 )
 from corvo.shard.chains import STEPS_MAX, Chain, Step
@@ -428,40 +429,10 @@ def moved(problem: Problem, part: Part) -> Problem:
     found = _PLACE.match(problem.field)
     if found is None or int(found[1]) >= len(part.places):
         return problem
-    place = f"jobs[{part.places[int(found[1])]}]"
-    return Problem(
-        problem.status,
-        problem.code,
-        problem.error.replace(found[0], place),
-        outcome=problem.outcome,
-        reason=problem.reason,
-        field=place + problem.field[found.end() :],
-        job_id=problem.job_id,
-        retry_after_ms=problem.retry_after_ms,
-    )
+    return renamed(problem, found[0], f"jobs[{part.places[int(found[1])]}]")
 
 
 _PLACE: Final = re.compile(r"jobs\[([0-9]{1,6})\]")
-
-
-def alone(problem: Problem) -> Problem:
-    """A problem of the only job of a request, which has no number there."""
-    found = _ALONE.match(problem.field)
-    if found is None:
-        return problem
-    return Problem(
-        problem.status,
-        problem.code,
-        problem.error.replace(found[0], ""),
-        outcome=problem.outcome,
-        reason=problem.reason,
-        field=problem.field[found.end() :],
-        job_id=problem.job_id,
-        retry_after_ms=problem.retry_after_ms,
-    )
-
-
-_ALONE: Final = re.compile(r"jobs\[0\]\.?")
 
 
 # What is heard.

@@ -22,8 +22,8 @@ def date_line(now_ns: int) -> str:
     return f"date: {formatdate(now_ns // 1_000_000_000, usegmt=True)}\r\n"
 
 
-def as_bytes(response: Response, date: str, *, keeps: bool) -> bytes:
-    """An answer to a request that was not HEAD. `date` was made by `date_line`."""
+def head_of(response: Response, date: str, *, keeps: bool) -> bytes:
+    """What stands before the body, if the request was not HEAD. `date` is `date_line`'s."""
     status, body = response.status, response.body
     line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n"
     headers = "".join([f"{name}: {value}\r\n" for name, value in response.headers])
@@ -35,7 +35,7 @@ def as_bytes(response: Response, date: str, *, keeps: bool) -> bytes:
     head = f"{line}{date}{frame}{headers}{close}\r\n"
     # Nothing that a client sent may end a header, or else it could write an answer of its own.
     assert head.count("\n") == len(response.headers) + 3 + bool(frame) + bool(body) + bool(close)
-    return head.encode("latin-1") + body
+    return head.encode("latin-1")
 
 
 def with_reason(data: bytes) -> bytes:

@@ -25,7 +25,7 @@ from corvo.router.fast_lane import Conversation, FastLane
 from corvo.router.http import Request
 from corvo.router.lines import READ_BYTES_MAX, Hangups, Line, LineBroken, PlainLine, TlsLine
 from corvo.router.refusing import turn_away
-from corvo.router.rendering import as_bytes, date_line
+from corvo.router.rendering import date_line, head_of
 from corvo.router.slow_lane import Ends, SlowLane
 from corvo.telemetry import Log
 
@@ -189,7 +189,7 @@ class Server:
             return
         response = turn_away(self.lane.door, no_room(), Request(method="GET", path=""))
         with suppress(OSError):
-            client.send(as_bytes(response, self.connections.date, keeps=False))
+            client.send(head_of(response, self.connections.date, keeps=False) + response.body)
             client.shutdown(socket.SHUT_WR)
         self._heard_out += 1
         clients.start_soon(self._hear_out, client)

@@ -194,6 +194,8 @@ class _Session:
 
 
 def _size(message: bytes | str) -> int:
-    """How large ops made of a frame may be: text in JSON is as long as in JSON, and in msgpack it
-    is shorter where it is full of control characters."""
+    """How large the ops of a frame may be.
+
+    Text in msgpack is shorter than in JSON where it is full of control characters.
+    """
     return len(message) if isinstance(message, str) else 6 * len(message)

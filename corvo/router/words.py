@@ -69,22 +69,49 @@ def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
 
 def bad_body(error: msgspec.ValidationError) -> Problem:
     """JSON that is not what it should be, with the place that is wrong."""
-    what, _, path = str(error).partition(" - at `$")
-    where = path.rstrip("`").lstrip(".")
+    found = _PLACED.fullmatch(str(error))
+    assert found is not None
+    what, is_key, path = found[1], bool(found[2]), found[3] or ""
+    where = path.removeprefix(".")
     missing = _MISSING.fullmatch(what)
     if missing is not None:
         name = missing[1]
         return bad_field(f"{where}.{name}" if where else name, f"{name} is required")
-    plain = f"{what[:1].lower()}{what[1:]}".replace("`", "")
+    plain = f"{'a name in it: ' if is_key else ''}{what[:1].lower()}{what[1:]}".replace("`", "")
     return bad_field(where, f"{where or 'the body'}: {plain}")
 
 
+_PLACED: Final = re.compile(r"(.*?)(?: - at (`key` in )?`\$(.*)`)?", re.DOTALL)
 _MISSING: Final = re.compile("Object missing required field `(.+)`")
 
 
 def bad_field(field: str, error: str) -> Problem:
     """A field of the request that does not do."""
     return Problem(400, "VALIDATION_ERROR", error, field=field)
+
+
+def renamed(problem: Problem, old: str, new: str) -> Problem:
+    """A problem of a field that begins with `old`, and is called otherwise by the client."""
+    assert problem.field.startswith(old)
+    return Problem(
+        problem.status,
+        problem.code,
+        problem.error.replace(old, new),
+        outcome=problem.outcome,
+        reason=problem.reason,
+        field=new + problem.field.removeprefix(old),
+        job_id=problem.job_id,
+        retry_after_ms=problem.retry_after_ms,
+    )
+
+
+def alone(problem: Problem) -> Problem:
+    """A problem of the only item of a request, which has no number there."""
+    found = _ALONE.match(problem.field)
+    return renamed(problem, found[0], "") if found is not None else problem
+
+
+_ALONE: Final = re.compile(r"(?:jobs|acks|fails)\[0\]\.")
 
 
 def or_unset(value: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | msgspec.UnsetType:

@@ -15,6 +15,7 @@ from corvo.router.problems import problem_of
 from corvo.router.words import (
     Duration,
     Usd,
+    alone,
     bad_field,
     duration_ms,
     either_ms,
@@ -32,6 +33,7 @@ from corvo.shard.ops.base import (
     Limits,
     Millis,
     Name,
+    Op,
     Rejected,
     Text,
     encode_json,
@@ -138,10 +140,10 @@ class FetchedAgent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where an agent's job stands."""
 
     max_iterations: int = 0
-    max_cost_usd: float = 0.0
+    max_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
     iteration_timeout: str = ""
     iteration: int = 0
-    total_cost_usd: float = 0.0
+    total_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class FetchedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -193,10 +195,10 @@ def _agent(agent: AgentView) -> FetchedAgent:
     timeout_ms = agent.iteration_timeout_ms
     return FetchedAgent(
         max_iterations=agent.max_iterations,
-        max_cost_usd=usd(agent.max_cost_micros),
+        max_cost_usd=usd(agent.max_cost_micros) or msgspec.UNSET,
         iteration_timeout=format_duration(timeout_ms) if timeout_ms else "",
         iteration=agent.iteration,
-        total_cost_usd=usd(agent.total_cost_micros),
+        total_cost_usd=usd(agent.total_cost_micros) or msgspec.UNSET,
     )
 
 
@@ -566,10 +568,14 @@ def read_results(body: bytes) -> list[Outcome | Rejected]:
 
 
 def done(outcome: Outcome | Rejected | Problem, conflict: str) -> Outcome:
-    """What became of a job. Raises `Problem` if nothing did; `conflict` is the route's own code."""
+    """What became of the only job of a request. Raises `Problem` if nothing did.
+
+    `conflict` is the route's own code.
+    """
     if isinstance(outcome, Outcome):
         return outcome
-    raise problem_of(outcome, conflict) if isinstance(outcome, Rejected) else outcome
+    problem = problem_of(outcome, conflict) if isinstance(outcome, Rejected) else outcome
+    raise alone(problem)
 
 
 class AckAnswer(msgspec.Struct, frozen=True):
@@ -637,7 +643,11 @@ class BeatAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+_ON_THE_WIRE: Final = {"cancelled": "cancelled".replace("ll", "l")}
+"""The original's spelling."""
+
+
+class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True, rename=_ON_THE_WIRE):
     """How it stands with all of them."""
 
     jobs: dict[str, BeatAnswer]
@@ -645,7 +655,7 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Those whose lease goes on."""
     unknown: list[str]
     """Those that are not the caller's any more."""
-    canceled: list[str]
+    cancelled: list[str]
     """Those that are asked to stop."""
     lease_expires_at: str | msgspec.UnsetType = msgspec.UNSET
     """The earliest of the leases that go on."""
@@ -709,7 +719,7 @@ def heartbeat_answer(
     if problems and len(problems) == len(outcomes):
         unknown = [problem for problem in problems if problem.outcome == UNKNOWN]
         raise (unknown or problems)[0]
-    answer = HeartbeatAnswer(jobs={}, acked=[], unknown=[], canceled=[])
+    answer = HeartbeatAnswer(jobs={}, acked=[], unknown=[], cancelled=[])
     earliest_ns = 0
     for job_id, outcome in zip(job_ids, outcomes, strict=True):
         answer.jobs[job_id] = beat = beat_answer(outcome)
@@ -718,7 +728,7 @@ def heartbeat_answer(
             earliest_ns = min(earliest_ns or expires_ns, expires_ns)
             answer.acked.append(job_id)
             if beat.status == "cancel":
-                answer.canceled.append(job_id)
+                answer.cancelled.append(job_id)
         elif beat.status == "cancel":
             answer.unknown.append(job_id)
     if not earliest_ns:
@@ -747,13 +757,34 @@ def beat_answer(outcome: Outcome | Rejected | Problem) -> BeatAnswer:
 # Many jobs.
 
 
+def sift(
+    items: Sequence[ItemT], op_of: Callable[[Sequence[ItemT]], Op]
+) -> tuple[list[int], dict[int, Rejected]]:
+    """Places of items that a shard would take, and why it would not take the others.
+
+    One item that is too large must not keep the others from being heard.
+    """
+    if op_of(items).check(_LIMITS) is None:
+        return list(range(len(items))), {}
+    refused: dict[int, Rejected] = {}
+    for place, item in enumerate(items):
+        found = op_of([item]).check(_LIMITS)
+        if found is not None:
+            refused[place] = msgspec.structs.replace(
+                found,
+                field=found.field.replace("[0]", f"[{place}]", 1),
+                error=found.error.replace("[0]", f"[{place}]", 1),
+            )
+    return [place for place in range(len(items)) if place not in refused], refused
+
+
 def parts_of(items: Sequence[msgspec.Struct], body_bytes: int) -> list[range]:
     """Places of items in order, as many together as go into one op by number and by bytes.
 
     `body_bytes` is how many came in for all of them.
     """
     if body_bytes <= _PART_BYTES and len(items) <= ITEMS_MAX:
-        return [range(len(items))]
+        return [range(len(items))] if items else []
     parts: list[range] = []
     begin, taken = 0, 0
     for place, item in enumerate(items):
@@ -762,7 +793,8 @@ def parts_of(items: Sequence[msgspec.Struct], body_bytes: int) -> list[range]:
             parts.append(range(begin, place))
             begin, taken = place, 0
         taken += size
-    parts.append(range(begin, len(items)))
+    if items:
+        parts.append(range(begin, len(items)))
     return parts
 
 

@@ -79,6 +79,7 @@ from corvo.shard.ops.transfer import Receive
 from corvo.shard.outbox import Relay
 from corvo.shard.poison import Poison
 from corvo.shard.replica import Work
+from corvo.shard.syncing import Syncer
 from corvo.vitals import Pulse
 
 OP_VERSION: Final = 1
@@ -87,6 +88,9 @@ _RETRY_S: Final = 0.25
 """Between two tries of what may come back: a peer, another shard, room on the disk."""
 _RELAXED_S: Final = 0.5
 """With relaxed durability, how long a write may wait for the disk."""
+_SWITCH_S: Final = 50e-6
+"""How long the thread that syncs waits for the interpreter while entries are applied. Every write
+waits with it, twice, and the default is a hundred times as long as it has to do."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -138,10 +142,15 @@ class Process:
         self._poison = poison
         self._is_stuck = False  # a write waits for room
         self._bell = trio.Event()
+        self._wake_ns: int | None = None  # when the replica is worked, if the bell is not rung
         self._write: Write | None = None
+        self._put: bool | None = None  # the write is in the log, intact or not, and being synced
         self._write_bell = trio.Event()
         self._state = trio.Lock()  # whoever holds it may make or replace checkpoints
-        self._disk = trio.Lock()  # whoever holds it may change the log; taken behind `_state`
+        # Whoever holds it may change the log; taken behind `_state`. It is no lock, because one
+        # task takes it at once for a write that another one waits for.
+        self._disk = trio.Semaphore(1, max_value=1)
+        self._syncer = Syncer(self._storage.sync)
         self._links: dict[int, Link] = {}
         self._last_link = INTERNAL
         self._peers: dict[int, Link] = {}
@@ -158,6 +167,7 @@ class Process:
         config = self._config
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._syncer.start()
             nursery.start_soon(self._carry_out_writes)
             nursery.start_soon(self._make_checkpoints)
             nursery.start_soon(self._tick)
@@ -177,6 +187,7 @@ class Process:
 
     def close(self) -> None:
         """Stop cleanly: what is kept on disk says so."""
+        self._syncer.close()
         self._pulse.close()
         self._states.close()
         self._storage.close()
@@ -187,9 +198,8 @@ class Process:
         """Work the replica whenever something happened, or became due."""
         while True:
             self._bell = trio.Event()
-            with self._poison.watching(self._replica):
-                work = self._replica.work(clock.now_ns(), may_write=self._write is None)
-            self._carry_out(work)
+            work = self._turn()
+            self._wake_ns = work.wake_ns
             if work.has_more:
                 await trio.lowlevel.checkpoint()
             elif work.wake_ns is None:
@@ -199,7 +209,33 @@ class Process:
                 with trio.move_on_after(pause_s):
                     await self._bell.wait()
 
+    def _turn(self) -> Work:
+        """Work the replica once, and carry out what comes of it."""
+        while True:
+            with self._poison.watching(self._replica):
+                work = self._replica.work(clock.now_ns(), may_write=self._write is None)
+            self._carry_out(work)
+            if work.write is None or not work.has_more:
+                return work
+            # The disk has something to do; what it did before is applied meanwhile.
+
+    def _react(self) -> None:
+        """Something happened: work the replica at once, and not only when its task has its turn.
+
+        While a write is under way that would be for nothing: what comes in gathers behind it.
+        """
+        if self._write is not None:
+            self._bell.set()
+            return
+        work = self._turn()
+        wake_ns = work.wake_ns
+        is_sooner = wake_ns is not None and (self._wake_ns is None or wake_ns < self._wake_ns)
+        if work.has_more or is_sooner:
+            self._bell.set()
+
     def _carry_out(self, work: Work) -> None:
+        if work.write is not None:
+            self._begin_write(work.write)
         for message in work.messages:
             self._send(message.target, self._codec.encode(message))
         gathered: dict[int, list[wire.AnyMessage]] = {}
@@ -207,12 +243,8 @@ class Process:
             gathered.setdefault(client, []).append(answer)
         for client, answers in gathered.items():
             link = self._links.get(client)
-            if link is not None and not link.send_many(answers):
+            if link is not None and not link.send_many(answers, at_once=True):
                 link.close("too slow: answers were lost")
-        if work.write is not None:
-            assert self._write is None
-            self._write = work.write
-            self._write_bell.set()
         if work.snapshot_wanted is not None:
             self._snapshot_wanted = work.snapshot_wanted
             self._checkpoint_due.set()
@@ -256,6 +288,22 @@ class Process:
 
     # Writing.
 
+    def _begin_write(self, write: Write) -> None:
+        """Put a write into the log and begin to sync it, if that can be done at once."""
+        assert self._write is None
+        assert self._put is None
+        self._write = write
+        self._write_bell.set()
+        if write.is_barrier or self._may_wait(write) or self._disk.value == 0:
+            return
+        self._disk.acquire_nowait()
+        try:
+            self._put = self._storage.put(write)
+        except DiskFull:
+            self._disk.release()  # whoever carries out writes finds the same, and waits for room
+            return
+        self._syncer.begin()
+
     async def _carry_out_writes(self) -> None:
         """Make one write after the other durable, and say so."""
         while True:
@@ -276,16 +324,37 @@ class Process:
                 async with self._disk:
                     with suppress(DiskFull):  # said again with the next write
                         self._storage.repaired()
-            self._bell.set()
+            self._react()
+
+    def _may_wait(self, write: Write) -> bool:
+        """Whether a write need not be durable yet.
+
+        Relaxed durability is for entries: a vote, or a snapshot that is about to become the state,
+        cannot be taken back.
+        """
+        return self._config.relaxed and write.hard_state is None and write.install is None
+
+    async def _finish_sync(self) -> bool:
+        """Wait for the sync that was begun with the write. Raises `DiskFull`."""
+        began = trio.current_time()
+        try:
+            await self._syncer.wait()
+        finally:
+            self._disk.release()
+        self._counters.disk.fsync.observe(trio.current_time() - began)
+        return True
 
     async def _make_durable(self, write: Write) -> bool:
-        # Relaxed durability is for entries: a vote, or a snapshot that is about to become the
-        # state, cannot be taken back.
-        may_wait = self._config.relaxed and write.hard_state is None and write.install is None
-        intact: bool | None = None
+        may_wait = self._may_wait(write)
+        intact, self._put = self._put, None
+        is_begun = intact is not None
         is_durable = False
         while intact is None or not is_durable:
             try:
+                if is_begun:
+                    is_begun = False
+                    is_durable = await self._finish_sync()
+                    continue
                 async with self._disk:
                     if intact is None:
                         intact = self._storage.put(write)
@@ -295,9 +364,11 @@ class Process:
             except DiskFull:
                 # Not waited for under the lock: a log that is cut sets room free.
                 self._is_stuck = self._replica.disk_is_full = True
+                self._look_for_room()
                 await trio.sleep(_RETRY_S)
-        self._is_stuck = False
-        self._look_for_room()
+        if self._is_stuck:
+            self._is_stuck = False
+            self._look_for_room()
         written = sum(entry.size for entry in write.entries)
         self._logged_bytes += written
         self._counters.disk.log_bytes += written
@@ -445,7 +516,7 @@ class Process:
                     replica.submit(client, message)
                 else:
                     replica.ask(client, message)
-            self._bell.set()
+            self._react()
 
     async def _hear_peer(self, link: Link) -> None:
         while messages := await link.receive(wire.BETWEEN_REPLICAS):
@@ -515,6 +586,7 @@ def main(disk: Disk | None = None) -> int:
     except BadConfig as error:
         return complain("shard", MISCONFIGURED, "config", error)
     gc.set_threshold(GC_AFTER, 20, 50)
+    sys.setswitchinterval(_SWITCH_S)
     poison = Poison(Path(config.data_dir) / "poison")
     try:
         trio.run(serve, config, disk or Disk(), poison)

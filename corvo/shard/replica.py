@@ -128,6 +128,8 @@ class Replica:
         self._memberships = [(machine.applied, node.membership)]
         self._now_ns = machine.now_ns  # the time at which `work` was called last
         self._applying: int | None = None
+        self._untaken: Ready | None = None
+        """What is to be applied with the next call of `work`."""
         self.counters: Final = Counters()
 
     # Links.
@@ -232,6 +234,9 @@ class Replica:
         applied_bytes = 0
         # Behind the state's own time nothing is due that was not due before.
         now_ns = self._now_ns = max(now_ns, self.machine.now_ns)
+        if self._untaken is not None:
+            ready, self._untaken = self._untaken, None
+            applied_bytes += self._take_in(ready)
         for _ in range(ROUNDS_MAX):
             self._lead(now_ns)
             if may_write and write is None:
@@ -245,8 +250,10 @@ class Replica:
             messages += ready.messages
             write = write or ready.write
             wanted = ready.snapshot_wanted if ready.snapshot_wanted is not None else wanted
-            self._take_in(ready)
-            applied_bytes += sum(committed.size for committed in ready.committed)
+            if ready.write is not None and ready.write.install is None and ready.committed:
+                self._untaken = ready  # first let the disk begin: it works while this is applied
+                break
+            applied_bytes += self._take_in(ready)
             if applied_bytes >= APPLIED_BYTES_MAX:
                 break
         self._feed(now_ns)
@@ -263,7 +270,8 @@ class Replica:
             wake_ns=self._wake_ns(),
         )
 
-    def _take_in(self, ready: Ready) -> None:
+    def _take_in(self, ready: Ready) -> int:
+        """Apply what is committed, and answer. Returns how many bytes that was."""
         for read in ready.reads:
             self._reading.append((read.index, self._proving.pop(read.context)))
         for context in ready.reads_lost:
@@ -275,6 +283,7 @@ class Replica:
                 self.node.advance(committed.index)
                 self._note_membership()
         self._answer_questions()
+        return sum(committed.size for committed in ready.committed)
 
     def _note_membership(self) -> None:
         """Remember from which index on a membership is in force."""

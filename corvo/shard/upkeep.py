@@ -32,6 +32,7 @@ WALK_QUEUES: Final = 64
 WALK_AGAIN_NS: Final = 60_000_000_000
 """How long to rest after all queues were walked."""
 _MS: Final = 1_000_000
+_TIMERS: Final = tuple(Timer)
 _FIRST: Final = keys.QUEUE_NAME.prefix
 _END: Final = prefix_end(_FIRST)
 
@@ -43,22 +44,36 @@ class Upkeep:
         self._retention_ms = retention_ms
         self._walk_from = _FIRST
         self._walk_at_ns = 0
+        # What timers there are changes only with what is applied, and is looked at far more often.
+        self._seen: tuple[Tx, int] | None = None
+        self._seen_due_ns: int | None = None
 
     def due(self, tx: Tx, now_ns: int) -> list[Op]:
         """What to propose now: at most one op of each kind, and all of them bounded."""
         ops: list[Op] = []
-        for timer in Timer:
-            due_ns = next_due_ns(tx, timer)
-            if due_ns is not None and due_ns <= now_ns:
-                ops.append(self._op_for(tx, timer))
+        first_ns = self._first_due_ns(tx)
+        if first_ns is not None and first_ns <= now_ns:
+            for timer in _TIMERS:
+                due_ns = next_due_ns(tx, timer)
+                if due_ns is not None and due_ns <= now_ns:
+                    ops.append(self._op_for(tx, timer))
         if now_ns >= self._walk_at_ns:
             ops += self._walk(tx, now_ns)
         return ops
 
     def next_ns(self, tx: Tx) -> int:
         """When to look again, if nothing is applied before."""
-        dues = [due_ns for timer in Timer if (due_ns := next_due_ns(tx, timer)) is not None]
-        return min(*dues, self._walk_at_ns) if dues else self._walk_at_ns
+        first_ns = self._first_due_ns(tx)
+        return self._walk_at_ns if first_ns is None else min(first_ns, self._walk_at_ns)
+
+    def _first_due_ns(self, tx: Tx) -> int | None:
+        """When the first thing of any kind is due."""
+        seen, applied = self._seen, tx.meta.applied
+        if seen is None or seen[0] is not tx or seen[1] != applied:
+            dues = [due_ns for timer in _TIMERS if (due_ns := next_due_ns(tx, timer)) is not None]
+            self._seen_due_ns = min(dues, default=None)
+            self._seen = tx, applied
+        return self._seen_due_ns
 
     def _op_for(self, tx: Tx, timer: Timer) -> Op:
         match timer:

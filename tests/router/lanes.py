@@ -1,8 +1,8 @@
 """A router's face for tests: a real door with routes of our own, on a loopback socket, both lanes.
 
-    async with serving() as street:
-        async with street.client() as client:
-            answer = await client.ask(b"POST /hot HTTP/1.1 ...")
+async with serving() as street:
+    async with street.client() as client:
+        answer = await client.ask(b"POST /hot HTTP/1.1 ...")
 """
 
 import socket
@@ -267,9 +267,8 @@ async def serving(
     said: list[bytes] = []
     log = telemetry.Log(said.append, "router", telemetry.Style(is_text=True), telemetry.Level.INFO)
     bugs: list[BaseException] = []
-    door = Door(
-        Api(config), endpoints.routes(), on_bug=lambda _, error: bugs.append(error)
-    )
+    door = Door(Api(config), endpoints.routes(), on_bug=lambda _, error: bugs.append(error))
+    door.api.keyring.replace([], now_s=0)
     server = Server(door, make_app(door, no_stream), config, log)
     server.lane.is_open = fast
     stop, ended = trio.Event(), trio.Event()

@@ -1,7 +1,6 @@
 """A router over shards that are machines in memory: real ops, no process, no waiting."""
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, cast
 
 import msgspec
 import trio
@@ -16,29 +15,36 @@ from corvo.router.shards import Answer, Shard
 from corvo.router.table import ROUTES
 from corvo.shard import ops
 from corvo.shard.entry import Stamp, encode
+from corvo.shard.ops.base import Limits as OpLimits
 from corvo.shard.ops.base import Op, Rejected, encode_json
 from corvo.shard.ops.door import admit
-from corvo.shard.queries import Query, answer
+from corvo.shard.queries import Asked, Query
 from tests.shard import shard as machines
 
 JSON = dict[str, object]
-T = TypeVar("T")
 
 
 class MachineShard(Shard):
     """A shard that answers at once, or with the problem that a test has set."""
 
-    def __init__(self, number: int, config: RouterConfig, fed: Callable[[list[str]], None]) -> None:
+    def __init__(self, number: int, config: RouterConfig, node: "Node") -> None:
         super().__init__(number, config, pushed=lambda *_: None, came_up=lambda _: None)
         self.shard: Final = machines.Shard(number=number, shards=config.shards)
-        self.limits = ops.base.Limits()
+        self.limits = OpLimits()
         self.ops: list[Op] = []
         """All that came, refused or not."""
         self.problems: list[Problem | None] = []
         """What the next ops meet; behind the last one all is well."""
-        self._fed = fed
+        self._node = node
 
     async def submit(self, op: Op) -> Answer:
+        self._node.order.append(f"{self.number} begins")
+        try:
+            return await self._submit(op)
+        finally:
+            self._node.order.append(f"{self.number} ends")
+
+    async def _submit(self, op: Op) -> Answer:
         await trio.lowlevel.checkpoint()
         self.ops.append(op)
         problem = self.problems.pop(0) if self.problems else None
@@ -51,14 +57,15 @@ class MachineShard(Shard):
         [reply] = self.shard.apply(encode(Stamp(self.shard.clock_ns, 0), [(number, body)]))
         touched = list(self.shard.tx.touched)
         self.shard.tx.touched.clear()
-        self._fed(touched)
+        self._node.feed(touched)
         if reply.code:
             raise problem_of(read_refusal(reply.body))
         return Answer(reply.body, self.shard.machine.applied)
 
     async def ask(self, query: Query) -> Answer:
         await trio.lowlevel.checkpoint()
-        return Answer(encode_json(query.answer(self.shard.tx)), self.shard.machine.applied)
+        asked = cast(Asked, self.shard)  # a machine is all that is asked of it here
+        return Answer(encode_json(query.answer(asked)), self.shard.machine.applied)
 
 
 class Node:
@@ -75,12 +82,13 @@ class Node:
             limits=limits or Limits(),
         )
         self.api = Api(config)
-        self.shards: Final = [
-            MachineShard(number, config, self._feed) for number in range(shards)
-        ]
+        self.order: list[str] = []
+        """Which shard began and ended an op, in time."""
+        self.shards: Final = [MachineShard(number, config, self) for number in range(shards)]
         self.api.shards._all[:] = self.shards
 
-    def _feed(self, queues: list[str]) -> None:
+    def feed(self, queues: list[str]) -> None:
+        """Tell whoever waits."""
         self.api.fetching.pushed(wire.WorkAvailable(tuple(queues)))
 
     async def ask(
@@ -91,14 +99,14 @@ class Node:
         method: str = "POST",
         principal: Principal | None = None,
         query: dict[str, str] | None = None,
-        **headers: str,
+        key: str | None = None,
     ) -> Response:
-        """What a route answers, a problem included."""
+        """What a route answers, a problem included; `key` is an Idempotency-Key."""
         request = Request(
             method=method,
             path=path,
             query=query or {},
-            headers={name.replace("_", "-"): value for name, value in headers.items()},
+            headers={} if key is None else {"idempotency-key": key},
             body=body if isinstance(body, bytes) else msgspec.json.encode(body),
         )
         if principal is not None:
@@ -111,9 +119,9 @@ class Node:
         except Problem as problem:
             return problem_response(problem)
 
-    async def get(self, path: str, body: object = b"", **headers: str) -> tuple[int, JSON]:
+    async def get(self, path: str, body: object = b"", key: str | None = None) -> tuple[int, JSON]:
         """Status and body."""
-        response = await self.ask(path, body, **headers)
+        response = await self.ask(path, body, key=key)
         return response.status, json_of(response)
 
     def __getitem__(self, queue: str) -> MachineShard:
@@ -131,8 +139,3 @@ def queue_of(shard: int, shards: int = 2, number: int = 0) -> str:
     names = (f"q{count}" for count in range(10_000))
     mine = [name for name in names if shard_of_queue(name, shards) == shard]
     return mine[number]
-
-
-def run(main: Callable[[], object]) -> None:
-    """Run a test's coroutine; what hangs, fails at once, for nothing here takes time."""
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

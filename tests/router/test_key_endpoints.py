@@ -471,12 +471,15 @@ class Told:
             for number in range(5)
         ]
         self.asked = 0
+        self.places: list[str] = []
+        """Behind which key each page began."""
         self.is_there = True
 
     async def ask(self, query: Query) -> Answer:
         assert isinstance(query, ListKeys)
         await trio.lowlevel.checkpoint()
         self.asked += 1
+        self.places.append(query.after)
         if not self.is_there:
             raise Problem(503, "LEADER_UNAVAILABLE", "nobody leads")
         behind = [key for key in self.keys if key.key_hash > query.after]
@@ -531,6 +534,21 @@ def test_a_ring_has_the_list_read_at_once_also_while_it_is_being_read(tmp_path: 
 
             assert [key.name for key in keyring.keys.values()] == ["key 0"]
             assert trio.current_time() == began_s
+
+    on_a_mock_clock(main)
+
+
+def test_two_who_read_at_once_read_one_after_the_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        told = Told()
+        async with keeping(tmp_path, told) as (_, keeper):
+            once = list(told.places)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(keeper.read)
+                nursery.start_soon(keeper.read)
+
+            assert len(once) == 3
+            assert told.places == once * 3
 
     on_a_mock_clock(main)
 

@@ -198,6 +198,51 @@ def test_an_admin_key_closes_a_server_that_would_be_open() -> None:
     assert who(ring, with_key(ADMIN_KEY)) == ADMIN
 
 
+@pytest.mark.parametrize(
+    ("headers", "is_let_in"),
+    [
+        ({"host": "localhost:8080"}, True),
+        ({"host": "LOCALHOST."}, True),
+        ({"host": "corvo.localhost:8080"}, True),
+        ({"host": "127.0.0.1:8080"}, True),
+        ({"host": "[::1]:8080"}, True),
+        ({"host": "[::1]"}, True),
+        ({"host": "evil.example:8080"}, False),
+        ({"host": "localhost.evil.example"}, False),
+        ({"host": "notlocalhost"}, False),
+        ({"host": "127.0.0.1.evil.example"}, False),
+        ({"origin": "http://localhost:8080"}, True),
+        ({"origin": "http://localhost:3000"}, False),
+        ({"origin": "https://evil.example"}, False),
+        ({"origin": "null"}, False),
+        ({"origin": "https://board.example"}, True),
+        ({"sec-fetch-site": "none"}, True),
+        ({"sec-fetch-site": "same-origin", "origin": "http://localhost:8080"}, True),
+        ({"sec-fetch-site": "cross-site"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": "https://evil.example"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": "https://board.example"}, True),
+        ({"sec-fetch-site": "same-origin", "host": "evil.example"}, False),
+    ],
+)
+def test_an_open_server_is_not_open_to_pages_from_elsewhere(
+    headers: dict[str, str], is_let_in: bool
+) -> None:
+    ring = keyring(replace(OPEN, cors_origins=["https://board.example"]))
+    sent = {"host": "localhost:8080", **headers}
+
+    seen = who(ring, sent)
+
+    assert (seen == ANONYMOUS) == is_let_in
+    assert is_let_in or (isinstance(seen, tuple) and seen[:2] == (403, "FORBIDDEN"))
+    assert who(keyring(OFF), sent) == ANONYMOUS
+
+
+def test_an_open_server_is_open_to_all_pages_if_they_are_named_so() -> None:
+    ring = keyring(replace(OPEN, cors_origins=["*"]))
+
+    assert who(ring, {"host": "localhost", "origin": "https://any.example"}) == ANONYMOUS
+
+
 # A list that is old.
 
 

@@ -1,7 +1,7 @@
 """What a shard is asked and changes nothing by: jobs, dead jobs, queues and what waits in them."""
 
 from random import Random
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import pytest
@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from corvo.kv.keys import JOB
 from corvo.model import State
-from corvo.raft import Node
 from corvo.shard import queries
 from corvo.shard.machine import Machine
 from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.jobs import Cancel, Delete, Move, Retry
+from corvo.shard.ops.jobs import Cancel, Delete, Expedite, Move, Retry
 from corvo.shard.ops.queues import Clear, DeleteQueue, Pause
 from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.shard.queries import (
@@ -44,15 +43,14 @@ NOTE: Final = "note"
 D = TypeVar("D", bound=msgspec.Struct)
 
 
-class Asked:
-    """A machine that is asked; nothing is asked of its Raft here."""
+class OfMachine(NamedTuple):
+    """All that these questions are about."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    machine: Machine
 
-    @property
-    def node(self) -> Node:
-        raise AssertionError("none of these questions is about Raft")
+
+def asked(shard: Shard) -> queries.Asked:
+    return cast("queries.Asked", OfMachine(shard.machine))
 
 
 @pytest.fixture
@@ -62,13 +60,13 @@ def shard() -> Shard:
 
 def ask(shard: Shard, query: Query, kind: type[D]) -> D:
     """The answer as it comes over the wire."""
-    answer = queries.answer(Asked(shard.machine), NUMBERS[type(query)], msgspec.json.encode(query))
+    answer = queries.answer(asked(shard), NUMBERS[type(query)], msgspec.json.encode(query))
     assert not isinstance(answer, Rejected), answer
     return msgspec.json.decode(msgspec.json.encode(answer), type=kind)
 
 
 def refusal(shard: Shard, query: Query) -> str:
-    answer = queries.answer(Asked(shard.machine), NUMBERS[type(query)], msgspec.json.encode(query))
+    answer = queries.answer(asked(shard), NUMBERS[type(query)], msgspec.json.encode(query))
     assert isinstance(answer, Rejected)
     return answer.code
 
@@ -246,13 +244,18 @@ def test_dead_jobs_come_newest_first_with_their_last_error_and_no_other_ones(
 
 def test_a_summary_is_without_what_only_the_job_itself_is_asked_for(shard: Shard) -> None:
     [job_id] = shard.put(NewJob(queue=MAIL, checkpoint=msgspec.Raw(b'"here"')))
-    shard.fetch()
-    shard.do(Fail(fails=[FailItem(job_id=job_id, retryable=False)]))
+    for error in ("first", "last"):
+        shard.fetch()
+        is_last = error == "last"
+        shard.do(Fail(fails=[FailItem(job_id=job_id, error=error, retryable=not is_last)]))
+        if not is_last:
+            shard.do(Expedite(job_ids=[job_id]))
 
     [view] = ask(shard, ListDead(queues=[MAIL]), Dead).jobs
 
     assert view.checkpoint is msgspec.UNSET
     assert view.trail == ()
+    assert [error.error for error in view.errors] == ["last"]
 
 
 def test_one_question_looks_at_so_many_jobs_and_says_where_it_stopped(shard: Shard) -> None:

@@ -296,7 +296,7 @@ async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
         shard = api.shards.of_queue(named).number
         answer = await api.ask(shard, GetQueue(queue=named), request)
         count = _read_queue(answer.body).counts[State.DEAD.value]
-        return {shard: {named: count}} if count else {}
+        return {shard: {named: count}}
     counts: dict[int, dict[str, int]] = {}
     after = {shard.number: "" for shard in api.shards}
     while after:

@@ -22,6 +22,7 @@ from corvo.router.words import (
     format_time_or_none,
     read_body,
     request_key,
+    signature,
     time_ns,
 )
 from corvo.shard.ops.base import NAME_BYTES_MAX
@@ -138,7 +139,7 @@ async def make(api: Api, request: Request) -> Response:
         raise bad_field("expires_at", "expires_at: the key would be of no use, it is over already")
     op = UpsertAPIKey(
         request_key=request_key(request),
-        by=request.principal.name,
+        by=signature(request.principal),
         key_hash=hash_key(key),
         name=new.name,
         role=new.role or "readonly",
@@ -183,7 +184,7 @@ async def delete_by_path(api: Api, request: Request) -> Response:
 
 async def _delete(api: Api, request: Request, key_hash: str) -> Response:
     op = DeleteAPIKey(
-        request_key=request_key(request), by=request.principal.name, key_hash=key_hash
+        request_key=request_key(request), by=signature(request.principal), key_hash=key_hash
     )
     await api.keeper.read()
     left = {**api.keyring.keys}

@@ -256,7 +256,7 @@ async def healthz(api: Api, _: Request) -> Response:
 async def get_info(api: Api, _: Request) -> Response:
     """What runs here."""
     await trio.lowlevel.checkpoint()
-    return json_response(info(api.config))
+    return json_response(info(api.config, is_open=api.keyring.is_open))
 
 
 async def get_status(api: Api, _: Request) -> Response:

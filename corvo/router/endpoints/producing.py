@@ -21,7 +21,6 @@ from corvo.router.producing import (
     EnqueueItem,
     Part,
     PartialAnswer,
-    alone,
     batch_answer,
     check_batch,
     decode_enqueue,
@@ -38,7 +37,7 @@ from corvo.router.producing import (
     webhook_item,
 )
 from corvo.router.routes import Action, Parameter, Route
-from corvo.router.words import bad_field, key_of, read_body, request_key, signature
+from corvo.router.words import alone, bad_field, key_of, read_body, request_key, signature
 from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
 from corvo.shard.ops.workflow import NewBatch
 

@@ -61,10 +61,11 @@ from corvo.router.working import (
     parts_of,
     read_results,
     release_item,
+    sift,
     snooze_item,
     wait_s,
 )
-from corvo.shard.ops.base import Op
+from corvo.shard.ops.base import Op, Rejected
 from corvo.shard.ops.work import (
     Ack,
     AckItem,
@@ -240,17 +241,26 @@ async def _carry(
         await api.allow_jobs(request.principal, ids)
     if len(items) == 1:
         return await api.to_jobs(ids, lambda _: make(items, key), read_results)
-    whole: Results[Outcome] = Results([], {})
-    for part in parts_of(items, len(request.body)):
+    good, refused = sift(items, lambda some: make(some, ""))
+    whole: Results[Outcome] = Results(
+        [refused.get(place, _UNSAID) for place in range(len(ids))], {}
+    )
+    for part in parts_of([items[place] for place in good], len(request.body)):
+        places = good[part.start : part.stop]
 
-        def make_part(places: list[int], start: int = part.start) -> Op:
-            theirs = [start + place for place in places]
-            return make([items[place] for place in theirs], key_of(key, theirs, len(items)))
+        def make_part(theirs: list[int], places: list[int] = places) -> Op:
+            named = [places[place] for place in theirs]
+            return make([items[place] for place in named], key_of(key, named, len(items)))
 
-        results = await api.to_jobs(ids[part.start : part.stop], make_part, read_results)
-        whole.outcomes.extend(results.outcomes)
+        results = await api.to_jobs([ids[place] for place in places], make_part, read_results)
+        for place, outcome in zip(places, results.outcomes, strict=True):
+            whole.outcomes[place] = outcome
         whole.positions.update(results.positions)
     return whole
+
+
+_UNSAID: Final = Rejected("unknown", "")
+"""Where the word of a shard will stand."""
 
 
 def _ack(items: Sequence[AckItem], key: str, by: str) -> Op:

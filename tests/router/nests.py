@@ -1,0 +1,180 @@
+"""A router's door with shards behind it that are machines in memory: questions, ops, journeys."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, cast
+
+import msgspec
+import trio
+import trio.testing
+from msgspec.structs import replace
+
+from corvo.model import ApiKey
+from corvo.placement import shard_of_queue
+from corvo.router.api import Api
+from corvo.router.config import RouterConfig
+from corvo.router.door import Door
+from corvo.router.http import Problem, Request, Response
+from corvo.router.keys import hash_key
+from corvo.router.problems import problem_of, read_refusal
+from corvo.router.shards import Answer, Shard
+from corvo.router.table import ROUTES
+from corvo.shard import outbox, queries
+from corvo.shard.entry import Stamp, encode
+from corvo.shard.ops import NUMBERS
+from corvo.shard.ops.base import Limits, Op, Rejected, encode_json
+from corvo.shard.ops.door import admit
+from corvo.shard.ops.enqueue import NewJob
+from corvo.shard.ops.transfer import Delivered, Receive
+from corvo.shard.queries import Query
+from tests.shard import shard as machines
+
+JSON = dict[str, object]
+T = TypeVar("T")
+
+SHARDS: Final = 3
+
+
+class MachineShard(Shard):
+    """A shard that answers at once, unless it is away."""
+
+    def __init__(self, number: int, config: RouterConfig) -> None:
+        super().__init__(number, config, pushed=lambda *_: None, came_up=lambda _: None)
+        self.machine: Final = machines.Shard(number=number, shards=config.shards)
+        self.questions: list[Query] = []
+        self.is_away = False
+
+    async def submit(self, op: Op) -> Answer:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        number, body = NUMBERS[type(op)], encode_json(op)
+        refused = admit(number, body, Limits())
+        if isinstance(refused, Rejected):
+            raise problem_of(refused)
+        return self.apply(number, body)
+
+    def apply(self, number: int, body: bytes) -> Answer:
+        """Apply one op, from wherever it is."""
+        machine = self.machine
+        machine.pass_time(1)
+        [reply] = machine.apply(encode(Stamp(machine.clock_ns, 0), [(number, body)]))
+        if reply.code:
+            raise problem_of(read_refusal(reply.body))
+        return Answer(reply.body, machine.machine.applied)
+
+    async def ask(self, query: Query) -> Answer:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        self.questions.append(query)
+        asked = cast("queries.Asked", self.machine)  # only its machine is asked of here
+        number = queries.NUMBERS[type(query)]
+        answer = queries.answer(asked, number, encode_json(query))
+        if isinstance(answer, Rejected):
+            raise problem_of(answer)
+        return Answer(encode_json(answer), self.machine.machine.applied)
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise Problem(503, "LEADER_UNAVAILABLE", "away", retry_after_ms=1_000)
+
+
+class Nest:
+    """A door and what is behind it."""
+
+    def __init__(self, shards: int = SHARDS, keys: dict[str, ApiKey] | None = None) -> None:
+        """`keys` are those that open it; without any, it is open."""
+        config = RouterConfig(
+            cluster="rookery",
+            node=1,
+            shards=shards,
+            sockets=["nowhere"] * shards,
+            listen=[0],
+            is_open=True,
+        )
+        self.api: Final = Api(config)
+        self.shards: Final = [MachineShard(number, config) for number in range(shards)]
+        self.api.shards._all[:] = self.shards
+        known = [replace(key, key_hash=hash_key(text)) for text, key in (keys or {}).items()]
+        self.api.keyring.replace(known, now_s=trio.current_time())
+        self.door: Final = Door(self.api, ROUTES, on_bug=_raise)
+
+    def __getitem__(self, queue: str) -> machines.Shard:
+        """The machine that has a queue."""
+        return self.shards[shard_of_queue(queue, len(self.shards))].machine
+
+    def put(self, queue: str, **fields: object) -> str:
+        """A new job; its id."""
+        self[queue].pass_time(1)
+        [job_id] = self[queue].put(replace(NewJob(queue=queue), **fields))
+        return job_id
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = b"",
+        *,
+        query: dict[str, str] | None = None,
+        **headers: str,
+    ) -> Response:
+        """What the door answers."""
+        request = Request(
+            method=method,
+            path=path,
+            query=query or {},
+            headers={name.replace("_", "-"): value for name, value in headers.items()},
+            body=body if isinstance(body, bytes) else msgspec.json.encode(body),
+        )
+        return await self.door.answer(request)
+
+    async def read(
+        self, kind: type[T], path: str, *, query: dict[str, str] | None = None, **headers: str
+    ) -> T:
+        """What a GET answers when all is well."""
+        response = await self.ask("GET", path, query=query, **headers)
+        assert response.status == 200, response.body
+        return msgspec.json.decode(response.body, type=kind)
+
+    def deliver(self) -> None:
+        """Bring what shards have for each other to where it belongs."""
+        while any(self._deliver(source) for source in self.shards):
+            pass
+
+    def _deliver(self, source: MachineShard) -> bool:
+        relays = outbox.first_pending(source.machine.tx, besides=())
+        for relay in relays:
+            self.shards[relay.shard].apply(NUMBERS[Receive], relay.body)
+            source.machine.do(Delivered(shard=relay.shard, seq=relay.seq))
+        return bool(relays)
+
+
+def _raise(request: Request, error: BaseException) -> None:
+    raise AssertionError(f"a bug at {request.path}") from error
+
+
+def problem(response: Response) -> tuple[int, str, str, str]:
+    """Status, code, the shard's reason, and the field of a problem."""
+    body = msgspec.json.decode(response.body, type=dict[str, str | int])
+    return (
+        response.status,
+        str(body["code"]),
+        str(body.get("reason", "")),
+        str(body.get("field", "")),
+    )
+
+
+def header(response: Response, name: str) -> str:
+    """A header that is there once, or nothing."""
+    found = [value for key, value in response.headers if key == name]
+    assert len(found) <= 1
+    return found[0] if found else ""
+
+
+def queue_of(shard: int, number: int = 0, shards: int = SHARDS) -> str:
+    """A queue that a shard has."""
+    names = (f"q{count}" for count in range(10_000))
+    return [name for name in names if shard_of_queue(name, shards) == shard][number]
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a test; nothing in it takes time."""
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

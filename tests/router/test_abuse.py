@@ -1,0 +1,397 @@
+"""Clients that are slow, greedy, broken or mean: each is told why, if it listens, and sent away."""
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+import trio
+
+from corvo.router import connections
+from corvo.router.config import Limits
+from tests.router.lanes import Answer, Client, Gone, Street, get, post, serving
+from tests.router.test_lanes import LANES, Http2Client, run
+from tests.router.test_parsing import REFUSED
+
+PATHS: Final = pytest.mark.parametrize("path", ["/hot", "/cold"])
+"""What is refused while it is read is refused alike, whatever it would have become."""
+
+
+async def last_answer(client: Client) -> Answer:
+    """What a client is told before it is sent away."""
+    answer = await client.read()
+    assert answer.headers["connection"] == "close"
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-request-id"].encode() in answer.body
+    assert await client.is_closed()
+    return answer
+
+
+# Slow clients.
+
+
+@PATHS
+def test_headers_that_drip_are_given_up(path: str) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            await client.send(get(path)[:-2])
+            answer = await last_answer(client)
+            assert answer.status == 408
+            assert b'"code":"REQUEST_TIMEOUT"' in answer.body
+
+    run(scene, limits=Limits(header_ms=40))
+
+
+@PATHS
+@pytest.mark.parametrize("beginning", [b"", b"x"])
+def test_a_body_that_drips_is_given_up(path: str, beginning: bytes) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            await client.send(post(path, b"x" * 1_000)[:-1_000] + beginning)
+            answer = await last_answer(client)
+            assert answer.status == 408
+
+    run(scene, limits=Limits(body_grace_ms=40))
+
+
+def test_a_client_that_says_nothing_is_closed_without_a_word() -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as silent, street.client() as served:
+            await served.ask(post("/hot"))
+            assert await silent.is_closed()
+            assert await served.is_closed()
+
+    run(scene, limits=Limits(idle_ms=40))
+
+
+@LANES
+def test_a_client_that_does_not_read_is_cut_off(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client(receive_bytes=4_096) as client:
+            await client.send(post("/large"))
+            await street.endpoints.until(lambda: street.endpoints.given_back == 1)
+
+    run(scene, fast=fast, limits=Limits(send_ms=100))
+
+
+@LANES
+def test_a_request_that_waits_for_its_answer_is_not_slow(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            await client.send(post("/parked"))
+            await street.endpoints.until(lambda: street.endpoints.parked == 1)
+            async with street.client() as other:
+                assert await other.is_closed()  # all times of ours are over by then
+            street.endpoints.release.set()
+            assert (await client.read()).status == 200
+
+    run(scene, fast=fast, limits=Limits(idle_ms=40, header_ms=40, body_grace_ms=40, send_ms=40))
+
+
+# Greedy clients.
+
+
+@PATHS
+def test_a_body_that_is_too_large_is_refused_while_it_is_sent(path: str) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            question = post(path, b"x" * 1_000_000)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.send, question)
+                answer = await client.read()
+            assert answer.status == 413
+            assert b'"code":"PAYLOAD_TOO_LARGE"' in answer.body
+        assert street.endpoints.calls == 0
+
+    run(scene, limits=Limits(body_bytes_max=100_000))
+
+
+@PATHS
+def test_a_body_in_chunks_that_is_too_large_is_refused(path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nhost: corvo\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            await client.send(head + (b"1000\r\n" + b"x" * 0x1000 + b"\r\n") * 3)
+            assert (await client.read()).status == 413
+
+    run(scene, limits=Limits(body_bytes_max=10_000))
+
+
+@PATHS
+def test_a_flood_of_headers_is_refused(path: str) -> None:
+    async def scene(street: Street) -> None:
+        for question in (
+            get(path, *[f"h{number}: x" for number in range(101)]),
+            get(path, f"x: {'y' * 20_000}"),
+            get(path + "?" + "x" * 20_000),
+        ):
+            answer = await street.ask(question)
+            assert answer.status == 431
+            assert b'"code":"HEADERS_TOO_LARGE"' in answer.body
+
+    run(scene)
+
+
+def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BODY_BYTES_MAX", 100_000)
+    head = post("/hot", b"x" * 90_000)[:-40_000]
+
+    async def scene(street: Street) -> None:
+        async with street.client() as first, street.client() as second:
+            await first.send(head)
+            while street.server.connections.body_bytes < 50_000:
+                await trio.lowlevel.checkpoint()
+            await second.send(head + b"x" * 39_999)
+            refused = await second.read()
+            await first.send(b"x" * 40_000)
+            taken = await first.read()
+
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert taken.status == 200
+
+    run(scene)
+
+
+def test_who_has_been_idle_for_the_longest_makes_room() -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as first, street.client() as second, street.client() as third:
+            for client in (second, first, third, second):
+                await client.ask(post("/hot"))
+            async with street.client() as fourth:
+                assert (await fourth.ask(post("/hot"))).status == 200
+                assert await first.is_closed()
+                assert (await second.ask(post("/hot"))).status == 200
+
+    run(scene, limits=Limits(connections_max=3))
+
+
+def test_where_nobody_is_idle_a_newcomer_is_told_so() -> None:
+    async def scene(street: Street) -> None:
+        endpoints = street.endpoints
+        async with street.client() as first, street.client() as second:
+            for client in (first, second):
+                await client.send(post("/parked"))
+            await endpoints.until(lambda: endpoints.parked == 2)
+            async with street.client() as third:
+                answer = await third.read()
+                assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+                assert b'"code":"OVERLOADED"' in answer.body
+                assert await third.is_closed()
+            endpoints.release.set()
+            assert (await first.read()).status == 200
+        assert sum(b"connections.full" in line for line in street.said) == 1
+
+    run(scene, limits=Limits(connections_max=2))
+
+
+def test_a_crowd_of_newcomers_is_sent_away_and_leaves_nothing() -> None:
+    async def scene(street: Street) -> None:
+        endpoints = street.endpoints
+        async with street.client() as first:
+            await first.send(post("/parked"))
+            await endpoints.until(lambda: endpoints.parked == 1)
+            async with trio.open_nursery() as nursery:
+                for _ in range(200):
+                    nursery.start_soon(_come_and_see, street)
+            endpoints.release.set()
+            assert (await first.read()).status == 200
+
+    run(scene, limits=Limits(connections_max=1))
+
+
+async def _come_and_see(street: Street) -> None:
+    async with street.client() as client:
+        try:
+            assert (await client.read()).status == 503
+        except Gone:
+            return  # there are bounds on politeness, too
+
+
+class FullTable(socket.socket):
+    """A listening socket of a process that may have no more of them."""
+
+    refusals = 3
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_where_there_are_no_descriptors_idle_clients_make_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            assert (await client.ask(post("/hot"))).status == 200
+        assert any(b"Too many open files" in line for line in street.said)
+
+    monkeypatch.setattr("tests.router.lanes.socket.socket", FullTable)
+    run(scene)
+
+
+# Broken clients.
+
+
+@pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
+@LANES
+def test_what_could_be_read_in_two_ways_is_refused(fast: bool, data: bytes) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            await client.send(data.replace(b" / ", b" /hot ") + post("/hot", b"smuggled"))
+            answer = await client.read()
+            if data.startswith(get("/")):
+                assert answer.status == 200
+                answer = await client.read()
+            assert answer.status == 400
+            assert answer.body.startswith(b"{")
+            assert b'"outcome":"not_applied"' in answer.body
+            assert await client.is_closed()
+        assert street.endpoints.calls == data.startswith(get("/"))
+
+    run(scene, fast=fast)
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60, -1])
+@PATHS
+def test_a_client_that_goes_in_the_middle_of_a_request_leaves_nothing(path: str, cut: int) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            await client.send(post(path, b"x" * 100)[:cut])
+        async with street.client() as client:
+            await client.send(post(path, b"x" * 100)[:cut])
+            assert isinstance(client.stream, trio.SocketStream)
+            await client.stream.send_eof()
+            assert await client.is_closed()
+        assert street.endpoints.calls == 0
+
+    run(scene)
+
+
+@LANES
+def test_a_client_that_sends_without_end_and_never_reads_is_held_up(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client(receive_bytes=4_096) as client:
+            with pytest.raises((trio.BrokenResourceError, trio.ClosedResourceError)):
+                while True:
+                    await client.send(post("/hot") * 1_000)
+
+    run(scene, fast=fast, limits=Limits(send_ms=100))
+
+
+# HTTP/2 in bad hands.
+
+
+def test_a_flood_of_http2_beginnings_ends_with_their_idleness() -> None:
+    async def scene(street: Street) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(_only_begin, street)
+
+    run(scene, limits=Limits(idle_ms=100))
+
+
+async def _only_begin(street: Street) -> None:
+    async with street.client() as client:
+        await Http2Client(client).flush()
+        with pytest.raises(Gone):
+            await _hear_all(client)
+
+
+async def _hear_all(client: Client) -> None:
+    try:
+        while await client.stream.receive_some(1 << 16):
+            pass
+    except trio.BrokenResourceError:
+        pass
+    raise Gone
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"\xff" * 100, b"\0\0\x05\x09\x05\0\0\0\x01xxxxx", b"GET / HTTP/1.1\r\n\r\n"]
+)
+def test_nonsense_behind_the_beginning_of_http2_ends_it(nonsense: bytes) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            await Http2Client(client).flush()
+            await client.send(nonsense)
+            with pytest.raises(Gone):
+                await _hear_all(client)
+        assert (await street.ask(post("/hot"))).status == 200
+
+    run(scene)
+
+
+def test_a_bug_of_hypercorn_ends_one_connection_and_is_logged() -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            await http2.ask("/h\xf6t")  # hypercorn believes that paths are ASCII
+            while await http2.hear():
+                pass
+        assert (await street.ask(post("/hot"))).status == 200
+        assert any(b"connection.failed" in line for line in street.said)
+
+    run(scene)
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_body_over_http2_that_is_too_large_is_refused(says_so: bool) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            more = {"content_length": "30000"} if says_so else {}
+            stream = await http2.ask("/hot", b"x" * 30_000, **more)
+            await http2.finish()
+            assert http2.statuses[stream] == 413
+            assert b'"code":"PAYLOAD_TOO_LARGE"' in http2.bodies[stream]
+            again = await http2.ask("/hot")
+            await http2.finish()
+            assert http2.statuses[again] == 200
+
+    run(scene, limits=Limits(body_bytes_max=10_000))
+
+
+def test_a_body_over_http2_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corvo.router.app.LINGER_S", 0.04)
+
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            stream = await http2.ask("/hot", b"x", end=False)
+            await http2.finish()
+            assert http2.statuses[stream] == 408
+
+    run(scene, limits=Limits(body_grace_ms=40))
+
+
+def test_too_many_headers_over_http2_are_refused() -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            await http2.ask("/hot", **{f"h{number}": "x" * 500 for number in range(60)})
+            with pytest.raises(Gone):
+                await _hear_all(client)
+        assert street.endpoints.calls == 0
+
+    run(scene)
+
+
+def test_streams_that_are_reset_as_soon_as_they_are_opened_leave_nothing() -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            for _ in range(300):
+                stream = await http2.ask("/parked")
+                http2.connection.reset_stream(stream)
+                http2.open.discard(stream)
+                await http2.flush()
+            last = await http2.ask("/hot")
+            await http2.finish()
+            assert http2.statuses[last] == 200
+        assert street.endpoints.parked == street.endpoints.were_cancelled
+
+    run(scene)

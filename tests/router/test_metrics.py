@@ -1,0 +1,434 @@
+"""What a router counts, and the page that it is told on."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corvo.measures import DISK_S, LAG_S, POWERS, REQUEST_S, Vitals, empty
+from corvo.model import STATES
+from corvo.router.config import RouterConfig
+from corvo.router.families import FAMILIES, HISTOGRAM, Page, label
+from corvo.router.metrics import CODES_MAX, MINUTES, OTHER, Metrics, Throughput
+from corvo.router.scrape import ACTIVE_NS, QUEUES_MAX, Queues, Scrape, ShardScrape, render
+from corvo.shard.numbers import DiskNumbers, Numbers, PeerNumbers, QueueNumbers, Upkeep
+from corvo.shard.ops import OPS
+
+ROOT: Final = Path(__file__).parents[2]
+NOW_NS: Final = 1_700_000_000_000_000_000
+MINUTE_NS: Final = 60 * 1_000_000_000
+PROMTOOL: Final = shutil.which("promtool")
+
+
+class Clock:
+    """A time of day that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_ns = NOW_NS
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+# ---- Counting requests.
+
+
+def test_requests_are_counted_by_method_route_and_status() -> None:
+    metrics = Metrics()
+
+    metrics.observe("POST", "/api/v1/enqueue", 201, 0.002)
+    metrics.observe("POST", "/api/v1/enqueue", 201, 0.004)
+    metrics.observe("POST", "/api/v1/enqueue", 400, 0.001)
+    metrics.observe("GET", "/livez", 200, 20.0)
+
+    (_, livez, of_livez), (_, enqueue, of_enqueue) = metrics.timings()
+    assert (livez, of_livez.codes) == ("/livez", {200: 1})
+    assert of_livez.seconds.counts[-1] == 1
+    assert (enqueue, of_enqueue.codes) == ("/api/v1/enqueue", {201: 2, 400: 1})
+    assert of_enqueue.seconds.count == 3
+    assert of_enqueue.seconds.total == pytest.approx(0.007)
+
+
+def test_a_client_makes_no_series() -> None:
+    metrics = Metrics()
+
+    for number in range(1_000):
+        metrics.observe(f"METHOD{number}", OTHER, 404, 0.001)
+        metrics.refuse(f"CODE{number}")
+
+    [(method, route, timing)] = metrics.timings()
+    assert (method, route, timing.codes) == (OTHER, OTHER, {404: 1_000})
+    assert len(metrics.problems) == CODES_MAX + 1
+    assert sum(metrics.problems.values()) == 1_000
+
+
+def test_a_number_that_is_not_declared_cannot_be_told() -> None:
+    with pytest.raises(AssertionError, match="not declared"):
+        Metrics().read("corvo_nests", lambda: 1)
+    with pytest.raises(AssertionError, match="not declared"):
+        Page().add("corvo_nests", 1)
+
+
+# ---- Throughput.
+
+
+def test_jobs_are_counted_in_the_minute_in_which_they_went_by() -> None:
+    clock = Clock()
+    throughput = Throughput(clock)
+
+    throughput.enqueued(5)
+    clock.now_ns += MINUTE_NS
+    throughput.enqueued()
+    throughput.completed(3)
+    clock.now_ns += 3 * MINUTE_NS
+    throughput.failed(2)
+
+    minutes = throughput.minutes()
+    assert len(minutes) == MINUTES
+    assert [each.number for each in minutes] == list(
+        range(clock.now_ns // MINUTE_NS - 59, clock.now_ns // MINUTE_NS + 1)
+    )
+    seen = [(each.enqueued, each.completed, each.failed) for each in minutes[-5:]]
+    assert seen == [(5, 0, 0), (1, 3, 0), (0, 0, 0), (0, 0, 0), (0, 0, 2)]
+    assert (throughput.enqueued_total, throughput.completed_total, throughput.failed_total) == (
+        6,
+        3,
+        2,
+    )
+
+
+def test_an_hour_later_a_minute_is_forgotten_and_the_total_is_not() -> None:
+    clock = Clock()
+    throughput = Throughput(clock)
+    throughput.enqueued(5)
+
+    clock.now_ns += 59 * MINUTE_NS
+    last = throughput.minutes()[0].enqueued
+    clock.now_ns += MINUTE_NS
+    throughput.enqueued(1)
+
+    assert last == 5
+    assert sum(each.enqueued for each in throughput.minutes()) == 1
+    assert throughput.enqueued_total == 6
+
+
+def test_a_clock_that_is_set_back_loses_nothing_and_keeps_the_bound() -> None:
+    clock = Clock()
+    throughput = Throughput(clock)
+    random = Random(1)
+
+    for _ in range(1_000):
+        clock.now_ns = NOW_NS + random.randrange(200) * MINUTE_NS
+        throughput.enqueued()
+
+    clock.now_ns = NOW_NS + 200 * MINUTE_NS
+    assert throughput.enqueued_total == 1_000
+    assert len(throughput._minutes) <= MINUTES
+    numbers = [each.number for each in throughput._minutes]
+    assert numbers == sorted({*numbers})
+
+
+# ---- Queues, of which only so many have lines of their own.
+
+
+def queue(name: str, *counts: int) -> QueueNumbers:
+    return QueueNumbers(name, (*counts, *[0] * (len(STATES) - len(counts))), False, 0)
+
+
+names = st.lists(st.sampled_from(["a", "b", "c", "d", "e", OTHER, "z"]), unique=True)
+
+
+@given(names, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
+def test_the_first_by_name_are_shown_and_the_rest_together(
+    given_names: list[str], queues_max: int, shards: int, page: int
+) -> None:
+    by_name = {name: queue(name, number) for number, name in enumerate(given_names, start=1)}
+    whole = Queues(queues_max)
+    for shard in range(shards):
+        part = Queues(queues_max)
+        theirs = sorted(given_names[shard::shards])
+        for start in range(0, len(theirs), page):
+            part.add(by_name[name] for name in theirs[start : start + page])
+        whole.merge(part)
+
+    whole.settle()
+
+    shown = sorted(given_names)
+    if len(shown) > queues_max:
+        shown = [name for name in shown if name != OTHER][:queues_max]
+    rest = [by_name[name] for name in given_names if name not in shown]
+    assert [each.name for each in whole.shown] == shown
+    assert whole.dropped == len(rest)
+    assert whole.count == len(given_names)
+    assert whole.rest[0] == sum(each.counts[0] for each in rest)
+    assert whole.totals[0] == sum(each.counts[0] for each in by_name.values())
+
+
+def test_no_more_queues_are_kept_than_twice_as_many_as_are_shown() -> None:
+    queues = Queues(10)
+
+    for number in range(1_000):
+        queues.add([queue(f"queue-{number:04}", 1)])
+        assert len(queues.shown) < 20
+
+    queues.settle()
+    assert (len(queues.shown), queues.dropped, queues.rest[0]) == (10, 990, 990)
+
+
+# ---- The page.
+
+
+def numbers(**changed: object) -> Numbers:
+    """A leader of three, to which everything has happened."""
+    disk = DiskNumbers(room_bytes=1 << 30, log_bytes=1_000, checkpoints=1, checkpointed=9)
+    disk.checkpointed_ns = NOW_NS - 5 * MINUTE_NS
+    told: dict[str, object] = {
+        "replica": 1,
+        "role": "leader",
+        "term": 3,
+        "leader": 1,
+        "commit": 9,
+        "applied": 9,
+        "first_index": 1,
+        "last_index": 12,
+        "voters": (1, 2),
+        "learners": (3,),
+        "is_repairing": False,
+        "uncommitted_bytes": 0,
+        "reads_waiting": 0,
+        "waiting": 4,
+        "peers": [PeerNumbers(replica=2, match=10, is_active=True, is_learner=False)],
+        "now_ns": NOW_NS,
+        "disk_is_full": False,
+        "ops": {op.__name__: number for number, op in OPS.items()},
+        "refused": {"job_not_found": 2},
+        "fetches_empty": 1,
+        "busy": 0,
+        "entries": 9,
+        "leaders": 1,
+        "commit_seconds": empty(DISK_S),
+        "batch_ops": empty(POWERS),
+        "upkeep": {
+            name: Upkeep(3, NOW_NS) for name in ("Promote", "Reclaim", "Expire", "Purge", "Sweep")
+        },
+        "disk": disk,
+        "lag": empty(LAG_S),
+        "vitals": Vitals(cpu_user_s=1.5, resident_bytes=1 << 20),
+        **changed,
+    }
+    return Numbers(**told)  # type: ignore[arg-type]  # a table of them is easier to read
+
+
+def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
+    metrics = Metrics(Clock())
+    metrics.observe("POST", "/api/v1/enqueue", 201, 0.002)
+    metrics.observe("POST", "/api/v1/ack/{job_id}", 409, 0.002)
+    metrics.refuse("RATE_LIMITED")
+    metrics.throughput.enqueued(7)
+    metrics.read("corvo_http_requests_in_flight", lambda: 2)
+    metrics.read("corvo_http_connections", lambda: 3)
+    return Scrape(
+        now_ns=NOW_NS,
+        metrics=metrics,
+        config=RouterConfig(
+            cluster="rookery", node=1, shards=len(shards), sockets=[""] * len(shards), listen=[3]
+        ),
+        vitals=Vitals(),
+        tasks=9,
+        shards=list(shards),
+        queues=queues or Queues(),
+        workers={"w-1": NOW_NS, "w-2": NOW_NS - ACTIVE_NS - 1},
+        parked=4,
+        given_back=1,
+        streams=2,
+    )
+
+
+def whole(number: int = 0, **changed: object) -> ShardScrape:
+    return ShardScrape(number=number, calls_in_flight=0, numbers=numbers(**changed), is_whole=True)
+
+
+def text(made: Scrape) -> str:
+    made.queues.settle()
+    return b"".join(render(made)).decode()
+
+
+def test_a_page_tells_what_was_counted() -> None:
+    queues = Queues()
+    queues.add([QueueNumbers("mail", queue("mail", 3, 1).counts, True, NOW_NS - MINUTE_NS)])
+
+    lines = text(scrape(whole(), queues=queues)).splitlines()
+
+    for line in (
+        'corvo_http_requests_total{method="POST",route="/api/v1/enqueue",code="201"} 1',
+        'corvo_http_request_errors_total{method="POST",route="/api/v1/ack/{job_id}"} 1',
+        'corvo_http_request_errors_total{method="POST",route="/api/v1/enqueue"} 0',
+        'corvo_http_problems_total{code="RATE_LIMITED"} 1',
+        "corvo_rate_limit_throttled_total 1",
+        "corvo_http_requests_in_flight 2",
+        "corvo_throughput_enqueued_total 7",
+        "corvo_fetch_waiters 4",
+        "corvo_lifecycle_streams_open 2",
+        'corvo_queue_jobs{queue="mail",state="pending"} 3',
+        'corvo_queue_jobs{queue="mail",state="active"} 1',
+        'corvo_queue_jobs{queue="mail",state="dead"} 0',
+        'corvo_queue_oldest_pending_seconds{queue="mail"} 60.0',
+        'corvo_queue_paused{queue="mail"} 1',
+        'corvo_jobs{state="pending"} 3',
+        "corvo_queues 1",
+        "corvo_workers_registered 2",
+        "corvo_workers_active 1",
+        "corvo_cluster_is_leader 1",
+        'corvo_raft_state{shard="0"} 2',
+        'corvo_raft_apply_pending{shard="0"} 4',
+        'corvo_raft_peer_lag_entries{shard="0",peer="2"} 2',
+        'corvo_raft_snapshot_age_seconds{shard="0"} 300.0',
+        'corvo_ops_refused_total{shard="0",reason="job_not_found"} 2',
+        'corvo_leases_expired_total{shard="0"} 3',
+        'corvo_scheduler_promote_total{shard="0"} 3',
+        'corvo_shard_scrape_success{shard="0"} 1',
+        'corvo_process_cpu_seconds_total{process="shard-0",mode="user"} 1.5',
+    ):
+        assert line in lines
+
+
+def test_a_shard_that_did_not_answer_is_missing_and_said_to_be() -> None:
+    page = text(scrape(whole(0), ShardScrape(number=1, calls_in_flight=0)))
+
+    assert 'corvo_shard_scrape_success{shard="1"} 0' in page
+    assert 'corvo_raft_state{shard="1"}' not in page
+    assert 'corvo_raft_state{shard="0"}' in page
+    # A sum over the shards that are left would look as if jobs had gone.
+    assert not re.search(r"^corvo_(jobs|queues|workers_active)", page, re.MULTILINE)
+
+
+def test_buckets_are_added_up_as_the_format_wants_it() -> None:
+    histogram = empty((0.1, 1.0))
+    for measure in (0.1, 0.5, 0.6, 7.0):
+        histogram.observe(measure)
+    page = Page()
+
+    page.add_histogram("corvo_raft_commit_seconds", histogram, label({"shard": "0"}))
+
+    assert b"".join(page.pieces()).decode().splitlines()[2:] == [
+        'corvo_raft_commit_seconds_bucket{shard="0",le="0.1"} 1',
+        'corvo_raft_commit_seconds_bucket{shard="0",le="1.0"} 3',
+        'corvo_raft_commit_seconds_bucket{shard="0",le="+Inf"} 4',
+        'corvo_raft_commit_seconds_sum{shard="0"} 8.2',
+        'corvo_raft_commit_seconds_count{shard="0"} 4',
+    ]
+
+
+def test_a_family_stands_together_whatever_the_order_in_which_it_is_told() -> None:
+    page = Page()
+    page.add("corvo_raft_term", 1, label({"shard": "0"}))
+    page.add("corvo_queues", 2)
+    page.add("corvo_raft_term", 3, label({"shard": "1"}))
+
+    lines = b"".join(page.pieces()).decode().splitlines()
+
+    assert [line for line in lines if not line.startswith("#")] == [
+        "corvo_queues 2",
+        'corvo_raft_term{shard="0"} 1',
+        'corvo_raft_term{shard="1"} 3',
+    ]
+
+
+def test_a_name_can_be_anything_and_breaks_no_line() -> None:
+    queues = Queues()
+    queues.add([queue('a"} 1\nb{\\', 1)])
+
+    page = text(scrape(whole(), queues=queues))
+
+    assert 'corvo_queue_jobs{queue="a\\"} 1\\nb{\\\\",state="pending"} 1' in page.splitlines()
+
+
+def test_the_page_of_a_thousand_queues_comes_in_small_pieces() -> None:
+    queues = Queues()
+    queues.add(queue(f"queue-{number}", 1) for number in range(QUEUES_MAX + 500))
+    queues.settle()
+
+    pieces = list(render(scrape(whole(), queues=queues)))
+
+    assert len(pieces) > 2 * QUEUES_MAX // 50
+    assert max(piece.count(b"\n") for piece in pieces) <= 500
+    assert b'corvo_queue_jobs{queue="other",state="pending"} 500' in b"".join(pieces)
+
+
+def told_families(page: str) -> set[str]:
+    return {*re.findall(r"^# TYPE (\S+) ", page, re.MULTILINE)}
+
+
+def test_every_family_that_is_declared_is_told() -> None:
+    queues = Queues()
+    queues.add([queue("mail", 1)])
+
+    page = text(scrape(whole(), queues=queues))
+
+    assert told_families(page) == set(FAMILIES)
+
+
+def test_every_line_has_the_labels_that_its_family_declares() -> None:
+    queues = Queues()
+    queues.add([queue("mail", 1)])
+
+    page = text(scrape(whole(0), whole(1, role="follower", peers=[]), queues=queues))
+
+    for line in page.splitlines():
+        if line.startswith("#"):
+            continue
+        name, _, inner = line.partition(" ")[0].partition("{")
+        plain = re.sub(r"_(bucket|sum|count)$", "", name)
+        family = FAMILIES.get(name) or FAMILIES[plain]
+        found = tuple(each for each in re.findall(r'(\w+)="', inner) if each != "le")
+        assert found == family.labels, line
+        assert (family.kind == HISTOGRAM) == (name != plain)
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: the format is not checked")
+def test_promtool_has_nothing_to_say_about_it() -> None:
+    assert PROMTOOL is not None
+    queues = Queues(3)
+    queues.add(queue(name, 1) for name in ("mail", 'a"} 1\nb{\\', "ünïcode", "bulk", OTHER))
+
+    page = text(scrape(whole(0), whole(1), queues=queues))
+    said = subprocess.run(
+        [PROMTOOL, "check", "metrics"], input=page, text=True, capture_output=True, check=False
+    )
+
+    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+
+
+# ---- The page of documentation.
+
+TABLE: Final = re.compile(r"(?<=<!-- metrics -->\n).*?(?=<!-- /metrics -->)", re.DOTALL)
+
+
+def table() -> str:
+    """Every metric as a row."""
+    rows = [("metric", "kind", "labels", "what it tells"), ("---",) * 4]
+    rows += [
+        (f"`{name}`", family.kind, ", ".join(family.labels), family.help)
+        for name, family in FAMILIES.items()
+    ]
+    return "".join(f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows)
+
+
+def test_the_documentation_lists_every_metric() -> None:
+    drawn = TABLE.search((ROOT / "docs" / "metrics.md").read_text())
+
+    assert drawn is not None, "docs/metrics.md has lost its markers"
+    assert drawn[0] == table(), f"paste this:\n\n{table()}"
+
+
+def test_the_buckets_that_the_documentation_names_are_those_that_there_are() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+
+    assert ", ".join(f"{bound:g}" for bound in REQUEST_S) in page
+    assert f"{DISK_S[0] * 1e3:g} ms to {DISK_S[-1] * 1e3:g} ms" in page

@@ -1,0 +1,942 @@
+"""Streams over shards in memory: frames, their order, their bounds, and how it all ends."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Final, cast
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from corvo import wire
+from corvo.model import ApiKey
+from corvo.placement import shard_of_queue
+from corvo.router.api import Api
+from corvo.router.config import Limits, RouterConfig
+from corvo.router.http import UNKNOWN, Problem, Request
+from corvo.router.keys import hash_key
+from corvo.router.problems import problem_of, read_refusal
+from corvo.router.shards import Answer, Begun, Shard
+from corvo.router.stream import UNSENT_BYTES_MAX, ChannelClosed, run_stream
+from corvo.shard.entry import Stamp, encode
+from corvo.shard.ops import NUMBERS
+from corvo.shard.ops.base import Limits as OpLimits
+from corvo.shard.ops.base import Op, Rejected, encode_json
+from corvo.shard.ops.door import admit
+from corvo.shard.ops.enqueue import Enqueue
+from corvo.shard.ops.work import Acked, AckResults, Fetch
+from corvo.shard.queries import Asked, Query
+from tests.shard import shard as machines
+
+JSON = dict[str, object]
+
+
+def queue_of(shard: int, shards: int = 2) -> str:
+    """A queue of a shard."""
+    names = (f"q{number}" for number in range(1_000))
+    return next(name for name in names if shard_of_queue(name, shards) == shard)
+
+
+MAIL: Final = queue_of(0)
+BULK: Final = queue_of(1)
+
+
+class MachineShard(Shard):
+    """A shard that has carried an op out as soon as it is sent, and may answer later."""
+
+    def __init__(self, node: "Node", number: int) -> None:
+        super().__init__(number, node.config, pushed=lambda *_: None, came_up=lambda _: None)
+        self.machine: Final = machines.Shard(number=number, shards=node.config.shards)
+        self.has_leader = True
+        self.gate = trio.Event()
+        """Answers wait for it."""
+        self.gate.set()
+        self.late_s = 0.0
+        """How long each answer takes."""
+        self.told: list[Answer] = []
+        """What the next ops are answered without being done."""
+        self.problems: list[Problem | None] = []
+        """What the next ops meet; behind the last one all is well."""
+        self._node = node
+        self._answers: dict[bytes, Answer | Problem] = {}
+
+    @property
+    def is_up(self) -> bool:
+        return self.has_leader
+
+    def begin(self, op: Op) -> Begun:
+        ticket = str(len(self._node.ops)).encode()
+        self._answers[ticket] = self._do(op)
+        return Begun(0, ticket, False, None)
+
+    async def finish(self, begun: Begun) -> Answer:
+        await trio.lowlevel.checkpoint()
+        await self.gate.wait()
+        await trio.sleep(self.late_s)
+        answer = self._answers.pop(begun.body)
+        if isinstance(answer, Problem):
+            raise answer
+        return answer
+
+    async def submit(self, op: Op) -> Answer:
+        return await self.finish(self.begin(op))
+
+    async def ask(self, query: Query) -> Answer:
+        await trio.lowlevel.checkpoint()
+        asked = cast(Asked, self.machine)  # a machine is all that is asked of it here
+        return Answer(encode_json(query.answer(asked)), self.machine.machine.applied)
+
+    def _do(self, op: Op) -> Answer | Problem:
+        self._node.ops.append((self.number, op))
+        if self.told:
+            return self.told.pop(0)
+        problem = self.problems.pop(0) if self.problems else None
+        if problem is not None:
+            return problem
+        number, body = NUMBERS[type(op)], encode_json(op)
+        refused = admit(number, body, OpLimits())
+        if isinstance(refused, Rejected):
+            return problem_of(refused)
+        [reply] = self.machine.apply(encode(Stamp(self.machine.clock_ns, 0), [(number, body)]))
+        touched = tuple(self.machine.tx.touched)
+        self.machine.tx.touched.clear()
+        self._node.api.fetching.pushed(wire.WorkAvailable(touched))
+        if reply.code:
+            return problem_of(read_refusal(reply.body))
+        return Answer(reply.body, self.machine.machine.applied)
+
+
+class Node:
+    """A router and its shards."""
+
+    def __init__(self, limits: Limits | None = None, shards: int = 2) -> None:
+        self.config: Final = RouterConfig(
+            cluster="rookery",
+            node=1,
+            shards=shards,
+            sockets=["nowhere"] * shards,
+            listen=[0],
+            is_open=True,
+            limits=limits or Limits(),
+        )
+        self.api: Final = Api(self.config)
+        self.api.keyring.replace([], now_s=trio.current_time())
+        self.ops: list[tuple[int, Op]] = []
+        """All that came, with the shard that it came to."""
+        self.shards: Final = [MachineShard(self, number) for number in range(shards)]
+        self.api.shards._all[:] = self.shards
+
+    def take_key(self, key: str, role: str, *queues: str) -> None:
+        """From now on this is the only key, and one is needed."""
+        made = ApiKey(key_hash=hash_key(key), name=role, role=role, queue_scope=queues)
+        self.api.keyring.replace([made], now_s=trio.current_time())
+
+    @property
+    def said(self) -> list[str]:
+        """The kinds of ops that came, in order."""
+        return [f"{shard} {type(op).__name__}" for shard, op in self.ops]
+
+
+class Line:
+    """Both ends of a WebSocket."""
+
+    def __init__(self) -> None:
+        self._say, self._heard_by_server = trio.open_memory_channel[bytes | str](1_000)
+        self._said_by_server, self._hear = trio.open_memory_channel[bytes | str](1_000)
+        self.is_broken = False
+        self.is_read = trio.Event()
+        """The client reads as long as it is set."""
+        self.is_read.set()
+        self.farewell: tuple[int, str] | None = None
+        self.ended = trio.Event()
+
+    # The server's end.
+
+    async def receive(self) -> bytes | str:
+        try:
+            return await self._heard_by_server.receive()
+        except trio.EndOfChannel:
+            raise ChannelClosed("the client has gone") from None
+
+    async def send(self, message: bytes | str) -> None:
+        await self.is_read.wait()
+        await trio.lowlevel.checkpoint()
+        if self.is_broken:
+            raise ChannelClosed("the connection is broken")
+        await self._said_by_server.send(message)
+
+    async def close(self, code: int, reason: str) -> None:
+        await self.is_read.wait()
+        assert self.farewell is None
+        self.farewell = code, reason
+
+    # The client's end.
+
+    def say(self, frame: Mapping[str, object] | bytes | str) -> None:
+        if not isinstance(frame, bytes | str):
+            frame = msgspec.json.encode(frame).decode()
+        self._say.send_nowait(frame)
+
+    def hang_up(self) -> None:
+        self._say.close()
+
+    async def hear(self) -> JSON:
+        message = await self._hear.receive()
+        if isinstance(message, str):
+            return msgspec.json.decode(message, type=JSON)
+        return msgspec.msgpack.decode(message, type=JSON)
+
+    async def ask(self, **frame: object) -> JSON:
+        """Send a frame and hear its answer."""
+        self.say({"id": 1, **frame})
+        return await self.hear()
+
+    def heard(self) -> list[JSON]:
+        """Everything that has come and was not taken."""
+        replies: list[JSON] = []
+        while self._hear.statistics().current_buffer_used:
+            replies.append(msgspec.json.decode(self._hear.receive_nowait(), type=JSON))
+        return replies
+
+    @property
+    def unread(self) -> int:
+        """Messages that the server has not read."""
+        return self._heard_by_server.statistics().current_buffer_used
+
+
+@asynccontextmanager
+async def stream_to(node: Node, **headers: str) -> AsyncIterator[Line]:
+    """A stream until the block ends."""
+    line = Line()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = Request(method="GET", path="/api/v1/stream", headers=named, peer="127.0.0.1")
+
+    async def serve() -> None:
+        await run_stream(node.api, request, line)
+        line.ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        yield line
+        line.is_read.set()
+        line.hang_up()
+        await line.ended.wait()
+    assert node.api.streams == 0
+    assert node.api.fetching.parked == 0
+
+
+def jumping(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """A test whose waiting takes no time."""
+
+    @wraps(test)
+    def run() -> None:
+        trio.run(test, clock=MockClock(autojump_threshold=0))
+
+    del run.__wrapped__  # pytest is to call `run`
+    return run
+
+
+def jobs_of(reply: JSON, part: str = "jobs") -> list[JSON]:
+    return msgspec.convert(reply[part], list[JSON])
+
+
+def codes(reply: JSON, part: str) -> list[object]:
+    """Of each item its status, or its code."""
+    return [item.get("status") or item["code"] for item in jobs_of(reply, part)]
+
+
+def words(reply: JSON) -> list[JSON]:
+    """What a worker says of jobs that it was given."""
+    return [{"job_id": job["job_id"], "lease_token": job["lease_token"]} for job in jobs_of(reply)]
+
+
+def fetch(*queues: str, count: int = 1, wait_ms: int = 0) -> JSON:
+    return {"queues": queues or [MAIL], "count": count, "wait_ms": wait_ms}
+
+
+def put(count: int = 1, queue: str = MAIL) -> list[JSON]:
+    return [{"queue": queue, "payload": number} for number in range(count)]
+
+
+# Frames.
+
+
+@jumping
+async def test_a_jobs_whole_life_fits_into_three_frames() -> None:
+    async with stream_to(Node()) as line:
+        made = await line.ask(enqueues=put(2))
+        given = await line.ask(fetch=fetch(count=5))
+        done, failed = words(given)
+        said = await line.ask(acks=[done], fails=[{**failed, "error": "no", "retryable": False}])
+
+        assert codes(made, "enqueued") == ["pending", "pending"]
+        assert [job["payload"] for job in jobs_of(given)] == [0, 1]
+        assert codes(said, "acked") == ["completed"]
+        assert codes(said, "failed") == ["dead"]
+        assert given["seq"] == "s0=2"
+        assert said["seq"] == "s0=4"
+
+
+@jumping
+async def test_a_frame_tells_of_the_last_that_it_did() -> None:
+    async with stream_to(Node()) as line:
+        first = await line.ask(enqueues=put(), fetch=fetch())
+        second = await line.ask(acks=words(first), enqueues=put(), fetch=fetch())
+
+        assert (first["seq"], second["seq"]) == ("s0=2", "s0=5")
+
+
+@jumping
+async def test_what_goes_through_a_stream_is_counted() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        given = await line.ask(enqueues=[*put(2), {"queue": MAIL, "id": "x"}], fetch=fetch(count=3))
+        done, other, failed = words(given)
+        await line.ask(
+            acks=[done, other, {"job_id": "s00_job_none"}],
+            fails=[failed, {"job_id": "s00_job_none"}],
+            enqueues=[{"queue": MAIL, "id": "x"}],
+        )
+
+        counted = node.api.metrics.throughput
+        assert counted.enqueued_total == 3
+        assert counted.completed_total == 2
+        assert counted.failed_total == 1
+
+
+@jumping
+async def test_a_queue_that_is_named_twice_is_asked_once() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        await line.ask(fetch=fetch(MAIL, BULK, MAIL))
+
+        assert [op.queues for _, op in node.ops if isinstance(op, Fetch)] == [[MAIL], [BULK]]
+
+
+@jumping
+async def test_an_answer_has_only_the_parts_that_its_frame_had() -> None:
+    async with stream_to(Node()) as line:
+        assert await line.ask() == {"id": 1}
+        nothing = await line.ask(fetch=fetch())
+        assert nothing.keys() == {"id", "jobs", "seq"}
+        beat = await line.ask(heartbeats=[{"job_id": "s00_job_none"}])
+        assert beat.keys() == {"id", "heartbeats", "seq"}
+
+
+@jumping
+async def test_each_frame_is_answered_in_its_own_format() -> None:
+    packed = msgspec.msgpack.encode(
+        {"id": 8, "enqueues": [{"queue": MAIL, "payload": b'{"n": 1}'}], "fetch": fetch()}
+    )
+    async with stream_to(Node()) as line:
+        line.say(packed)
+        in_msgpack = await line.hear()
+        in_json = await line.ask(heartbeats=words(in_msgpack))
+
+        assert jobs_of(in_msgpack)[0]["payload"] == b'{"n": 1}'
+        assert in_msgpack["id"] == 8
+        assert codes(in_json, "heartbeats") == ["ok"]
+
+
+@jumping
+async def test_a_frame_reaches_all_shards_and_tells_how_far_they_have_come() -> None:
+    async with stream_to(Node()) as line:
+        reply = await line.ask(enqueues=[*put(1, BULK), *put(2, MAIL), *put(1, BULK)])
+
+        assert [str(job["job_id"])[:3] for job in jobs_of(reply, "enqueued")] == [
+            "s01",
+            "s00",
+            "s00",
+            "s01",
+        ]
+        assert reply["seq"] == "s0=1,s1=1"
+
+
+# Order.
+
+
+@jumping
+async def test_the_parts_of_a_frame_are_sent_in_their_order() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        given = await line.ask(enqueues=put(3), fetch=fetch(count=3))
+        ack, fail, beat = words(given)
+        node.ops.clear()
+
+        await line.ask(fetch=fetch(), enqueues=put(), heartbeats=[beat], fails=[fail], acks=[ack])
+
+        assert node.said == ["0 Ack", "0 Fail", "0 Heartbeat", "0 Enqueue", "0 Fetch"]
+
+
+@jumping
+async def test_frames_are_begun_in_order_and_whole() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        for number in range(20):
+            line.say({"id": number, "enqueues": put(), "fetch": fetch()})
+        for _ in range(20):
+            await line.hear()
+
+        assert node.said == ["0 Enqueue", "0 Fetch"] * 20
+
+
+@jumping
+async def test_a_frame_that_takes_long_to_read_is_not_overtaken() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        for number, count in enumerate((700, 1, 300, 2)):
+            line.say({"id": number, "enqueues": put(count)})
+        for _ in range(4):
+            await line.hear()
+
+        assert [len(op.jobs) for _, op in node.ops if isinstance(op, Enqueue)] == [700, 1, 300, 2]
+
+
+@jumping
+async def test_a_fetch_sees_what_its_own_frame_has_enqueued_and_made_free() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        first = await line.ask(enqueues=put(), fetch=fetch())
+        second = await line.ask(acks=words(first), enqueues=put(), fetch=fetch())
+
+        assert len(jobs_of(first)) == 1
+        assert len(jobs_of(second)) == 1
+
+
+@jumping
+async def test_a_fetch_that_waits_holds_up_no_later_frame() -> None:
+    async with stream_to(Node()) as line:
+        line.say({"id": 1, "fetch": fetch(wait_ms=30_000)})
+        await wait_all_tasks_blocked()
+        line.say({"id": 2, "enqueues": put()})
+
+        made, given = await line.hear(), await line.hear()
+
+        assert (made["id"], given["id"]) == (2, 1)
+        assert len(jobs_of(given)) == 1
+
+
+@jumping
+async def test_what_comes_with_a_fetch_does_not_wait_for_it() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        given = await line.ask(enqueues=put(), fetch=fetch())
+        began = trio.current_time()
+        line.say({"id": 2, "acks": words(given), "fetch": fetch(wait_ms=20_000)})
+        await wait_all_tasks_blocked()
+
+        assert node.said[-3:] == ["0 Ack", "0 Fetch", "0 Fetch"]
+        assert line.heard() == []
+        reply = await line.hear()
+        assert codes(reply, "acked") == ["completed"]
+        assert jobs_of(reply) == []
+        assert trio.current_time() - began == pytest.approx(20)
+
+
+@jumping
+async def test_a_fetch_that_found_something_asks_no_more() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        reply = await line.ask(enqueues=put(), fetch=fetch(count=2, wait_ms=20_000))
+
+        assert len(jobs_of(reply)) == 1
+        assert node.said == ["0 Enqueue", "0 Fetch"]
+
+
+@jumping
+async def test_a_wait_is_cut_to_what_the_server_allows() -> None:
+    async with stream_to(Node(Limits(fetch_wait_s_max=3))) as line:
+        began = trio.current_time()
+
+        await line.ask(fetch=fetch(wait_ms=60_000))
+
+        assert trio.current_time() - began == pytest.approx(3)
+
+
+# What does not work.
+
+
+@jumping
+async def test_a_bad_item_holds_up_no_other() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        given, other = words(await line.ask(enqueues=put(2), fetch=fetch(count=2)))
+        large = "x" * (2 << 20)
+
+        reply = await line.ask(
+            acks=[
+                {"job_id": "s00_job_none"},
+                {"job_id": "s77_job_none"},
+                {**given, "result": large},
+                given,
+            ],
+            fails=[{"job_id": "s00_job_none", "retry_after": "soon"}, {"job_id": "s00_job_none"}],
+            heartbeats=[{**other, "progress": large}, {**other, "checkpoint": large}, other],
+            enqueues=[
+                {"queue": MAIL, "priority": "asap"},
+                {"queue": "a\nb"},
+                {"queue": MAIL, "payload": large},
+                {"queue": MAIL},
+                {"queue": MAIL, "batch_id": "mine"},
+            ],
+        )
+
+        assert codes(reply, "acked") == [
+            "NOT_FOUND",
+            "NOT_FOUND",
+            "PAYLOAD_TOO_LARGE",
+            "completed",
+        ]
+        assert codes(reply, "failed") == ["VALIDATION_ERROR", "NOT_FOUND"]
+        assert codes(reply, "heartbeats") == ["error", "error", "ok"]
+        assert codes(reply, "enqueued") == [
+            "VALIDATION_ERROR",
+            "VALIDATION_ERROR",
+            "PAYLOAD_TOO_LARGE",
+            "pending",
+            "VALIDATION_ERROR",
+        ]
+        assert [job["job_id"] is None for job in jobs_of(reply, "enqueued")] == [
+            True,
+            True,
+            True,
+            False,
+            True,
+        ]
+
+
+@jumping
+async def test_a_shard_that_is_away_spoils_only_its_own_items() -> None:
+    node = Node()
+    away = Problem(503, "LEADER_UNAVAILABLE", "nobody leads", retry_after_ms=10)
+    async with stream_to(node) as line:
+        node.shards[1].has_leader = False
+        node.shards[1].problems = [away, away]
+
+        reply = await line.ask(enqueues=[*put(1, MAIL), *put(1, BULK)], fetch=fetch(BULK))
+
+        assert codes(reply, "enqueued") == ["pending", "LEADER_UNAVAILABLE"]
+        assert msgspec.convert(reply["fetch_error"], JSON)["code"] == "LEADER_UNAVAILABLE"
+        assert "error" not in reply
+
+
+@jumping
+async def test_shards_that_are_away_are_waited_for_together() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        began = trio.current_time()
+        for shard in node.shards:
+            shard.has_leader, shard.late_s = False, 3
+
+        await line.ask(enqueues=[*put(1, MAIL), *put(1, BULK)])
+
+        assert trio.current_time() - began == pytest.approx(3)
+
+
+@jumping
+async def test_a_frame_that_is_no_good_is_refused_and_the_stream_goes_on() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        refused = await line.ask(enqueues=[{"queue": MAIL}, {"payload": 1}])
+        fine = await line.ask(enqueues=put())
+
+        error = msgspec.convert(refused["error"], JSON)
+        assert (error["field"], error["outcome"]) == ("enqueues[1].queue", "not_applied")
+        assert codes(fine, "enqueued") == ["pending"]
+        assert len(node.ops) == 1
+
+
+LOST: Final = Problem(503, "OUTCOME_UNKNOWN", "it went away", outcome=UNKNOWN)
+
+
+@jumping
+async def test_a_word_under_a_token_whose_fate_is_unknown_is_said_again() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        [given] = words(await line.ask(enqueues=put(), fetch=fetch()))
+        node.shards[0].problems = [LOST]
+
+        reply = await line.ask(acks=[given])
+
+        assert codes(reply, "acked") == ["completed"]
+
+
+@jumping
+async def test_a_word_without_a_token_whose_fate_is_unknown_is_not() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        [given] = words(await line.ask(enqueues=put(), fetch=fetch()))
+        node.shards[0].problems = [LOST]
+
+        reply = await line.ask(acks=[{"job_id": given["job_id"]}])
+
+        assert [item["outcome"] for item in jobs_of(reply, "acked")] == ["unknown"]
+
+
+@jumping
+async def test_enqueues_under_a_key_are_made_once() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        frame = {"enqueues": [*put(2, MAIL), *put(2, BULK)], "request_key": "k"}
+        first = await line.ask(**frame)
+        again = await line.ask(**frame)
+        other = await line.ask(enqueues=put(3, MAIL), request_key="k")
+
+        assert jobs_of(first, "enqueued") == jobs_of(again, "enqueued")
+        assert codes(other, "enqueued") == ["pending"] * 3  # another op: not that of two shards
+        [given] = [await line.ask(fetch=fetch(MAIL, BULK, count=9))]
+        assert len(jobs_of(given)) == 4 + 3
+
+
+@jumping
+async def test_a_key_with_other_items_is_refused() -> None:
+    async with stream_to(Node(shards=1)) as line:
+        await line.ask(enqueues=put(2), request_key="k")
+        other = await line.ask(enqueues=put(3), request_key="k")
+
+        assert codes(other, "enqueued") == ["REQUEST_KEY_REUSED"] * 3
+
+
+# Where jobs are.
+
+
+@jumping
+async def test_a_job_with_an_id_of_the_clients_own_is_found() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        await line.ask(enqueues=[{"queue": BULK, "id": "mine"}])
+        given = words(await line.ask(fetch=fetch(BULK)))
+        node.api.addresses._remembered.clear()  # as after a restart
+        node.ops.clear()
+
+        beat = await line.ask(heartbeats=given)
+        done = await line.ask(acks=given)
+
+        assert codes(beat, "heartbeats") == ["ok"]
+        assert codes(done, "acked") == ["completed"]
+        assert node.said[-1] == "1 Ack"
+        assert node.said.count("0 Ack") == 0
+
+
+@jumping
+async def test_where_a_job_with_an_id_of_the_clients_own_was_seen_is_remembered() -> None:
+    node = Node()
+    addresses = node.api.addresses
+    async with stream_to(node) as line:
+        await line.ask(enqueues=[{"queue": BULK, "id": "made"}])
+        assert addresses.candidates("made") == [1, 0]
+        addresses._remembered.clear()
+
+        await line.ask(fetch=fetch(BULK))
+        assert addresses.candidates("made") == [1, 0]
+        addresses._remembered.clear()
+
+        await line.ask(enqueues=[{"queue": MAIL, "id": "other"}])
+        given = words(await line.ask(fetch=fetch(MAIL)))
+        addresses._remembered.clear()
+        await line.ask(heartbeats=given)
+        assert addresses._remembered == {"other": 0}
+
+
+@jumping
+async def test_a_job_that_has_moved_is_followed() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        moved = Rejected("job_moved", "it is elsewhere", shard=1)
+        told = Answer(encode_json(AckResults([moved])), 7)
+        done = Answer(encode_json(AckResults([Acked("s00_job_x", "completed")])), 9)
+        node.shards[0].told = [told, told]
+        node.shards[1].told = [done]
+
+        reply = await line.ask(acks=[{"job_id": "s00_job_x"}])
+
+        assert codes(reply, "acked") == ["completed"]
+        assert reply["seq"] == "s0=7,s1=9"
+
+
+# Bounds.
+
+
+@jumping
+async def test_no_more_frames_are_begun_than_may_be_under_way() -> None:
+    node = Node(Limits(stream_frames_max=3))
+    async with stream_to(node) as line:
+        node.shards[0].gate = trio.Event()
+        for number in range(10):
+            line.say({"id": number, "enqueues": put()})
+        await wait_all_tasks_blocked()
+
+        assert len(node.ops) == 3
+        assert line.unread == 7
+        node.shards[0].gate.set()
+        assert {(await line.hear())["id"] for _ in range(10)} == {*range(10)}
+
+
+@jumping
+async def test_nothing_is_read_while_much_waits_to_be_sent() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        large = "x" * (1 << 20 - 1)
+        count = UNSENT_BYTES_MAX // len(large) + 2
+        for _ in range(count):
+            await line.ask(enqueues=[{"queue": MAIL, "payload": large}])
+        line.is_read = trio.Event()
+        for number in range(count):
+            line.say({"id": number, "fetch": fetch()})
+            await wait_all_tasks_blocked()
+
+        assert line.unread == 1
+        line.is_read.set()
+        for _ in range(count):
+            await line.hear()
+
+
+@jumping
+async def test_a_large_frame_is_carried_in_several_ops() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        large = "x" * (1 << 20 - 1)
+        reply = await line.ask(enqueues=[{"queue": MAIL, "payload": large}] * 14)
+
+        assert codes(reply, "enqueued") == ["pending"] * 14
+        assert len(node.ops) > 1
+        assert all(len(encode_json(op)) <= OpLimits().op_bytes_max for _, op in node.ops)
+
+
+@jumping
+async def test_a_frame_that_is_too_large_ends_the_stream() -> None:
+    async with stream_to(Node(Limits(body_bytes_max=1_000))) as line:
+        line.say({"id": 1, "colour": "x" * 1_000})
+        await line.ended.wait()
+
+        assert line.farewell is not None
+        assert line.farewell[0] == 1009
+
+
+@jumping
+async def test_one_stream_too_many_is_asked_to_try_again() -> None:
+    node = Node(Limits(streams_max=1))
+    async with stream_to(node) as first:
+        await first.ask()
+        second = Line()
+        request = Request(method="GET", path="/api/v1/stream")
+
+        await run_stream(node.api, request, second)
+
+        assert second.farewell == (1013, "1 streams are open, and there is no room")
+        assert await first.ask() == {"id": 1}
+
+
+# Who may.
+
+
+@jumping
+async def test_a_producer_may_enqueue_and_nothing_else() -> None:
+    node = Node()
+    node.take_key("secret", "producer")
+    async with stream_to(node, x_api_key="secret") as line:
+        refused = await line.ask(enqueues=put(), fetch=fetch())
+        made = await line.ask(enqueues=put())
+
+        assert msgspec.convert(refused["error"], JSON)["code"] == "FORBIDDEN"
+        assert codes(made, "enqueued") == ["pending"]
+        assert len(node.ops) == 1
+
+
+@jumping
+async def test_a_reader_may_do_nothing_here() -> None:
+    node = Node()
+    node.take_key("secret", "readonly")
+    async with stream_to(node, x_api_key="secret") as line:
+        for part in ("acks", "fails", "heartbeats"):
+            refused = await line.ask(**{part: [{"job_id": "j"}]})
+            assert msgspec.convert(refused["error"], JSON)["code"] == "FORBIDDEN"
+        refused = await line.ask(enqueues=put())
+
+        assert msgspec.convert(refused["error"], JSON)["code"] == "FORBIDDEN"
+        assert node.ops == []
+
+
+@jumping
+async def test_a_key_for_some_queues_reaches_no_others() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        theirs = words(await line.ask(enqueues=put(1, BULK), fetch=fetch(BULK)))
+    node.take_key("secret", "worker", MAIL)
+    node.ops.clear()
+    chain = {"steps": [{"queue": MAIL}, {"queue": BULK}]}
+    async with stream_to(node, x_api_key="secret") as line:
+        for frame in (
+            {"enqueues": [*put(), *put(1, BULK)]},
+            {"enqueues": [{"queue": MAIL, "chain": chain}]},
+            {"fetch": fetch(MAIL, BULK)},
+            {"acks": theirs},
+            {"fails": theirs},
+            {"heartbeats": theirs},
+        ):
+            refused = await line.ask(**frame)
+            assert msgspec.convert(refused["error"], JSON)["code"] == "FORBIDDEN"
+        assert node.ops == []
+
+        given = await line.ask(enqueues=put(), fetch=fetch())
+        done = await line.ask(acks=words(given))
+
+        assert codes(done, "acked") == ["completed"]
+
+
+@jumping
+async def test_a_frame_costs_what_its_items_would() -> None:
+    node = Node(Limits(write_rate=1, write_burst=10))
+    async with stream_to(node) as line:
+        fine = await line.ask(enqueues=put(4), fetch=fetch(count=4))
+        much = await line.ask(enqueues=put(4))
+
+        assert codes(fine, "enqueued") == ["pending"] * 4
+        error = msgspec.convert(much["error"], JSON)
+        assert (error["code"], error["retry_after_ms"]) == ("RATE_LIMITED", 2_000)
+
+
+@jumping
+async def test_a_key_that_was_revoked_ends_the_stream() -> None:
+    node = Node()
+    node.take_key("secret", "worker")
+    async with stream_to(node, x_api_key="secret") as line:
+        await line.ask(enqueues=put())
+        node.take_key("another", "worker")
+        line.say({"id": 2, "fetch": fetch()})
+        await line.ended.wait()
+
+        assert line.farewell == (1008, "invalid API key")
+        assert node.said == ["0 Enqueue"]
+
+
+# How it ends.
+
+
+@jumping
+async def test_what_was_claimed_for_a_client_that_went_is_given_back() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        await line.ask(enqueues=put(2))
+        node.shards[0].gate = trio.Event()
+        line.say({"id": 2, "fetch": fetch(count=2)})
+        await wait_all_tasks_blocked()
+        line.hang_up()
+        await wait_all_tasks_blocked()
+        node.shards[0].gate.set()
+        await line.ended.wait()
+
+    async with stream_to(node) as line:
+        given = await line.ask(fetch=fetch(count=9))
+        assert [job["attempt"] for job in jobs_of(given)] == [1, 1]
+        assert node.api.fetching.given_back == 2
+
+
+@jumping
+async def test_what_could_not_be_sent_is_given_back() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        await line.ask(enqueues=put())
+        line.is_broken = True
+        line.say({"id": 2, "fetch": fetch()})
+        await line.ended.wait()
+
+        assert node.said[-1] == "0 Release"
+        assert line.farewell is None
+
+
+@jumping
+async def test_a_client_that_does_not_read_is_sent_away_and_its_jobs_are_given_back() -> None:
+    node = Node(Limits(send_ms=5_000))
+    async with stream_to(node) as line:
+        await line.ask(enqueues=put(2))
+        began = trio.current_time()
+        line.is_read = trio.Event()
+        for number in range(3):
+            line.say({"id": number, "fetch": fetch()})
+        await line.ended.wait()
+
+        assert 5 <= trio.current_time() - began <= 7
+        assert node.api.fetching.given_back == 2
+
+
+@jumping
+async def test_a_wait_ends_with_its_client() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        began = trio.current_time()
+        line.say({"id": 1, "fetch": fetch(wait_ms=30_000)})
+        await wait_all_tasks_blocked()
+        line.hang_up()
+        await line.ended.wait()
+
+        assert node.api.fetching.parked == 0
+        assert trio.current_time() == began
+
+
+@jumping
+async def test_a_server_that_stops_answers_what_it_has_begun() -> None:
+    node = Node()
+    async with stream_to(node) as line:
+        await line.ask(enqueues=put())
+        node.shards[0].gate = trio.Event()
+        line.say({"id": 2, "fetch": fetch()})
+        line.say({"id": 3, "fetch": fetch(BULK, wait_ms=30_000)})
+        await wait_all_tasks_blocked()
+        node.api.stop()
+        await wait_all_tasks_blocked()
+        line.say({"id": 4, "enqueues": put()})
+        await wait_all_tasks_blocked()
+        node.shards[0].gate.set()
+        await line.ended.wait()
+
+        replies = {reply["id"]: len(jobs_of(reply)) for reply in line.heard()}
+        assert replies == {2: 1, 3: 0}
+        assert line.farewell is not None
+        assert line.farewell[0] == 1001
+        assert line.unread == 1
+
+
+@jumping
+async def test_a_stream_that_is_cut_while_the_server_stops_gives_its_claims_back() -> None:
+    node = Node()
+    line = Line()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_stream, node.api, Request(method="GET", path="/"), line)
+        await line.ask(enqueues=put())
+        line.is_read = trio.Event()
+        line.say({"id": 2, "fetch": fetch()})
+        await wait_all_tasks_blocked()
+        node.api.stop()
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    assert node.said[-1] == "0 Release"
+    assert node.api.streams == 0
+
+
+@pytest.mark.parametrize("message", ["hello", "{}", b"\xc1", ""])
+def test_what_is_no_frame_ends_the_stream(message: bytes | str) -> None:
+    async def main() -> None:
+        async with stream_to(Node()) as line:
+            line.say(message)
+            await line.ended.wait()
+
+            assert line.farewell is not None
+            assert line.farewell[0] == 1007
+            assert line.farewell[1].startswith("no frame: ")
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@jumping
+async def test_a_reason_fits_into_a_close_frame() -> None:
+    async with stream_to(Node()) as line:
+        line.say({"id": "\u00e9" * 200})
+        line.say('{"id": 1, "' + "\u00e9" * 300)
+        await line.ended.wait()
+
+        assert line.farewell is not None
+        assert len(line.farewell[1].encode()) <= 123

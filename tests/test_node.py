@@ -1,0 +1,117 @@
+"""A whole node of real processes, as somebody meets it who follows the README."""
+
+import os
+import re
+import shlex
+import signal
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo.child import OK
+from corvo.node import Programs
+from tests.support.links import on_sockets
+from tests.support.nodes import running
+
+README: Final = Path(__file__).parent.parent / "README.md"
+REAL: Final = Programs()
+
+
+class Answer(msgspec.Struct):
+    """The part of any answer that the examples use."""
+
+    job_id: str = ""
+    lease_token: int = 0
+    id: str = ""
+    state: str = ""
+
+
+def examples() -> list[tuple[str, str]]:
+    """Path and body of each curl command in the README."""
+    found = []
+    for line in re.findall(r"^curl .*$", README.read_text(), re.MULTILINE):
+        words = shlex.split(line)
+        assert words[2:3] in ([], ["--json"]), line
+        found.append(
+            (words[1].removeprefix("http://127.0.0.1:8080"), words[3] if words[3:] else "")
+        )
+    return found
+
+
+async def ask(address: tuple[str, int], path: str, body: str = "") -> tuple[int, bytes]:
+    """Status and body of an answer, on a connection of its own."""
+    method = "POST" if body else "GET"
+    head = (
+        f"{method} {path} HTTP/1.1\r\nhost: {address[0]}\r\nconnection: close\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body.encode())}\r\n\r\n"
+    )
+    async with await trio.open_tcp_stream(*address) as stream:
+        await stream.send_all((head + body).encode())
+        said = b""
+        while data := await stream.receive_some():
+            said += data
+    first, _, answer = said.partition(b"\r\n\r\n")
+    return int(first.split()[1]), answer
+
+
+@on_sockets
+async def test_the_examples_of_the_readme_do_what_it_says(tmp_path: Path) -> None:
+    job_id, token = "", 0
+
+    async with running({"data_dir": str(tmp_path / "d")}, REAL) as it:
+        address = await it.url()
+        for path, body in examples():
+            filled = path.replace("JOB_ID", job_id), body.replace("TOKEN", str(token))
+            status, answer = await ask(address, *filled)
+            if "/fail/" in path:
+                assert status == 409  # the one before has completed it
+                continue
+            assert status in {200, 201}, (filled, answer)
+            if "/queues" not in path:
+                read = msgspec.json.decode(answer, type=Answer)
+                job_id, token = read.job_id or job_id, read.lease_token or token
+        _, answer = await ask(address, f"/api/v1/jobs/{job_id}")
+        code = await it.end()
+
+    assert msgspec.json.decode(answer, type=Answer).state == "completed"
+    assert code == OK
+    assert it.texts == []
+
+
+@on_sockets
+async def test_jobs_are_there_after_every_process_was_killed(tmp_path: Path) -> None:
+    settings = {"data_dir": str(tmp_path / "d"), "shards": "3"}
+    ids = []
+
+    async with running(settings, REAL) as it:
+        address = await it.url()
+        for number in range(20):
+            body = msgspec.json.encode({"queue": f"q{number}", "payload": number}).decode()
+            _, answer = await ask(address, "/api/v1/enqueue", body)
+            ids.append(msgspec.json.decode(answer, type=Answer).job_id)
+        for event in it.find("process.ready"):
+            os.kill(int(str(event["pid"])), signal.SIGKILL)
+        await it.hear("process.ready", 8)  # and every one of them is started again
+        within = [(await ask(address, f"/api/v1/jobs/{job_id}"))[0] for job_id in ids]
+        await it.end(signal.SIGKILL)
+    async with running(settings, REAL) as it:
+        address = await it.url()
+        after = [(await ask(address, f"/api/v1/jobs/{job_id}"))[0] for job_id in ids]
+        code = await it.end()
+
+    assert within == [200] * 20
+    assert after == [200] * 20
+    assert code == OK
+
+
+@on_sockets
+async def test_a_node_with_a_key_asks_for_it(tmp_path: Path) -> None:
+    settings = {"data_dir": str(tmp_path / "d"), "shards": "1", "admin_key": "rook-and-raven"}
+
+    async with running(settings, REAL) as it:
+        status, _ = await ask(await it.url(), "/api/v1/queues")
+        await it.end()
+
+    assert status == 401
