@@ -54,6 +54,7 @@ bench: $(READY) ## Measure
 docs: $(READY) ## Write the parts of the docs that are generated
 	$(PYTHON) -m tests.test_docs --rewrite
 	$(PYTHON) -m tests.raft.conformance
+	$(PYTHON) -m tests.router.test_openapi
 
 # What the server needs, and no more: it is there sooner than all the tools.
 $(SERVING): pyproject.toml requirements/constraints.txt

@@ -158,11 +158,16 @@ class DataDir:
 
         A kernel takes no long path for a socket, so a directory deep down gets one elsewhere.
         """
-        directory = self.root / "run"
-        longest = directory / f"shard-{shards - 1}.sock"
-        if len(os.fsencode(longest)) > SOCKET_BYTES_MAX:
-            digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
-            directory = Path(tempfile.gettempdir()) / f"corvo-{os.geteuid()}-{digest}"
+        digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
+        elsewhere = Path(tempfile.gettempdir()) / f"corvo-{os.geteuid()}-{digest}"
+        places = [self.root / "run", elsewhere]
+        fitting = [place for place in places if _fits(place / f"shard-{shards - 1}.sock")]
+        if not fitting:
+            raise DirectoryUnfit(
+                f"{self.root} and {elsewhere} are too long for the path of a socket, which has at"
+                f" most {SOCKET_BYTES_MAX} bytes: choose another --data-dir, or set TMPDIR"
+            )
+        directory = fitting[0]
         directory.mkdir(mode=0o700, exist_ok=True)
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
@@ -177,6 +182,10 @@ def remove_sockets(sockets: list[str]) -> None:
         Path(socket).unlink(missing_ok=True)
     with suppress(OSError):  # something else is in it, which somebody put there
         Path(sockets[0]).parent.rmdir()
+
+
+def _fits(socket: Path) -> bool:
+    return len(os.fsencode(socket)) <= SOCKET_BYTES_MAX
 
 
 def _leads_to(entry: Path, target: str) -> bool:

@@ -2,8 +2,10 @@
 
 import errno
 import socket
+import ssl
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -107,6 +109,25 @@ def _why(error: OSError, address: Address) -> ListenFailed:
         case _:
             why = str(error.strerror)
     return ListenFailed(f"{shown(address)}: {why}")
+
+
+def check_certificate(certificate: str, key: str) -> None:
+    """Look whether files can be what TLS needs. Raises `ListenFailed` when they cannot."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for name, path in (("tls_cert", certificate), ("tls_key", key)):
+        try:
+            with Path(path).open("rb"):
+                pass
+        except OSError as error:
+            raise ListenFailed(f"{name}: {path}: {error.strerror}") from error
+    try:
+        # Without a password at hand, OpenSSL would ask for it at the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except OSError as error:
+        raise ListenFailed(
+            f"tls_cert, tls_key: {certificate} and {key} are not a certificate and its key, in PEM"
+            f" and without a password: {error}"
+        ) from error
 
 
 def port_of(listening: socket.socket) -> int:

@@ -33,7 +33,7 @@ from corvo.datadir import (
     remove_sockets,
 )
 from corvo.errors import CorvoError
-from corvo.listening import ListenFailed, host_of, listen, port_of, shown
+from corvo.listening import ListenFailed, check_certificate, host_of, listen, port_of, shown
 from corvo.notify import VARIABLES, Notifier
 from corvo.restarts import signal_name
 from corvo.router.config import BadRouterConfig, RouterConfig
@@ -192,6 +192,8 @@ async def _open_and_run(
     resolved: Resolved, log: Log, environment: Mapping[str, str], programs: Programs, wish: Wish
 ) -> int:
     config = resolved.config
+    if config.tls_cert:
+        check_certificate(config.tls_cert, config.tls_key)
     _raise_file_limit(log, config.limits.connections_max)
     directory = open_directory(config.data_dir)
     if directory.is_open_to_others:

@@ -26,7 +26,7 @@ from corvo.telemetry import Log
 
 STUCK_CODE: Final = 70
 """The exit code of a process whose loop was stuck for good: a restart may mend it."""
-SAMPLE_S: Final = 0.05
+SAMPLE_S: Final = 0.1
 BEAT_S: Final = 0.1
 STALL_BEATS: Final = 3
 """Beats without a sign of the loop after which it is told: more than 250 ms."""

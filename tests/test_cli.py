@@ -107,6 +107,14 @@ def test_without_assertions_nothing_runs() -> None:
     assert "assertions are switched off" in done.stderr
 
 
+def test_it_prints_what_can_be_asked_for_as_json() -> None:
+    done = corvo("openapi")
+
+    told = msgspec.json.decode(done.stdout, type=dict[str, msgspec.Raw])
+    assert done.returncode == 0
+    assert b"/api/v1/enqueue" in bytes(told["paths"])
+
+
 # ---- The config's doors.
 
 

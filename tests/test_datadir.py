@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ from corvo.datadir import (
     open_directory,
     remove_sockets,
 )
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary directory with a short name, which pytest's are not."""
+    with tempfile.TemporaryDirectory(prefix="c") as made:
+        monkeypatch.setattr(tempfile, "tempdir", made)
+        yield Path(made)
 
 
 def opened(tmp_path: Path) -> DataDir:
@@ -160,32 +169,35 @@ def test_a_place_for_sockets_that_was_open_to_others_is_closed(tmp_path: Path) -
     assert stat.S_IMODE((directory.root / "run").stat().st_mode) == 0o700
 
 
-def test_a_directory_deep_down_has_its_sockets_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_a_directory_deep_down_has_its_sockets_elsewhere(tmp_path: Path, short: Path) -> None:
     one = open_directory(str(tmp_path / ("é" * 60) / "1")).sockets(12)
     two = open_directory(str(tmp_path / ("é" * 60) / "2")).sockets(12)
 
     place = Path(one[0]).parent
 
     assert all(len(os.fsencode(path)) <= 107 for path in one)
-    assert place.parent == tmp_path
+    assert place.parent == short
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert not set(one) & set(two)
 
 
-def test_a_place_that_somebody_else_has_put_there_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_a_place_that_somebody_else_has_put_there_is_refused(tmp_path: Path, short: Path) -> None:
     directory = open_directory(str(tmp_path / ("deep" * 40)))
     place = Path(directory.sockets(1)[0]).parent
     place.rmdir()
-    place.symlink_to(tmp_path, target_is_directory=True)
+    place.symlink_to(short, target_is_directory=True)
 
     with pytest.raises(DirectoryUnfit, match="not a directory of this user's"):
         directory.sockets(1)
+
+
+def test_a_system_without_any_short_place_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("deep" * 40)))
+
+    with pytest.raises(DirectoryUnfit, match="or set TMPDIR"):
+        open_directory(str(tmp_path / ("down" * 40))).sockets(1)
 
 
 def test_nothing_is_left_of_the_sockets(tmp_path: Path) -> None:

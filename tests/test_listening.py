@@ -1,11 +1,12 @@
 """Sockets that listen: which there are for a name, and why there are none."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from corvo.config import Address
-from corvo.listening import ListenFailed, host_of, listen, port_of
+from corvo.listening import ListenFailed, check_certificate, host_of, listen, port_of
 from tests.support.links import on_sockets
 
 
@@ -76,3 +77,15 @@ async def test_a_port_that_is_taken_leaves_nothing_open() -> None:
         await listen([Address("127.0.0.1", 0), Address("127.0.0.1", port_of(taken))])
 
     taken.close()
+
+
+def test_a_certificate_that_cannot_be_read_is_refused_by_its_key(tmp_path: Path) -> None:
+    there = tmp_path / "there.pem"
+    there.write_text("-----BEGIN NOTHING-----\n")
+
+    with pytest.raises(ListenFailed, match=r"tls_cert: .*none\.pem: No such file"):
+        check_certificate(str(tmp_path / "none.pem"), str(there))
+    with pytest.raises(ListenFailed, match=r"tls_key: .*none\.pem: No such file"):
+        check_certificate(str(there), str(tmp_path / "none.pem"))
+    with pytest.raises(ListenFailed, match="are not a certificate and its key"):
+        check_certificate(str(there), str(there))

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, ParamSpec
 
 import msgspec
@@ -59,6 +60,10 @@ def seen_of(pid: int) -> bytes:
     return (place / "cmdline").read_bytes() + (place / "environ").read_bytes()
 
 
+def names_in(place: Path) -> list[str]:
+    return [path.name for path in place.iterdir()]
+
+
 def silent_log() -> Log:
     return Log(lambda _: None, "node", Style(is_text=False), Level.ERROR)
 
@@ -106,16 +111,21 @@ async def test_a_node_of_real_shards_lives_in_a_place_with_blanks_and_a_long_nam
     data = tmp_path / "My Projects" / ("deep down " * 9) / ("rookery" * 9)
     programs = Programs(router=standins.command("router", tmp_path / "journal"))
 
-    async with running({"data_dir": str(data)}, programs) as it:
-        await it.hear("node.ready")
-        first = await it.end()
-    async with running({"data_dir": str(data)}, programs) as it:
-        await it.hear("node.ready")
-        second = await it.end()
+    with TemporaryDirectory(prefix="c") as short:  # pytest's own are too long for a socket
+        place = Path(short)
+        async with running({"data_dir": str(data)}, programs, TMPDIR=short) as it:
+            await it.hear("node.ready")
+            sockets = names_in(place)
+            first = await it.end()
+        async with running({"data_dir": str(data)}, programs, TMPDIR=short) as it:
+            await it.hear("node.ready")
+            second = await it.end()
+        left = names_in(place)
 
     assert len(str(data)) > 107
     assert (first, second) == (OK, OK)
     assert (data / "shard-1" / "log").is_dir()
+    assert (len(sockets), left) == (1, [])
     assert it.texts == []
 
 

@@ -26,6 +26,11 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {}
 """The ratchet: `path:name` of each longer function, and why it reads better whole."""
 
 LOUD: Final = {
+    "corvo/router/app.py",
+    "corvo/router/fast_lane.py",
+    "corvo/router/lines.py",
+    "corvo/router/serving.py",
+    "corvo/router/slow_lane.py",
     "corvo/__main__.py",
     "corvo/child.py",
     "corvo/clock.py",
@@ -67,6 +72,7 @@ LOUD: Final = {
 """Modules that may wait, ask the time or touch the disk. Every other module of corvo is quiet."""
 
 PROCESS_MAINS: Final = {
+    "corvo/router/slow_lane.py",
     "corvo/router/door.py",
     "corvo/router/process.py",
     "corvo/shard/poison.py",
@@ -79,6 +85,11 @@ DOORS: Final = {
     "google_crc32c": {"corvo/raft/checksum.py"},
     "plyvel": {"corvo/kv/level.py"},
     "trio": {
+        "corvo/router/app.py",
+        "corvo/router/fast_lane.py",
+        "corvo/router/lines.py",
+        "corvo/router/serving.py",
+        "corvo/router/slow_lane.py",
         "corvo/child.py",
         "corvo/link.py",
         "corvo/router/addressing.py",
@@ -114,7 +125,9 @@ DOORS: Final = {
         "corvo/telemetry.py",
     },
     "pathlib": {
+        "corvo/router/serving.py",
         "corvo/kv/checkpoints.py",
+        "corvo/listening.py",
         "corvo/kv/directories.py",
         "corvo/raft/files.py",
         "corvo/shard/poison.py",
@@ -145,7 +158,7 @@ SPELLING: Final = {
     "behavio[r]": "behaviour",
     "cance[l](?=ed|ing)": "cancell-",
     "cente[r]": "centre",
-    "colo[r]": "colour",
+    "colo[r](?!-scheme|:)": "colour",  # those two are CSS's own
     "favo[r]": "favour",
     "hono[r]": "honour",
     "initiali[z]": "initialis-",

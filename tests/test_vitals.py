@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corvo import clock
+from corvo import clock, vitals
 from corvo.vitals import Pulse
 
 
@@ -53,11 +53,23 @@ def test_without_a_descriptor_to_spare_the_rest_is_told_all_the_same(
 ) -> None:
     before = pulse.feel()
 
-    def refuse(_: str) -> list[str]:
+    def refuse() -> int:
         raise OSError(24, "too many open files")
 
-    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(vitals, "_count_descriptors", refuse)
     during = pulse.feel()
 
     assert during.descriptors == before.descriptors
     assert during.resident_bytes > 0
+
+
+def test_a_kernel_that_does_not_tell_how_many_are_open_has_them_counted(
+    pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = pulse.feel().descriptors
+    silent = os.stat_result([0] * 10)
+    monkeypatch.setattr(os, "stat", lambda _: silent)
+
+    counted = pulse.feel().descriptors
+
+    assert counted == told

@@ -9,17 +9,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
+import msgspec
 import trio
 
 from corvo.ids import shard_of
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
 from corvo.shard.ops.base import Op, Rejected
+from corvo.shard.queries import GetWhereabouts, Whereabouts
 
 REMEMBERED_MAX: Final = 100_000
 """Chosen ids whose shard is known."""
 HOPS_MAX: Final = 8
 """How often one request follows a job that moves."""
+LOOKS_MAX: Final = 20
+"""How often it is looked whether a job has come to where it was sent."""
+_TRAVEL_S: Final = 0.05
+"""Between two looks: a job travels for a few milliseconds."""
 
 R = TypeVar("R")
 
@@ -61,18 +67,22 @@ class Addresses:
 class _Search:
     """One job that is looked for."""
 
-    __slots__ = ("candidates", "hops", "shard")
+    __slots__ = ("candidates", "home", "hops", "is_followed", "shard")
 
     def __init__(self, candidates: list[int]) -> None:
         self.candidates = candidates
         self.hops = 0
+        self.home = -1
+        self.is_followed = False
+        """Whether a pointer of `home` says that it is in `shard`, and it was not looked yet."""
         self.shard = candidates.pop(0) if candidates else -1
 
     def goes_on(self, refused: Rejected) -> bool:
         """Whether it may be elsewhere; then `shard` is where."""
         if refused.code == "job_moved" and refused.shard >= 0 and self.hops < HOPS_MAX:
             self.hops += 1
-            self.shard = refused.shard
+            self.home, self.shard = self.shard, refused.shard
+            self.is_followed = True
             return True
         if refused.code == "job_not_found" and self.candidates:
             self.shard = self.candidates.pop(0)
@@ -114,23 +124,85 @@ async def to_jobs(
                 addresses.remember(job_ids[place], shard)
             search.shard = -1
 
+    async def land(place: int) -> None:
+        search = searches[place]
+        search.is_followed = False
+        try:
+            search.shard = await _landed(shards, job_ids[place], search.home, search.shard)
+        except Problem as problem:
+            outcomes[place] = problem
+            search.shard = -1
+        else:
+            if search.shard < 0:
+                outcomes[place] = missing(job_ids[place])
+
     while open_:
+        followed = [place for place in open_ if searches[place].is_followed]
+        if followed:
+            await together([partial(land, place) for place in followed])
+            open_ = [place for place in open_ if searches[place].shard >= 0]
         by_shard: dict[int, list[int]] = {}
         for place in open_:
             by_shard.setdefault(searches[place].shard, []).append(place)
-        await together([partial(ask, shard, places) for shard, places in by_shard.items()])
+        if by_shard:
+            await together([partial(ask, shard, places) for shard, places in by_shard.items()])
         open_ = [place for place in open_ if searches[place].shard >= 0]
     return Results(outcomes, positions)
 
 
+async def _landed(shards: Shards, job_id: str, home: int, shard: int) -> int:
+    """Where a job is that has moved, once it is there; -1 when it is nowhere any more.
+
+    It is looked for before the op is sent: under a request key the op's answer is kept, and that a
+    job was not there *yet* must not be. Only the home's word that there is no such job is final.
+    """
+    for _ in range(LOOKS_MAX):
+        if job_id in (await _look(shards, job_id, shard)).here:
+            return shard
+        pointed = (await _look(shards, job_id, home)).moved.get(job_id)
+        if pointed is None:
+            return -1
+        shard = pointed
+        await trio.sleep(_TRAVEL_S)
+    raise Problem(
+        503,
+        "JOB_MOVING",
+        f"job {job_id[:140]} is on its way to another queue: nothing was done, try again",
+        retry_after_ms=1_000,
+    )
+
+
+class _Seen(NamedTuple):
+    here: set[str]
+    moved: dict[str, int]
+
+
+async def _look(shards: Shards, job_id: str, shard: int) -> _Seen:
+    answer = _decode_whereabouts((await shards[shard].ask(GetWhereabouts(job_ids=[job_id]))).body)
+    return _Seen(set(answer.queues), answer.moved)
+
+
+_decode_whereabouts: Final = msgspec.json.Decoder(Whereabouts).decode
+
+
 async def together(tasks: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """All of them at once. One alone needs no nursery."""
+    """All of them at once. One alone needs no nursery. Raises the first `Problem` of any."""
     if len(tasks) == 1:
         await tasks[0]()
         return
+    problems: list[Problem] = []
+
+    async def note(task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        except Problem as problem:
+            problems.append(problem)
+
     async with trio.open_nursery() as nursery:
         for task in tasks:
-            nursery.start_soon(task)
+            nursery.start_soon(note, task)
+    if problems:
+        raise problems[0]
 
 
 def missing(job_id: str) -> Rejected:

@@ -19,9 +19,9 @@ from corvo.router.keys import Keyring
 from corvo.router.metrics import Metrics
 from corvo.router.rates import Rates, client_of
 from corvo.router.shards import Answer, Shards
-from corvo.shard.ops.base import Op, Rejected
+from corvo.shard.ops.base import ITEMS_MAX, Op, Rejected
 from corvo.shard.ops.keys import HOME
-from corvo.shard.queries import GetQueuesOfJobs, Query, QueuesOfJobs
+from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
 
 R = TypeVar("R")
 _CATCH_UP_S: Final = 1.0
@@ -73,8 +73,11 @@ class Api:
 
     async def who(self, headers: Mapping[str, str]) -> Principal:
         """Who asks. Raises `Problem`."""
-        if not (self.keyring.is_known or self.keyring.is_open):  # we have just begun
-            await self.keeper.wait(self.limits.leader_wait_ms / 1_000)
+        now_s = trio.current_time()
+        if self.keyring.is_known or self.keyring.needs_no_list(headers):
+            return self.keyring.who(headers, now_ns=clock.now_ns(), now_s=now_s)
+        # We have just begun, and nobody knows yet which keys there are.
+        await self.keeper.wait(self.limits.leader_wait_ms / 1_000)
         return self.keyring.who(headers, now_ns=clock.now_ns(), now_s=trio.current_time())
 
     def admit(self, principal: Principal, action: Action, request: Request) -> None:
@@ -111,12 +114,18 @@ class Api:
         ids = list(job_ids)
         queues: set[str] = set()
 
-        async def look(shard: int) -> None:
-            answer = await self.shards[shard].ask(GetQueuesOfJobs(job_ids=ids))
-            queues.update(_decode_queues(answer.body).queues)
+        async def look(shard: int, some: list[str]) -> None:
+            answer = await self.shards[shard].ask(GetWhereabouts(job_ids=some))
+            queues.update(_decode_whereabouts(answer.body).queues.values())
 
-        # All of them: a job that has moved is not where its id says.
-        await together([partial(look, shard.number) for shard in self.shards])
+        # All shards: a job that has moved is not where its id says.
+        await together(
+            [
+                partial(look, shard.number, ids[start : start + ITEMS_MAX])
+                for start in range(0, len(ids), ITEMS_MAX)
+                for shard in self.shards
+            ]
+        )
         for queue in sorted(queues):
             keys.allow_queue(principal, queue)
 
@@ -157,4 +166,4 @@ class Api:
         return answer
 
 
-_decode_queues: Final = msgspec.json.Decoder(QueuesOfJobs).decode
+_decode_whereabouts: Final = msgspec.json.Decoder(Whereabouts).decode

@@ -17,13 +17,12 @@ from quart import Response as QuartResponse
 from quart import Websocket
 from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
-from werkzeug.datastructures import Headers
 
 from corvo.router.api import Api
 from corvo.router.connections import LINGER_S, no_room, too_slow_body
 from corvo.router.door import Door, read_query
 from corvo.router.http import Problem, Request, Response
-from corvo.router.parsing import OF_ONE_HOP, join, too_large_body
+from corvo.router.parsing import OF_ONE_HOP, join, too_large_body, too_large_head
 from corvo.router.refusing import turn_away
 from corvo.router.rendering import WITHOUT_BODY
 from corvo.router.slow_lane import Exchange
@@ -80,6 +79,7 @@ class App(QuartTrio):
         scope = request.scope
         ours = _request_of(scope, request.method)
         try:
+            self._check_headers(ours)
             ours.body = await self._read_body(request, exchange_of(scope))
             ours.query = read_query(scope["query_string"].decode("latin-1"))
         except Problem as problem:
@@ -95,6 +95,7 @@ class App(QuartTrio):
         if ours.path != STREAM_PATH:
             return _as_quart(await self._door.answer(ours))
         try:
+            self._check_headers(ours)
             ours.query = read_query(scope["query_string"].decode("latin-1"))
             ours.principal = await api.who(ours.headers)
         except Problem as problem:
@@ -103,6 +104,13 @@ class App(QuartTrio):
         await socket.accept()
         await self._run_stream(api, ours, _Channel(socket, exchange_of(scope)))
         return None
+
+    def _check_headers(self, request: Request) -> None:
+        """Over HTTP/2 the bound on headers is four times ours, whatever hypercorn is told."""
+        limits, headers = self._door.api.limits, request.headers
+        size = sum([len(name) + len(value) + 4 for name, value in headers.items()])
+        if len(headers) > limits.headers_max or size > limits.header_bytes_max:
+            raise too_large_head(limits)
 
     async def _read_body(self, request: QuartRequest, exchange: Exchange) -> bytes:
         limits = self._door.api.limits
@@ -180,13 +188,10 @@ def _request_of(scope: HTTPScope | WebsocketScope, method: str) -> Request:
 
 
 def _as_quart(response: Response) -> QuartResponse:
-    if response.body:
-        headers = Headers(response.headers)
-        return QuartResponse(
-            response.body, response.status, headers, content_type=response.content_type
-        )
-    made = QuartResponse(b"", response.status, Headers(response.headers))
-    del made.headers["content-type"]
-    if response.status in WITHOUT_BODY:
-        del made.headers["content-length"]
+    made = App.response_class(response.body, response.status, content_type=response.content_type)
+    made.headers.extend(response.headers)
+    if not response.body:
+        del made.headers["content-type"]
+        if response.status in WITHOUT_BODY:
+            del made.headers["content-length"]
     return made

@@ -14,7 +14,6 @@ from typing import Final, Generic, TypeVar
 import msgspec
 import trio
 
-from corvo import clock
 from corvo.ids import shard_of
 from corvo.placement import shard_of_queue
 from corvo.router import keys
@@ -97,8 +96,7 @@ class Carrier:
         acks = _Words(self, await _read(frame.acks, _read_ack), self._ack)
         fails = _Words(self, await _read(frame.fails, _read_fail), self._fail)
         beats = _Words(self, await _read(frame.heartbeats, _read_beat), self._beat)
-        read_job = partial(_read_job, now_ns=clock.now_ns())
-        births = _Births(self, await _read(frame.enqueues, read_job))
+        births = _Births(self, await _read(frame.enqueues, _read_job))
         if self._principal.queues:
             await self._allow(births)
         # Up to here nothing was sent. From here on nobody else has a turn until all of it is: what
@@ -257,8 +255,8 @@ def _check_json(field: str, value: Json, bytes_max: int) -> None:
         raise problem_of(refused)
 
 
-def _read_job(number: int, item: EnqueueItem, *, now_ns: int) -> NewJob:
-    job = new_job(item, now_ns)
+def _read_job(number: int, item: EnqueueItem) -> NewJob:
+    job = new_job(item)
     field = f"enqueues[{number}]"
     refused = job.check(field, LIMITS)
     if job.batch_id:

@@ -103,6 +103,8 @@ class Conversation:
                 return
             if not reader.ready:
                 await self._note_progress()
+            else:
+                await trio.lowlevel.checkpoint()  # others want to be served, too
 
     async def _note_progress(self) -> None:
         """Say where we are when no request is there as a whole."""

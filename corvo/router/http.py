@@ -30,6 +30,9 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 ANONYMOUS: Final = Principal()
+"""Anybody, where nobody is asked for a key."""
+NOBODY: Final = Principal(name="nobody", role="")
+"""Whoever was not asked, because a route is open to all."""
 
 
 class Request(msgspec.Struct, kw_only=True, gc=False):
@@ -49,7 +52,7 @@ class Request(msgspec.Struct, kw_only=True, gc=False):
     """The address that the connection came from, without the port."""
     id: str = ""
     """The request's own id, for logs; the client's when it sent one that can be used."""
-    principal: Principal = ANONYMOUS
+    principal: Principal = NOBODY
 
 
 class Response(msgspec.Struct, kw_only=True, gc=False):

@@ -83,6 +83,7 @@ _ONE_OF: Final[dict[str, tuple[str, str]]] = {
 _EVERY_STATUS: Final = (400, 429, 431, 500, 503)
 _WITH_KEY: Final = (401, 403)
 _WITH_BODY: Final = (408, 413)
+_KEY_REUSED: Final = 422
 _MEANINGS: Final = {
     200: "It was done.",
     201: "It was made.",
@@ -128,6 +129,7 @@ def document(routes: Routes, version: str) -> bytes:
             "schemas": names.schemas,
             "headers": _HEADERS,
             "responses": _problem_responses(names),
+            "links": _links(names),
             "securitySchemes": {
                 "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -213,14 +215,14 @@ class _Names:
 
 
 def _either(schema: Json, one: str, other: str) -> Json:
-    """A schema in which one of two fields has to be there, and the other must not."""
-    properties = schema["properties"]
-    assert isinstance(properties, dict)
-    for name in (one, other):
-        [given, _null] = properties[name].pop("anyOf")
-        del properties[name]["default"]
-        properties[name].update(given)
-    return {**schema, "oneOf": [{"required": [one]}, {"required": [other]}]}
+    """A schema in which a number or a text has to be there, and not both."""
+    number: Json = {one: {"type": "integer"}, other: {"type": "null"}}
+    text: Json = {one: {"type": "null"}, other: {"type": "string"}}
+    ways = [
+        {"required": [one], "properties": number},
+        {"required": [other], "properties": text},
+    ]
+    return {**schema, "oneOf": ways}
 
 
 # One route.
@@ -337,6 +339,8 @@ def problems_of(row: Route) -> list[int]:
         statuses |= {*_WITH_KEY}
     if row.method != "GET":
         statuses |= {*_WITH_BODY}
+    if changes(row):
+        statuses.add(_KEY_REUSED)
     return sorted(statuses)
 
 
@@ -350,6 +354,10 @@ def _responses(named: str, row: Route, names: _Names) -> Json:
             if named in examples.ANSWERS and status < 300:
                 content["example"] = examples.ANSWERS[named]
             response["content"] = {"application/json": content}
+        if named in _LEADS_ON:
+            response["links"] = {
+                name: {"$ref": f"#/components/links/{name}"} for name in _linked(named, names)
+            }
         responses[status] = response
     for status in problems_of(row):
         given = row.gives.get(status)
@@ -379,6 +387,36 @@ def _problem_response(status: int, schema: Json) -> Json:
 
 def _problem_name(status: int) -> str:
     return f"Problem{status}"
+
+
+# Where an answer leads.
+
+_LEADS_ON: Final = {
+    "post_enqueue": ("$response.body#/job_id", ("id",)),
+    "post_fetch": ("$response.body#/job_id", ("job_id", "id")),
+}
+"""Answers that have a job's id in them, where, and what it is called in the paths to go on with."""
+
+
+def _linked(named: str, names: _Names) -> dict[str, Json]:
+    """By name, the routes to go on with from one."""
+    where, called = _LEADS_ON[named]
+    return {
+        f"{named}-{operation_id(row)}": {
+            "operationId": operation_id(row),
+            "parameters": {parameter: where},
+        }
+        for row in names.rows
+        for parameter in called
+        if f"{{{parameter}}}" in row.path
+    }
+
+
+def _links(names: _Names) -> Json:
+    made: Json = {}
+    for named in _LEADS_ON:
+        made.update(_linked(named, names))
+    return made
 
 
 def _named(*headers: str) -> Json:

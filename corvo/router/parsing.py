@@ -46,7 +46,7 @@ OF_ONE_HOP: Final = frozenset(
     {
         *("connection", "expect", "http2-settings", "keep-alive", "proxy-connection", "te"),
         *("trailer", "transfer-encoding", "upgrade"),
-        # A small frame that was compressed can become a large one before anybody has counted it.
+        # Of WebSocket: a small frame can become a large one before anybody has counted it.
         "sec-websocket-extensions",
     }
 )
@@ -272,6 +272,8 @@ class Reader:
         path, _, query = _origin_form(target).partition("?")
         keeps = self._version == "1.1" and self._parser.should_keep_alive()
         if not OF_ONE_HOP.isdisjoint(headers):
+            if is_websocket:
+                headers.pop("content-length", None)  # what follows is no body
             if "transfer-encoding" in headers:
                 headers["content-length"] = str(len(whole))
             headers = {name: value for name, value in headers.items() if name not in OF_ONE_HOP}

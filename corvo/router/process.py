@@ -25,6 +25,8 @@ from corvo.telemetry import Log
 from corvo.watchdog import watch
 
 _BUG_LINES_MAX: Final = 40
+_SWITCH_S: Final = 50e-6
+"""Other threads have little to do here, and should not wait long for it, nor we for them."""
 
 
 async def run(config: RouterConfig, log: Log) -> None:
@@ -66,6 +68,7 @@ def main() -> int:
     except BadRouterConfig as error:
         return child.complain("router", child.MISCONFIGURED, "config", error)
     gc.set_threshold(child.GC_AFTER, 20, 50)
+    sys.setswitchinterval(_SWITCH_S)
     with telemetry.open_log("router", form=config.log_format, level=config.log_level) as log:
         try:
             trio.run(run, config, log)

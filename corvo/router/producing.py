@@ -16,6 +16,9 @@ from corvo.router.http import NOT_APPLIED, UNKNOWN, Problem
 from corvo.router.problems import problem_of
 from corvo.router.words import (
     Duration,
+    Plain,
+    QueueName,
+    RequestKey,
     Time,
     Usd,
     bad_field,
@@ -27,13 +30,13 @@ from corvo.router.words import (
     time_ns,
 )
 from corvo.shard.chains import STEPS_MAX, Chain, Step
-from corvo.shard.ops.base import ITEMS_MAX, Id, Json, Limits, Millis, Name, Text, encode_json
+from corvo.shard.dependencies import DEPENDENCIES_MAX
+from corvo.shard.ops.base import ITEMS_MAX, Id, Json, Limits, Millis, Text, encode_json
 from corvo.shard.ops.enqueue import Enqueued, NewJob
 from corvo.shard.ops.workflow import NewAgent, NewBatch, bad_batch_id
 
 LIMITS: Final = Limits()
 """A batch is held to these before any of it is sent. A shard may have been given others."""
-NS: Final = 1_000_000
 _ROOM_BYTES: Final = 4_096
 """Of an op beside its jobs."""
 _WORDS_FOR_NO_STEP: Final = frozenset({"", "stop", "continue"})
@@ -54,6 +57,9 @@ _COPIED: Final = (
 
 _replace: Final = msgspec.structs.replace
 
+ChosenId = Annotated[
+    Id, msgspec.Meta(extra_json_schema={"pattern": r"^(?!s[0-9]+_)[A-Za-z0-9_.:-]+$"})
+]
 Seconds = Annotated[int, msgspec.Meta(le=10 * 366 * 86_400)]
 
 
@@ -63,7 +69,7 @@ Seconds = Annotated[int, msgspec.Meta(le=10 * 366 * 86_400)]
 class StepBody(msgspec.Struct, frozen=True):
     """A job that comes after another."""
 
-    queue: Name
+    queue: QueueName
     payload: Json = msgspec.UNSET
 
 
@@ -88,9 +94,9 @@ class AgentBody(msgspec.Struct, frozen=True, kw_only=True):
 class EnqueueItem(msgspec.Struct, kw_only=True):
     """A job to be made. Only `queue` is needed."""
 
-    queue: Name
+    queue: QueueName
     payload: Json = msgspec.UNSET
-    id: Id | None = None
+    id: ChosenId | None = None
     """Chosen by the client: the same again is the same job."""
     kind: Text | None = None
     priority: (
@@ -118,7 +124,7 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     max_run_time: Duration | None = None
     max_run_time_ms: Millis | None = None
     max_crashes: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
-    unique_key: Annotated[str, msgspec.Meta(max_length=255)] | None = None
+    unique_key: Plain | None = None
     unique_period: Seconds | None = None
     """Seconds; 0 and less are the default, an hour."""
     unique_period_ms: Millis | None = None
@@ -130,12 +136,13 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     expire_after_ms: Millis | None = None
     expire_active: bool | None = None
     tags: dict[str, str] | None = None
+    """At most 32, of 256 bytes each."""
     checkpoint: Json = msgspec.UNSET
     parent_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
     batch_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
     """A batch that has not ended, to be one of it."""
     chain: ChainBody | None = None
-    depends_on: list[str] | None = None
+    depends_on: Annotated[list[str], msgspec.Meta(max_length=DEPENDENCIES_MAX)] | None = None
     """Jobs that have to be completed before it is given out."""
     agent: AgentBody | None = None
     chain_config: Json = msgspec.UNSET
@@ -147,13 +154,13 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
 class EnqueueBody(EnqueueItem, kw_only=True):
     """A job to be made, and the caller's name for asking so."""
 
-    request_key: str | None = None
+    request_key: RequestKey | None = None
 
 
 class BatchBody(msgspec.Struct, frozen=True, kw_only=True):
     """What is to come when all jobs of a batch have ended."""
 
-    callback_queue: Annotated[str, msgspec.Meta(max_length=255)] | None = None
+    callback_queue: Plain | None = None
     callback_payload: Json = msgspec.UNSET
 
 
@@ -162,7 +169,7 @@ class EnqueueBatchBody(msgspec.Struct, kw_only=True):
 
     jobs: Annotated[list[EnqueueItem], msgspec.Meta(min_length=1)]
     batch: BatchBody | None = None
-    request_key: str | None = None
+    request_key: RequestKey | None = None
 
 
 class _ChainConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +190,7 @@ _decode_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 # What is made of it.
 
 
-def new_job(item: EnqueueItem, now_ns: int) -> NewJob:
+def new_job(item: EnqueueItem) -> NewJob:
     """An item as the op has it. Raises `Problem`."""
     changes: dict[str, object] = {}
     for name in _COPIED:
@@ -196,7 +203,7 @@ def new_job(item: EnqueueItem, now_ns: int) -> NewJob:
         changes["retry_backoff"] = _backoff(item.retry_backoff)
     if item.checkpoint is not msgspec.UNSET:
         changes["checkpoint"] = or_unset(item.checkpoint)
-    _add_times(changes, item, now_ns)
+    _add_times(changes, item)
     if item.agent is not None:
         changes["agent"] = _agent(item.agent)
     if item.chain is not None or item.depends_on or item.chain_config is not msgspec.UNSET:
@@ -210,7 +217,7 @@ def new_job(item: EnqueueItem, now_ns: int) -> NewJob:
     return _replace(job, **changes) if changes else job
 
 
-def _add_times(changes: dict[str, object], item: EnqueueItem, now_ns: int) -> None:
+def _add_times(changes: dict[str, object], item: EnqueueItem) -> None:
     for name, text, span_ms in (
         ("retry_base_delay", item.retry_base_delay, item.retry_base_delay_ms),
         ("retry_max_delay", item.retry_max_delay, item.retry_max_delay_ms),
@@ -227,7 +234,7 @@ def _add_times(changes: dict[str, object], item: EnqueueItem, now_ns: int) -> No
             raise bad_field("delay", "a job has scheduled_at or delay: send one of them")
         changes["scheduled_ns"] = time_ns("scheduled_at", item.scheduled_at)
     elif has_delay:
-        changes["scheduled_ns"] = now_ns + either_ms("delay", item.delay, item.delay_ms, 0) * NS
+        changes["delay_ms"] = either_ms("delay", item.delay, item.delay_ms, 0)
 
 
 def _unique_period_ms(item: EnqueueItem) -> int:
@@ -338,7 +345,7 @@ def new_batch(batch: BatchBody | None) -> NewBatch | None:
 
 
 def new_jobs(
-    items: Sequence[EnqueueItem], now_ns: int, *, first: int = 0, has_own_batch: bool = False
+    items: Sequence[EnqueueItem], *, first: int = 0, has_own_batch: bool = False
 ) -> list[NewJob]:
     """Items as the op has them, all of them looked at. Raises `Problem` for the first bad one.
 
@@ -347,7 +354,7 @@ def new_jobs(
     jobs = []
     for number, item in enumerate(items, start=first):
         try:
-            job = new_job(item, now_ns)
+            job = new_job(item)
         except Problem as problem:
             where = f"jobs[{number}]"
             raise bad_field(f"{where}.{problem.field}", f"{where}: {problem.error}") from None

@@ -27,6 +27,7 @@ Window: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=DURATION_MS_MAX)]
 Period: TypeAlias = Annotated[
     str,
     msgspec.Meta(
+        min_length=1,
         description="A duration such as `1m`.",
         extra_json_schema={"pattern": "^[1-9][0-9]{0,3}(ms|s|m|h)$"},
     ),
@@ -35,6 +36,7 @@ Period: TypeAlias = Annotated[
 Span: TypeAlias = Annotated[
     str,
     msgspec.Meta(
+        min_length=1,
         description="A duration such as `168h`.",
         extra_json_schema={"pattern": "^[0-9]{1,4}(ms|s|m|h)$"},
     ),
@@ -81,7 +83,7 @@ class SetRetentionBody(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def span_ms(self) -> int:
         """How long. Raises `Problem`."""
-        if self.retention_ms is None and not self.retention:
+        if self.retention_ms is None and self.retention is None:
             raise bad_field("retention_ms", "retention_ms, or retention such as 168h, is required")
         return either_ms("retention", self.retention, self.retention_ms, 0)
 

@@ -2,6 +2,7 @@
 
 from corvo.router.door import Door
 from corvo.router.http import Problem, Request, Response
+from corvo.router.metrics import OTHER
 
 
 def turn_away(door: Door, problem: Problem, request: Request) -> Response:
@@ -13,4 +14,5 @@ def turn_away(door: Door, problem: Problem, request: Request) -> Response:
         ("server-timing", "proc;dur=0.000"),
         ("x-request-id", request.id),
     ]
+    door.api.metrics.observe(request.method, OTHER, response.status, 0.0)
     return response

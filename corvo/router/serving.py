@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -77,6 +78,8 @@ class Server:
         self._certificate = _Certificate(config, log) if config.tls_cert else None
         self._was_full = False  # and that has been logged
         self._heard_out = 0
+        seats = self.connections.seats
+        door.api.metrics.read("corvo_http_connections", lambda: len(seats))
 
     async def run(self, listeners: Sequence[socket.socket], stop: trio.Event) -> None:
         """See `serve`."""
@@ -231,47 +234,48 @@ def _address(name: tuple[str, int]) -> tuple[str, int]:
     return name[0].removeprefix("::ffff:"), name[1]
 
 
+def load_context(certificate: str, key: str) -> ssl.SSLContext:
+    """What TLS needs, from its files. Raises `BadRouterConfig`."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise BadRouterConfig(f"tls_cert, tls_key: {certificate}, {key}: {error}") from error
+    return context
+
+
 class _Certificate:
-    """What TLS needs, as it is on the disk: a new certificate needs no new start."""
+    """The files of TLS as they are on the disk: a new certificate needs no new start."""
 
     def __init__(self, config: RouterConfig, log: Log) -> None:
-        self._paths = (trio.Path(config.tls_cert), trio.Path(config.tls_key))
+        self._paths = (config.tls_cert, config.tls_key)
         self._log = log
-        self.context = self._load()
-
-    def _load(self) -> ssl.SSLContext:
-        certificate, key = self._paths
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-        context.set_alpn_protocols(["h2", "http/1.1"])
-        try:
-            context.load_cert_chain(certificate, key)
-        except (OSError, ssl.SSLError) as error:
-            raise BadRouterConfig(f"tls_cert, tls_key: {certificate}, {key}: {error}") from error
-        return context
+        self._seen = self._stamps()  # before they are read, so that no change is missed
+        self.context = load_context(*self._paths)
 
     async def keep_fresh(self) -> None:
         """Load it again when it has changed; what cannot be used is left alone."""
-        seen = await self._stamps()
         while True:
             await trio.sleep(_CERTIFICATE_S)
-            found = await self._stamps()
-            if found == seen:
+            found = await trio.to_thread.run_sync(self._stamps)
+            if found == self._seen:
                 continue
-            seen = found
+            self._seen = found
             try:
-                self.context = self._load()
-                self._log.info("certificate.loaded", path=str(self._paths[0]))
+                self.context = load_context(*self._paths)
+                self._log.info("certificate.loaded", path=self._paths[0])
             except BadRouterConfig as error:
                 self._log.error("certificate.refused", error=str(error))
 
-    async def _stamps(self) -> list[tuple[int, int]]:
+    def _stamps(self) -> list[tuple[int, int]]:
         stamps = []
         for path in self._paths:
             try:
-                found = await path.stat()
+                found = Path(path).stat()
                 stamps.append((found.st_mtime_ns, found.st_ino))
             except OSError:
-                stamps.append((0, 0))
+                stamps.append((0, 0))  # it is just being replaced
         return stamps

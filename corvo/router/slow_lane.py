@@ -22,6 +22,7 @@ from hypercorn.typing import ASGIFramework, ConnectionState
 
 from corvo.router.config import Limits
 from corvo.router.connections import Seat, Stage
+from corvo.router.http2_guard import FRAME_BYTES_MAX, Http2Guard
 from corvo.router.lines import Hangups, Line, LineBroken
 from corvo.router.rendering import with_reason
 from corvo.telemetry import Log
@@ -102,7 +103,7 @@ class Exchange:
         A client that goes away ends only what may wait for long.
         """
         if is_parked:
-            self._lane.hangups.watch(self._line.fd, self._ended.set)
+            self._lane.hangups.watch(self._line.fd, self._hung_up)
         try:
             async with TaskGroup() as group:
                 protocol = self._begin(group, "http/1.1")
@@ -116,6 +117,10 @@ class Exchange:
                 self._lane.hangups.forget(self._line.fd)
         return self._is_idle and not self.is_broken
 
+    def _hung_up(self) -> None:
+        self.is_broken = True  # what could still be sent, nobody would read
+        self._ended.set()
+
     async def hand_over(self, data: bytes, alpn: str = "http/1.1") -> None:
         """Let hypercorn have the connection until it ends. `data` is what was read of it."""
         self._is_handed_over = True
@@ -123,20 +128,20 @@ class Exchange:
             async with TaskGroup() as group:
                 protocol = self._begin(group, alpn)
                 await protocol.initiate()
-                if data:
-                    await protocol.handle(RawData(data))
-                await self._read(protocol)
+                with self._reading:
+                    await self._read(protocol, data, Http2Guard() if alpn == "h2" else None)
                 await protocol.handle(Closed())
         except* Exception as group_of:  # noqa: BLE001 -- hypercorn's bugs end one connection
             self._failed(group_of)
 
-    async def _read(self, protocol: ProtocolWrapper) -> None:
-        with self._reading:
-            while not self._ended.is_set():
-                data = await self._line.receive()
-                await protocol.handle(RawData(data))
-                if not data:
-                    break
+    async def _read(self, protocol: ProtocolWrapper, data: bytes, guard: Http2Guard | None) -> None:
+        if not data:
+            data = await self._line.receive()
+        while data and (guard is None or guard.allows(data)):
+            await protocol.handle(RawData(data))
+            if self._ended.is_set():
+                break
+            data = await self._line.receive()
 
     def _begin(self, group: TaskGroup, alpn: str) -> ProtocolWrapper:
         self._protocol = self._lane.protocol(group, self, self._ends, alpn)
@@ -218,6 +223,7 @@ def _configure(limits: Limits, log: Log) -> Config:
     config.include_server_header = False
     config.h11_max_incomplete_size = limits.header_bytes_max + _OWN_HEADER_BYTES
     config.h2_max_concurrent_streams = _STREAMS_MAX
+    config.h2_max_inbound_frame_size = FRAME_BYTES_MAX
     config.h2_max_header_list_size = limits.header_bytes_max
     config.keep_alive_max_requests = sys.maxsize
     config.max_app_queue_size = 10

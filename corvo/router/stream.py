@@ -179,18 +179,17 @@ class _Session:
         self._unsent_bytes += len(message)
         try:
             async with self._sending:
-                with trio.move_on_after(self._send_s) as scope:
+                with trio.move_on_after(self._send_s):
                     await self._channel.send(message)
+                    return True
+                # Before the next in turn: what is sent behind half an answer can be read by nobody.
+                self._leave(POLICY, f"an answer could not be sent in {self._send_s:g} s")
         except ChannelClosed:
             self._all.cancel()
-            return False
         finally:
             self._unsent_bytes -= len(message)
             self._moved.set()
-        if scope.cancelled_caught:
-            self._leave(POLICY, f"an answer could not be sent in {self._send_s:g} s")
-            return False
-        return True
+        return False
 
 
 def _size(message: bytes | str) -> int:

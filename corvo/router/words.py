@@ -43,6 +43,17 @@ Time = Annotated[
     str,
     msgspec.Meta(description="A moment by RFC 3339.", extra_json_schema={"format": "date-time"}),
 ]
+_NO_CONTROL: Final = r"^[^\x00-\x1f\x7f-\x9f]*$"
+Plain = Annotated[str, msgspec.Meta(max_length=255, extra_json_schema={"pattern": _NO_CONTROL})]
+"""Becomes part of a key, where there is no room for control characters."""
+QueueName = Annotated[Plain, msgspec.Meta(min_length=1)]
+RequestKey = Annotated[
+    str,
+    msgspec.Meta(
+        description="As the header Idempotency-Key.",
+        extra_json_schema={"pattern": "^[ -~]*$", "maxLength": REQUEST_KEY_MAX},
+    ),
+]
 Usd = Annotated[float, msgspec.Meta(le=USD_MAX - 1, description="US dollars.")]
 
 T = TypeVar("T")

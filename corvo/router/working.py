@@ -14,6 +14,9 @@ from corvo.router.http import UNKNOWN, Problem
 from corvo.router.problems import problem_of
 from corvo.router.words import (
     Duration,
+    Plain,
+    QueueName,
+    RequestKey,
     Usd,
     alone,
     bad_field,
@@ -32,7 +35,6 @@ from corvo.shard.ops.base import (
     Json,
     Limits,
     Millis,
-    Name,
     Op,
     Rejected,
     Text,
@@ -64,7 +66,7 @@ _EARLY_S: Final = 0.5
 """A wait ends before the client's own does, or the claim would go to nobody."""
 _LIMITS: Final = Limits()
 _CUT: Final = " … (cut)"
-_GONE: Final = frozenset({"job_not_found", "job_moved", "job_not_active", "lease_lost"})
+_GONE: Final = frozenset({"job_not_found", "job_not_active", "lease_lost"})
 """Refusals that say that a job is no longer the caller's."""
 
 E = TypeVar("E", bound=Enum)
@@ -80,16 +82,16 @@ Count = Annotated[int, msgspec.Meta(lt=1 << 53)]
 class FetchBody(msgspec.Struct, kw_only=True):
     """Where jobs are wanted from. Only `queues` is needed."""
 
-    queues: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=QUEUES_MAX)]
+    queues: Annotated[list[QueueName], msgspec.Meta(min_length=1, max_length=QUEUES_MAX)]
     """Served in this order."""
-    worker_id: Annotated[str, msgspec.Meta(max_length=255)] | None = None
+    worker_id: Plain | None = None
     hostname: Text | None = None
     timeout: int | None = None
     """Seconds: how long to wait, and how long the lease is, unless said otherwise."""
     wait_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
     """How long to wait; 0 is not at all."""
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX)] | None = None
-    request_key: str | None = None
+    request_key: RequestKey | None = None
 
 
 class FetchBatchBody(FetchBody, kw_only=True):
@@ -211,7 +213,7 @@ class WordBody(msgspec.Struct, kw_only=True):
     lease_token: Token | None = None
     """As the fetch gave it; 0 is none."""
     worker_id: Text | None = None
-    request_key: str | None = None
+    request_key: RequestKey | None = None
 
 
 class UsageBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -312,21 +314,21 @@ class AckBatchBody(msgspec.Struct, kw_only=True):
     """Jobs whose work is done."""
 
     acks: Annotated[list[AckEntry], msgspec.Meta(min_length=1)]
-    request_key: str | None = None
+    request_key: RequestKey | None = None
 
 
 class FailBatchBody(msgspec.Struct, kw_only=True):
     """Jobs whose attempts failed."""
 
     fails: Annotated[list[FailEntry], msgspec.Meta(min_length=1)]
-    request_key: str | None = None
+    request_key: RequestKey | None = None
 
 
 class ReleaseBatchBody(msgspec.Struct, kw_only=True):
     """Jobs that their worker does not go on with."""
 
     jobs: Annotated[list[ReleaseEntry], msgspec.Meta(min_length=1)]
-    request_key: str | None = None
+    request_key: RequestKey | None = None
 
 
 class HeartbeatBody(msgspec.Struct, kw_only=True):
@@ -334,7 +336,7 @@ class HeartbeatBody(msgspec.Struct, kw_only=True):
 
     jobs: dict[Id, BeatBody] | list[BeatEntry]
     worker_id: Text | None = None
-    request_key: str | None = None
+    request_key: RequestKey | None = None
 
 
 decode_ack: Final = msgspec.json.Decoder(AckBody).decode

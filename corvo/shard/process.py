@@ -151,6 +151,7 @@ class Process:
         # task takes it at once for a write that another one waits for.
         self._disk = trio.Semaphore(1, max_value=1)
         self._syncer = Syncer(self._storage.sync)
+        self._sync_began = 0.0
         self._links: dict[int, Link] = {}
         self._last_link = INTERNAL
         self._peers: dict[int, Link] = {}
@@ -302,6 +303,7 @@ class Process:
         except DiskFull:
             self._disk.release()  # whoever carries out writes finds the same, and waits for room
             return
+        self._sync_began = trio.current_time()
         self._syncer.begin()
 
     async def _carry_out_writes(self) -> None:
@@ -336,12 +338,11 @@ class Process:
 
     async def _finish_sync(self) -> bool:
         """Wait for the sync that was begun with the write. Raises `DiskFull`."""
-        began = trio.current_time()
         try:
             await self._syncer.wait()
         finally:
             self._disk.release()
-        self._counters.disk.fsync.observe(trio.current_time() - began)
+        self._counters.disk.fsync.observe(trio.current_time() - self._sync_began)
         return True
 
     async def _make_durable(self, write: Write) -> bool:

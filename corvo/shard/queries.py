@@ -168,23 +168,34 @@ def errors_of(tx: Tx, job: Job) -> list[JobError]:
     return [msgspec.json.decode(data, type=JobError) for data in stored if data is not None]
 
 
-class QueuesOfJobs(msgspec.Struct, frozen=True):
-    """The queues that some jobs are in, each once."""
+class Whereabouts(msgspec.Struct, frozen=True):
+    """Where jobs are, for whoever has to know who may touch them, or whom to ask."""
 
-    queues: list[str]
+    queues: dict[str, str]
+    """By id, of those that are here."""
+    moved: dict[str, int]
+    """By id, the shard of those that have left for it."""
 
 
-class GetQueuesOfJobs(Query, frozen=True, kw_only=True):
-    """Where jobs are, for whoever has to know whether somebody may touch them."""
+class GetWhereabouts(Query, frozen=True, kw_only=True):
+    """Which of some jobs are here, and which have moved."""
 
     job_ids: Annotated[list[Id], msgspec.Meta(max_length=ITEMS_MAX)]
 
-    def answer(self, asked: Asked) -> QueuesOfJobs:
-        """Leaves out those that are not here."""
+    def answer(self, asked: Asked) -> Whereabouts:
+        """Leaves out those that were never here, or are gone."""
         tx = asked.machine.tx
-        found = [presence.find(tx, job_id) for job_id in self.job_ids]
-        names = dict.fromkeys(held.document.queue for held in found if held is not None)
-        return QueuesOfJobs(list(names))
+        queues: dict[str, str] = {}
+        moved: dict[str, int] = {}
+        for job_id in self.job_ids:
+            found = presence.find(tx, job_id)
+            if found is not None:
+                queues[job_id] = found.document.queue
+                continue
+            forward = consequences.forwarded(tx, job_id)
+            if forward is not None:
+                moved[job_id] = forward.shard
+        return Whereabouts(queues, moved)
 
 
 class Explain(Query, frozen=True, kw_only=True):
@@ -257,11 +268,10 @@ def _oldest_pending_ns(tx: Tx, queue: Queue) -> int:
     swept_ns = max(queue.cleared_ns, queue.deleted_ns)
     behind = (swept_ns + 1).to_bytes(8, "big")
     cursor = tx.get_key(names.append_group.cursor) or names.append
-    urgent = [names.pending + bytes((priority,)) for priority in range(Priority.NORMAL)]
-    starts = [
-        (names.append, max(cursor, names.append + behind)),
-        *((prefix, prefix + behind) for prefix in urgent),
-    ]
+    starts = [(names.append, max(cursor, names.append + behind))]
+    if tx.keys(names.pending, prefix_end(names.pending), limit=1):  # most queues have none
+        urgent = [names.pending + bytes((priority,)) for priority in range(Priority.NORMAL)]
+        starts += [(prefix, prefix + behind) for prefix in urgent]
     places = [
         int.from_bytes(key[len(prefix) : len(prefix) + 8], "big")
         for prefix, start in starts
@@ -582,7 +592,7 @@ QUERIES: Final[dict[int, type[Query]]] = {
     7: ListKeys,
     10: CountJobs,
     11: ListDead,
-    20: GetQueuesOfJobs,
+    20: GetWhereabouts,
     30: GetNumbers,
     31: GetQueueNumbers,
     32: GetWorkerNumbers,

@@ -7,7 +7,7 @@ async with serving() as street:
 
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -211,6 +211,16 @@ class Street:
     ended: trio.Event
     said: list[bytes] = field(default_factory=list)
     """By the log."""
+    heard: trio.Event = field(default_factory=trio.Event)
+
+    def say(self, line: bytes) -> None:
+        self.said.append(line)
+        self.heard.set()
+        self.heard = trio.Event()
+
+    async def until_said(self, what: bytes) -> None:
+        while not any(what in line for line in self.said):
+            await self.heard.wait()
 
     @asynccontextmanager
     async def client(
@@ -249,30 +259,36 @@ async def no_stream(api: Api, request: Request, channel: Channel) -> None:
         await channel.send(message)
 
 
-def config_of(**changed: object) -> RouterConfig:
-    told = {"cluster": "rookery", "node": 1, "shards": 1, "sockets": ["s"], "listen": [0]}
-    return msgspec.convert({**told, "is_open": True, **changed}, type=RouterConfig)
+def config_of(told: Mapping[str, object]) -> RouterConfig:
+    usual = {"cluster": "rookery", "node": 1, "shards": 1, "sockets": ["s"], "listen": [0]}
+    return msgspec.convert({**usual, "is_open": True, **told}, type=RouterConfig)
 
 
 @asynccontextmanager
 async def serving(
-    *, fast: bool = True, limits: Limits | None = None, **changed: object
+    *,
+    fast: bool = True,
+    limits: Limits | None = None,
+    told: Mapping[str, object] | None = None,
 ) -> AsyncIterator[Street]:
     """A server until the block ends, with no connection left behind."""
-    config = msgspec.structs.replace(config_of(**changed), limits=limits or Limits())
+    config = msgspec.structs.replace(config_of(told or {}), limits=limits or Limits())
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(1024)
     endpoints = Endpoints()
-    said: list[bytes] = []
-    log = telemetry.Log(said.append, "router", telemetry.Style(is_text=True), telemetry.Level.INFO)
+
+    def put(line: bytes) -> None:
+        street.say(line)
+
+    log = telemetry.Log(put, "router", telemetry.Style(is_text=True), telemetry.Level.INFO)
     bugs: list[BaseException] = []
     door = Door(Api(config), endpoints.routes(), on_bug=lambda _, error: bugs.append(error))
     door.api.keyring.replace([], now_s=0)
     server = Server(door, make_app(door, no_stream), config, log)
     server.lane.is_open = fast
     stop, ended = trio.Event(), trio.Event()
-    street = Street(server, endpoints, listener.getsockname()[1], stop, ended, said)
+    street = Street(server, endpoints, listener.getsockname()[1], stop, ended)
 
     async def run() -> None:
         await server.run([listener], stop)

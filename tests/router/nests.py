@@ -25,6 +25,7 @@ from corvo.shard.ops.base import Limits, Op, Rejected, encode_json
 from corvo.shard.ops.door import admit
 from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.ops.transfer import Delivered, Receive
+from corvo.shard.ops.work import Fail, FailItem
 from corvo.shard.queries import Query
 from tests.shard import shard as machines
 
@@ -145,6 +146,21 @@ class Nest:
             self.shards[relay.shard].apply(NUMBERS[Receive], relay.body)
             source.machine.do(Delivered(shard=relay.shard, seq=relay.seq))
         return bool(relays)
+
+
+def fail(nest: Nest, queue: str, job_id: str, error: str = "no", *, dies: bool = False) -> None:
+    """The job's next attempt fails."""
+    shard = nest[queue]
+    shard.pass_time(1)
+    shard.fetch(queue)
+    shard.do(Fail(fails=[FailItem(job_id=job_id, error=error, retryable=not dies)]))
+
+
+def die(nest: Nest, queue: str, error: str = "no") -> str:
+    """A job that is dead."""
+    job_id = nest.put(queue)
+    fail(nest, queue, job_id, error, dies=True)
+    return job_id
 
 
 def _raise(request: Request, error: BaseException) -> None:

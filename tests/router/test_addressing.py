@@ -7,12 +7,14 @@ from typing import cast
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from corvo.router.addressing import REMEMBERED_MAX, Addresses, Results, to_jobs
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
 from corvo.shard.ops.base import Op, Rejected
 from corvo.shard.ops.work import Ack, Acked, AckItem, AckResults
+from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
 
 SHARDS = 3
 
@@ -25,7 +27,12 @@ class FakeShard:
         self.jobs: set[str] = set()
         self.moved: dict[str, int] = {}
         self.asked: list[list[str]] = []
+        self.looks = 0
         self.is_away = False
+        self.forgets = False
+        """Hears, before it is asked again, that what has moved is gone."""
+        self.lands: dict[str, int] = {}
+        """Jobs that are on their way here, and the look that finds them."""
 
     async def submit(self, op: Op) -> Answer:
         assert isinstance(op, Ack)
@@ -36,6 +43,19 @@ class FakeShard:
             raise Problem(503, "LEADER_UNAVAILABLE", "away")
         results = AckResults([self._one(job_id) for job_id in ids])
         return Answer(msgspec.json.encode(results), 10 * self.number + len(self.asked))
+
+    async def ask(self, query: Query) -> Answer:
+        assert isinstance(query, GetWhereabouts)
+        await trio.lowlevel.checkpoint()
+        self.looks += 1
+        if self.forgets:
+            self.moved = {}
+        self.jobs |= {job_id for job_id, look in self.lands.items() if look <= self.looks}
+        seen = Whereabouts(
+            {job_id: "mail" for job_id in query.job_ids if job_id in self.jobs},
+            {job_id: self.moved[job_id] for job_id in query.job_ids if job_id in self.moved},
+        )
+        return Answer(msgspec.json.encode(seen), 1)
 
     def _one(self, job_id: str) -> Acked | Rejected:
         if job_id in self.jobs:
@@ -77,7 +97,15 @@ class World:
         def make(places: list[int]) -> Op:
             return Ack(acks=[AckItem(job_id=job_ids[place]) for place in places])
 
-        return trio.run(to_jobs, cast("Shards", self.fakes), self.addresses, job_ids, make, read)
+        return trio.run(
+            to_jobs,
+            cast("Shards", self.fakes),
+            self.addresses,
+            job_ids,
+            make,
+            read,
+            clock=MockClock(autojump_threshold=0),
+        )
 
     @property
     def asked(self) -> list[list[list[str]]]:
@@ -129,12 +157,39 @@ def test_a_job_that_has_moved_is_found_behind_its_pointer() -> None:
     assert codes(world.ack("s00_job_a")) == ["completed"]
 
 
+def test_a_job_on_its_way_is_waited_for_and_the_op_is_sent_only_when_it_is_there() -> None:
+    world = World()
+    world.fakes[0].moved = {"s00_job_a": 2}
+    world.fakes[2].lands = {"s00_job_a": 3}
+
+    results = world.ack("s00_job_a")
+
+    assert codes(results) == ["completed"]
+    assert world.asked == [[["s00_job_a"]], [], [["s00_job_a"]]]
+
+
+def test_a_job_that_was_deleted_behind_its_pointer_is_not_found_once_its_home_knows() -> None:
+    world = World()
+    world.fakes[0].moved = {"s00_job_a": 2}
+    world.fakes[0].forgets = True
+
+    assert codes(world.ack("s00_job_a")) == ["job_not_found"]
+
+
+def test_a_job_that_does_not_land_is_told_to_be_on_its_way() -> None:
+    world = World()
+    world.fakes[0].moved = {"s00_job_a": 2}
+
+    assert codes(world.ack("s00_job_a")) == ["JOB_MOVING"]
+    assert world.asked[2] == []
+
+
 def test_pointers_that_go_round_in_circles_are_not_followed_for_ever() -> None:
     world = World()
     world.fakes[0].moved = {"s00_job_a": 1}
     world.fakes[1].moved = {"s00_job_a": 0}
 
-    assert codes(world.ack("s00_job_a")) == ["job_moved"]
+    assert codes(world.ack("s00_job_a")) == ["JOB_MOVING"]
 
 
 @pytest.mark.parametrize("job_id", ["s07_job_a", "s999_job_a"])

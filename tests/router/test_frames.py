@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -351,6 +352,36 @@ def test_a_refusal_tells_what_a_request_would_be_told() -> None:
             "retry_after_ms": 40,
         },
     }
+
+
+# What is told of it.
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "stream.md"
+
+
+def told() -> list[dict[str, object]]:
+    """The messages that the page shows, each of them a frame or an answer."""
+    blocks = re.findall(r"```json\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return [msgspec.json.decode(block) for block in blocks]
+
+
+def test_the_page_shows_frames_that_are_read_whole() -> None:
+    [frame] = [message for message in told() if "fetch" in message]
+
+    read = frame_of(text(frame))
+
+    assert frame.keys() == {field.name for field in msgspec.structs.fields(Frame)}
+    assert len(read.acks) == len(read.fails) == len(read.heartbeats) == len(read.enqueues) == 1
+
+
+def test_the_page_shows_answers_as_they_are() -> None:
+    answers = [message for message in told() if "fetch" not in message]
+    known = {field.name for field in msgspec.structs.fields(Reply)}
+
+    assert set().union(*answers) == known
+    for answer in answers:
+        again = msgspec.json.decode(text(answer), type=Reply)
+        assert msgspec.json.decode(text(again)) == answer
 
 
 def test_a_reason_names_the_place_in_a_message_that_cannot_be_read() -> None:

@@ -99,7 +99,7 @@ def test_every_schema_is_used() -> None:
     used = set(re.findall(r"#/components/(\w+)/([\w.-]+)", WRITTEN.decode()))
     made = {
         (kind, name)
-        for kind in ("schemas", "responses", "headers")
+        for kind in ("schemas", "responses", "headers", "links")
         for name in of("components", kind)
     }
 
@@ -128,6 +128,7 @@ def test_a_request_key_may_go_with_all_that_changes_something_and_with_nothing_e
         if row.method != "GET" and row.action not in {Action.READ, Action.OPEN}
     }
     assert with_key == expected
+    assert with_key == {name for name, row in ROWS.items() if 422 in problems_of(row)}
     assert "post_jobs_bulk_get" not in with_key
 
 
@@ -157,9 +158,23 @@ def test_a_body_that_needs_one_of_two_fields_says_so() -> None:
 
     assert not list(breaches(DOCUMENT, schema, {"rate": 1, "window_ms": 5}))
     assert not list(breaches(DOCUMENT, schema, {"rate": 1, "period": "5s"}))
+    assert not list(breaches(DOCUMENT, schema, {"rate": 1, "period": "5s", "window_ms": None}))
     for wrong in ({"rate": 1}, {"rate": 1, "window_ms": None}, {"rate": 1, "period": "0s"}):
         assert list(breaches(DOCUMENT, schema, wrong)), wrong
     assert list(breaches(DOCUMENT, schema, {"rate": 1, "window_ms": 5, "period": "5s"}))
+
+
+def test_an_answer_with_a_jobs_id_leads_on_to_what_can_be_done_with_it() -> None:
+    links = of("components", "links")
+    led = {
+        (cast("Schema", link)["operationId"], parameter)
+        for link in links.values()
+        for parameter in cast("Schema", cast("Schema", link)["parameters"])
+    }
+
+    assert {("get_jobs_id", "id"), ("post_ack_job_id", "job_id")} <= led
+    for name, parameter in led:
+        assert f"{{{parameter}}}" in ROWS[str(name)].path
 
 
 def test_the_document_is_the_same_every_time() -> None:
@@ -432,6 +447,23 @@ def test_the_table_of_routes_in_the_documents_is_the_route_table() -> None:
 
     assert drawn is not None, "docs/http.md has lost its markers"
     assert drawn[0] == route_table(), f"run `make docs`, or paste this:\n\n{route_table()}"
+
+
+QUART: Final = {"BODY_TIMEOUT", "MAX_CONTENT_LENGTH", "RESPONSE_TIMEOUT"}
+"""Settings of a library, which look like codes."""
+
+
+def test_every_code_of_a_problem_is_explained() -> None:
+    page = PAGE.read_text()
+    codes = {
+        code
+        for path in (ROOT / "corvo" / "router").rglob("*.py")
+        for code in re.findall(r'"([A-Z]{3,}(?:_[A-Z]+)+)"', path.read_text())
+    }
+
+    assert "ACK_ERROR" in codes
+    missing = sorted(code for code in codes - QUART if f"`{code}`" not in page)
+    assert not missing, f"say in docs/http.md what these mean: {missing}"
 
 
 def test_every_state_is_a_word_of_the_document() -> None:

@@ -1,5 +1,6 @@
 """Reading requests: what is let in, what is refused, and that pieces make no difference."""
 
+from itertools import pairwise
 from typing import Final
 
 import h11
@@ -14,6 +15,7 @@ from tests.router.lanes import get, post
 
 LIMITS: Final = Limits()
 HOST: Final = b"host: corvo\r\n"
+CHUNKED: Final = b"POST /t HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 def read(data: bytes, limits: Limits = LIMITS) -> Reader:
@@ -26,7 +28,7 @@ def read_in_pieces(data: bytes, cuts: list[int]) -> Reader:
     """As a socket would give it: no more once something has been refused or handed over."""
     reader = Reader(LIMITS)
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         if start == end or reader.refusal is not None:
             continue
         if reader.rest is not None:
@@ -170,7 +172,7 @@ def test_what_could_be_read_in_two_ways_is_refused(data: bytes) -> None:
                 get("/a"),
                 post("/b?c=d", b"x" * 30, "expect: 100-continue"),
                 b"\r\n",
-                b"POST /t HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2;e=f\r\n{}\r\n0\r\nx: y\r\n\r\n",
+                CHUNKED + b"2;e=f\r\n{}\r\n0\r\nx: y\r\n\r\n",
                 b"GET /u HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n",
                 b"GET /w HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
                 b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -256,8 +258,7 @@ def test_a_chunked_body_is_refused_as_soon_as_it_is_too_large() -> None:
     head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 
     reader = read(head + b"6\r\n" + b"x" * 6 + b"\r\n", limits)
-    assert reader.refusal is None
-    assert reader.body_bytes == 6
+    assert (reader.refusal, reader.body_bytes) == (None, 6)
     reader.feed(b"ffff\r\n" + b"x" * 5)
 
     assert reader.refusal is not None

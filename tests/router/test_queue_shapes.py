@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from corvo.model import ApiKey, Queue, State, Worker
 from corvo.placement import shard_of_queue
-from corvo.router.queues import merge_workers
+from corvo.router.endpoints.queues import PART
+from corvo.router.http import Problem
+from corvo.router.queues import SetThrottleBody, merge_workers
 from corvo.router.words import format_time
 from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.ops.jobs import Cancel, Hold
@@ -158,6 +160,19 @@ def test_a_long_list_of_queues_is_read_in_parts_by_its_links() -> None:
             query = {"limit": "5", "after": str(found[-1])} if found else query
 
         assert found == names
+
+    run(main)
+
+
+def test_more_queues_than_one_question_asks_for_are_listed_all_the_same() -> None:
+    async def main() -> None:
+        nest = Nest(shards=1)
+        names = [f"queue-{number:03d}" for number in range(2 * PART + 10)]
+        for name in names:
+            nest[name].do(Pause(queue=name))
+
+        assert [row["name"] for row in await queues(nest)] == names
+        assert len(nest.shards[0].questions) == 3
 
     run(main)
 
@@ -346,6 +361,7 @@ def test_clear_and_delete_take_jobs_away_and_want_no_queue() -> None:
         ("throttle", {"rate": 1, "window_ms": 0}, "window_ms"),
         ("throttle", {"rate": 1, "period": "soon"}, "period"),
         ("throttle", {"rate": 1, "period": "0s"}, "window_ms"),
+        ("throttle", {"rate": 1, "window_ms": 5, "period": ""}, "period"),
         ("throttle", {"rate": 1, "period": "1m", "window_ms": 1}, "period"),
         ("retention", {}, "retention_ms"),
         ("retention", {"retention": "9999999h"}, "retention"),
@@ -363,6 +379,13 @@ def test_what_a_setting_has_wrong_is_named(name: str, body: object, field: str) 
         assert await queues(nest) == []
 
     run(main)
+
+
+def test_a_window_of_nothing_is_refused_before_a_shard_sees_it() -> None:
+    with pytest.raises(Problem) as refused:
+        _ = SetThrottleBody(rate=1, period="0s").span_ms
+
+    assert "or period at least 1ms" in refused.value.error
 
 
 @pytest.mark.parametrize("name", ["a%00b", "%C2%85", "x" * 256, "%C3%A4" * 128])

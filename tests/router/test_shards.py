@@ -35,6 +35,10 @@ class Replica:
         [request] = await self._link.receive(wire.FROM_ROUTER)
         return request
 
+    async def hear_all(self) -> list[wire.Submit | wire.Ask]:
+        """What came in one piece."""
+        return await self._link.receive(wire.FROM_ROUTER)
+
     def say(self, *messages: wire.AnyMessage) -> None:
         assert self._link.send_many(messages)
 

@@ -1,5 +1,7 @@
 """What workers say and hear: every field of a fetch, an ack, a fail and a heartbeat, in parts."""
 
+import re
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -8,8 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.router.http import Problem
+from corvo.router.producing import (
+    AgentBody,
+    BatchBody,
+    ChainBody,
+    EnqueueAnswer,
+    EnqueueBatchAnswer,
+    EnqueueBatchBody,
+    EnqueueBody,
+)
 from corvo.router.words import read_body
 from corvo.router.working import (
+    AckAnswer,
+    AckBatchBody,
+    AckEntry,
+    BeatAnswer,
+    BeatEntry,
+    FailAnswer,
+    FailBatchBody,
+    FailEntry,
+    FetchBatchBody,
+    FetchedAgent,
+    FetchedJob,
+    HeartbeatBody,
+    ItemAnswer,
+    ReleaseEntry,
+    SnoozeBody,
+    UsageBody,
     ack_item,
     beat_items,
     cut,
@@ -24,6 +51,7 @@ from corvo.router.working import (
     fetched_job,
     parts_of,
     release_item,
+    sift,
     snooze_item,
     wait_s,
 )
@@ -400,3 +428,33 @@ def test_no_part_has_more_items_than_an_op_may_have() -> None:
     items = [AckItem(job_id="j")] * (ITEMS_MAX + 1)
 
     assert parts_of(items, 0) == [range(ITEMS_MAX), range(ITEMS_MAX, ITEMS_MAX + 1)]
+
+
+def test_what_is_too_large_is_sifted_out_and_named_by_its_place() -> None:
+    large = AckItem(job_id="b", result=raw(b'"' + b"x" * OpLimits().result_bytes_max + b'"'))
+    items = [AckItem(job_id="a"), large, AckItem(job_id="c"), large]
+
+    good, refused = sift(items, lambda some: Ack(acks=list(some)))
+
+    assert good == [0, 2]
+    assert [(place, one.code, one.field) for place, one in refused.items()] == [
+        (1, "payload_too_large", "acks[1].result"),
+        (3, "payload_too_large", "acks[3].result"),
+    ]
+
+
+# The page.
+
+
+@pytest.mark.parametrize(
+    "body",
+    [EnqueueBatchBody, EnqueueBody, AgentBody, ChainBody, BatchBody, FetchBatchBody, AckBatchBody,
+     AckEntry, FailBatchBody, FailEntry, ReleaseEntry, SnoozeBody, BeatEntry, HeartbeatBody,
+     UsageBody, FetchedJob, FetchedAgent, AckAnswer, FailAnswer, ItemAnswer, BeatAnswer,
+     EnqueueAnswer, EnqueueBatchAnswer],
+)  # fmt: skip
+def test_the_page_names_every_field(body: type[msgspec.Struct]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "work.md").read_text()
+
+    named = set(re.findall(r"[a-z_]+", page))
+    assert set(body.__struct_encode_fields__) - named == set()

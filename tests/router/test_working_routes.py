@@ -603,7 +603,7 @@ async def test_a_heartbeat_that_reached_nobody_is_a_problem() -> None:
         (Outcome("j", "ok"), "ok"),
         (Outcome("j", "cancel"), "cancel"),
         (Rejected("job_not_found", "x"), "cancel"),
-        (Rejected("job_moved", "x", shard=1), "cancel"),
+        (Rejected("job_moved", "x", shard=1), "error"),
         (Rejected("job_not_active", "x"), "cancel"),
         (Rejected("lease_lost", "x"), "cancel"),
         (Rejected("entry_full", "x"), "error"),

@@ -141,7 +141,7 @@ async def test_checkpoints_are_made_and_the_log_is_cut(tmp_path: Path) -> None:
         seen = await counts(caller)
 
     assert len(checkpoints) == 1
-    assert len(segments) < 10
+    assert len(segments) < 20  # of some sixty entries, two or so in each
     assert after.first_index >= cut - 1
     assert written < after.last_index
     assert seen["pending"] > 100
@@ -366,7 +366,9 @@ async def test_an_entry_that_ends_it_twice_is_not_tried_again(tmp_path: Path) ->
 
     assert first.process.returncode == child_process.FAILED
     assert "ZeroDivisionError: this entry is poison" in await first.last_words()
-    assert [child.process.returncode for child in (second, third, mended)] == [child_process.DAMAGED] * 3
+    assert [child.process.returncode for child in (second, third, mended)] == [
+        child_process.DAMAGED
+    ] * 3
     assert "ended this replica 2 times" in await third.last_words()
 
 

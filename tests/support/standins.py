@@ -3,9 +3,9 @@
     python -m tests.support.standins NAME JOURNAL DEED
 
 Each line of the journal is a name, a word and a process id. Deeds: `serve` answers every
-connection with its process id and leaves when asked; `stay` does not leave; `die:70,71,…` ends with
-the first of these codes, the next start with the next, and behind the last it serves; a code of
-`-9` is a kill.
+connection with its process id and leaves when asked; `stay` does not leave, for a minute;
+`die:70,71,…` ends with the first of these codes, the next start with the next, and behind the last
+it serves; a code of `-9` is a kill.
 """
 
 import os
@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 import trio
 
-ROUTER: Final = "router"
+_STAY_S: Final = 60.0
+"""Longer than anybody waits for it, and not for ever, should a test fail."""
 
 
 class Told(msgspec.Struct):
@@ -75,7 +76,7 @@ async def live(told: Told, *, leaves: bool) -> None:
             while await stdin.receive_some():
                 pass
         if not leaves:
-            await trio.sleep_forever()
+            await trio.sleep(_STAY_S)
         nursery.cancel_scope.cancel()
 
 

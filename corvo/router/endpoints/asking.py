@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 import trio
 
 from corvo.ids import shard_of
+from corvo.router import positions
 from corvo.router.addressing import HOPS_MAX, missing, together
 from corvo.router.api import Api
 from corvo.router.http import Problem, Request
@@ -61,6 +62,9 @@ async def find_jobs(api: Api, request: Request, job_ids: Sequence[str]) -> Found
     A job that has moved is found by way of its home, which knows where it is. While it travels it
     is in neither shard, and is waited for.
     """
+    header = request.headers.get("corvo-min-seq")
+    if header is not None:
+        positions.parse(header, len(api.shards))  # also when no shard will be asked
     search = _Search(api, request)
     wanted = {job_id: api.addresses.candidates(job_id) for job_id in job_ids}
     homes: dict[str, int] = {}
@@ -142,8 +146,8 @@ class _Search:
                 field="job_ids",
             )
         seen = read_seen(answer.body)
-        positions = self.found.positions
-        positions[shard] = max(answer.index, positions.get(shard, 0))
+        reached = self.found.positions
+        reached[shard] = max(answer.index, reached.get(shard, 0))
         for view in seen.jobs:
             job_id = view.job.id
             if job_id not in self.found.views:

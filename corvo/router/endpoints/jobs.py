@@ -315,7 +315,7 @@ async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
 
 
 _JOB: Final = "/api/v1/jobs/{id}"
-_CHANGES: Final = (404, 409, 422)
+_CHANGES: Final = (404, 409)
 _DONE: Final[dict[int, type | None]] = {200: JobDone}
 
 

@@ -7,7 +7,6 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import clock
 from corvo.placement import shard_of_queue
 from corvo.router.addressing import together
 from corvo.router.api import Api
@@ -60,7 +59,7 @@ async def webhook(api: Api, request: Request) -> Response:
 
 
 async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) -> Response:
-    job = new_job(item, clock.now_ns())
+    job = new_job(item)
     if request.principal.queues:
         _allow(api, request.principal, [job])
     shard = shard_of_queue(job.queue, len(api.shards))
@@ -104,13 +103,12 @@ async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) ->
     jobs_max = api.limits.batch_jobs_max
     if len(body.jobs) > jobs_max:
         raise bad_field("jobs", f"jobs: {len(body.jobs)} are more than the {jobs_max} of a batch")
-    now_ns = clock.now_ns()
     jobs: list[NewJob] = []
     for first in range(0, len(body.jobs), _ITEMS_AT_A_TIME):
         if first:
             await trio.lowlevel.checkpoint()
         items = body.jobs[first : first + _ITEMS_AT_A_TIME]
-        jobs += new_jobs(items, now_ns, first=first, has_own_batch=batch is not None)
+        jobs += new_jobs(items, first=first, has_own_batch=batch is not None)
     return jobs
 
 

@@ -63,6 +63,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     unique_period_ms: Millis = UNIQUE_PERIOD_MS
     """How long the lock is held at most; 0 is the default."""
     scheduled_ns: Nanos = 0
+    delay_ms: Millis = 0
+    """From when it is enqueued, instead of `scheduled_ns`: the same request is the same op then,
+    whenever it is made."""
     expire_after_ms: Millis = 0
     expire_active: bool = False
     tags: dict[str, str] = {}
@@ -188,7 +191,8 @@ def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
         unique_ms = (new.unique_period_ms or UNIQUE_PERIOD_MS) if new.unique_key else 0
     presence.ensure_queue(tx, new.queue)
     now_ns = tx.now_ns
-    state = _SCHEDULED if new.scheduled_ns > now_ns else _PENDING
+    due_ns = now_ns + new.delay_ms * NS if new.delay_ms else new.scheduled_ns
+    state = _SCHEDULED if due_ns > now_ns else _PENDING
     job = Job(
         id=new.id or tx.mint.job(),
         queue=new.queue,
@@ -211,7 +215,7 @@ def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
         job,
         max_run_time_ms=new.max_run_time_ms,
         max_crashes=new.max_crashes,
-        scheduled_ns=new.scheduled_ns if state is _SCHEDULED else 0,
+        scheduled_ns=due_ns if state is _SCHEDULED else 0,
         expires_ns=now_ns + new.expire_after_ms * NS if new.expire_after_ms else 0,
         expires_active=new.expire_active,
         unique_key=new.unique_key,
