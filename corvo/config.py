@@ -63,7 +63,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Annotated[str, msgspec.Meta(min_length=1)] = "data"
     bind: Annotated[str, msgspec.Meta(min_length=1)] = "127.0.0.1:8080"
     node: Count = 1
-    shards: Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MAX)] = 2
+    shards: Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MAX)] = 4
     durability: Literal["sync", "relaxed"] = "sync"
     retention_ms: Amount = msgspec.field(default=7 * _DAY_MS, name="retention")
     auth: Literal["on", "off"] = "on"

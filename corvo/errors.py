@@ -10,7 +10,14 @@
     ├── WireError           bytes that are not a frame of ours; the connection ends
     ├── LinkLost            the peer is gone: what became of a request may be unknown (corvo.link)
     ├── LinkRefused         the two ends must not talk (corvo.link)
-    ├── BadConfig           a process was told something that cannot work (corvo.shard.config)
+    ├── BadConfig           a shard was told something that cannot work (corvo.shard.config)
+    ├── BadRouterConfig     so was a router (corvo.router.config)
+    ├── ConfigRefused       settings of the node that cannot work, all at once (corvo.config)
+    ├── DirectoryUnfit      the data directory is not one for this node (corvo.datadir)
+    ├── DirectoryDamaged    what says whose it is cannot be read (corvo.datadir)
+    ├── ListenFailed        nobody can listen where the node was told to (corvo.listening)
+    ├── Problem             a request that is not done, as its client is told (corvo.router.http)
+    ├── LineBroken          a client's connection is gone (corvo.router.lines)
     └── Poisoned            an entry that ended the process twice; see `docs/operations.md`
 
 Refusals of an op are values (`corvo.shard.ops.base.Rejected`), and bugs are assertions; neither is

@@ -1,5 +1,6 @@
 """Where a queue lives: the one place that says it, so that a hot queue can be spread one day."""
 
+from functools import lru_cache
 from typing import Final
 
 _OFFSET: Final = 0x811C9DC5
@@ -14,6 +15,7 @@ def fnv32a(name: str) -> int:
     return value
 
 
+@lru_cache(maxsize=4_096)
 def shard_of_queue(queue: str, shards: int) -> int:
     """The shard that owns a queue, namespace included in the name."""
     assert shards >= 1

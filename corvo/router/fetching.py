@@ -127,7 +127,9 @@ class Fetching:
             op = fetch
             if len(queues) < len(fetch.queues) or fetched.claims:
                 count = fetch.count - len(fetched.claims)
-                op = _replace(fetch, queues=queues, count=count)
+                # A key is for the whole request, and stands for what the first shard gave.
+                key = fetch.request_key if not fetched.positions else ""
+                op = _replace(fetch, queues=queues, count=count, request_key=key)
             try:
                 answer = await self.shards[shard].submit(op)
             except Problem:

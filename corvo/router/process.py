@@ -51,8 +51,7 @@ async def run(config: RouterConfig, log: Log) -> None:
         nursery.start_soon(api.keeper.run)
         nursery.start_soon(watch, api.metrics, log)
         nursery.start_soon(_stop_with_parent, api)
-        child.say_ready()
-        await serve(door, app, config, log, stop=api.stopping)
+        await serve(door, app, config, log, stop=api.stopping, ready=child.say_ready)
         nursery.cancel_scope.cancel()
 
 
@@ -74,6 +73,8 @@ def main() -> int:
             trio.run(run, config, log)
         except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
             cause = child.first_of(error)
+            if isinstance(cause, BadRouterConfig):  # what it names cannot be used
+                return child.complain("router", child.MISCONFIGURED, "config", cause)
             traceback.print_exception(cause, file=sys.stderr)
             return child.complain("router", child.FAILED, "failed", cause)
     return child.OK

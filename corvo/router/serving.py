@@ -9,7 +9,7 @@ being turned away. Of each bound on connections there is one place: `connections
 import errno
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -57,11 +57,15 @@ async def serve(
     *,
     stop: trio.Event,
     fast: bool = True,
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until `stop` is set and what was under way has ended, or its time is over."""
+    """Serve until `stop` is set and what was under way has ended, or its time is over.
+
+    `ready` is called when clients are let in.
+    """
     server = Server(door, app, config, log)
     server.lane.is_open = fast
-    await server.run([socket.socket(fileno=fd) for fd in config.listen], stop)
+    await server.run([socket.socket(fileno=fd) for fd in config.listen], stop, ready)
 
 
 class Server:
@@ -81,7 +85,12 @@ class Server:
         seats = self.connections.seats
         door.api.metrics.read("corvo_http_connections", lambda: len(seats))
 
-    async def run(self, listeners: Sequence[socket.socket], stop: trio.Event) -> None:
+    async def run(
+        self,
+        listeners: Sequence[socket.socket],
+        stop: trio.Event,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
         """See `serve`."""
         self._sweep()
         async with trio.open_nursery() as upkeep:
@@ -90,20 +99,25 @@ class Server:
             if self._certificate is not None:
                 upkeep.start_soon(self._certificate.keep_fresh)
             async with trio.open_nursery() as clients:
-                await self._let_in(listeners, clients, stop)
+                await self._let_in(listeners, clients, stop, ready)
                 self.connections.stop()
                 await self.lane.slow.stop()
                 upkeep.start_soon(self._cut_off)
             upkeep.cancel_scope.cancel()
 
     async def _let_in(
-        self, listeners: Sequence[socket.socket], clients: trio.Nursery, stop: trio.Event
+        self,
+        listeners: Sequence[socket.socket],
+        clients: trio.Nursery,
+        stop: trio.Event,
+        ready: Callable[[], None],
     ) -> None:
         try:
             async with trio.open_nursery() as doors:
                 for listener in listeners:
                     listener.setblocking(False)
                     doors.start_soon(self._accept, listener, clients)
+                ready()
                 await stop.wait()
                 doors.cancel_scope.cancel()
         finally:

@@ -168,7 +168,8 @@ class Replica:
         if isinstance(op, Rejected):
             self._say(client, wire.Reply(message.id, op.code, _encode(op)))
             return
-        if isinstance(op, Fetch) and self._gathering.is_idle and not self._finds(op):
+        # Under a request key it may have found something before: the state knows.
+        if isinstance(op, Fetch) and not op.request_key and self._is_in_vain(op):
             self.counters.fetches_empty += 1
             self._say(client, wire.Reply(message.id, "", _NOTHING, self.machine.applied))
             self._wait_for(client, op)
@@ -408,10 +409,10 @@ class Replica:
 
     # Waiting for work.
 
-    def _finds(self, fetch: Fetch) -> bool:
-        """Whether a fetch would find something."""
+    def _is_in_vain(self, fetch: Fetch) -> bool:
+        """Whether a fetch would find nothing, and nothing that is on its way can change that."""
         tx = self.machine.tx
-        return any(has_work(tx, queue, now_ns=self._now_ns).count for queue in fetch.queues)
+        return self._gathering.is_idle and not any(has_work(tx, queue, now_ns=self._now_ns).count for queue in fetch.queues)
 
     def _wait_for(self, client: int, fetch: Fetch) -> None:
         """A fetch found nothing and was answered: its link is told when another may find something.

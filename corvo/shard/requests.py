@@ -39,6 +39,9 @@ class Keyed(Protocol):
     def apply(self, tx: Tx) -> msgspec.Struct:
         """Do it."""
 
+    def is_void(self, result: msgspec.Struct) -> bool:
+        """Whether nothing was done."""
+
     def keep(self, result: msgspec.Struct) -> bytes:
         """What is kept of the answer."""
 
@@ -65,6 +68,8 @@ def once(tx: Tx, number: int, op: Keyed) -> tuple[str, bytes]:
     result = op.apply(tx)
     answer = _encode_answer(result)
     code = result.code if isinstance(result, Rejected) else ""
+    if not code and op.is_void(result):
+        return code, answer
     REQUESTS.insert(
         tx,
         Request(

@@ -82,6 +82,10 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
         """What it asks for: not who asks, and not how its JSON happened to be written."""
         return encode_json(msgspec.structs.replace(self, request_key="", by=""))
 
+    def is_void(self, result: msgspec.Struct) -> bool:
+        """Whether nothing was done, so that the same request may have more luck another time."""
+        return False
+
     def keep(self, result: msgspec.Struct) -> bytes:
         """What is kept of an answer that a request key stands for."""
         return encode_json(result)

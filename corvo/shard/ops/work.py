@@ -134,6 +134,11 @@ class Fetch(Op, frozen=True, kw_only=True):
                 break
         return Claims(claims)
 
+    def is_void(self, result: msgspec.Struct) -> bool:
+        """It found nothing, and asks again."""
+        assert isinstance(result, Claims)
+        return not result.jobs
+
     def keep(self, result: msgspec.Struct) -> bytes:
         """Which leases were given: what is told of them is looked up again."""
         assert isinstance(result, Claims)
