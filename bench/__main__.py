@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
-from bench import backlog, calibration, log, raft_commit, shard_process, state_machine
+from bench import backlog, calibration, log, node, raft_commit, shard_process, state_machine
 from bench.measure import Measurement
 
 
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"unknown: {' '.join(unknown)}; there are: {' '.join(there_are)}", file=sys.stderr)
         return 2
-    print(f"{'name':48} {'value':>14} {'unit':10} {'ratio':>9}")
+    print(f"{'name':56} {'value':>14} {'unit':10} {'ratio':>9}")
     for name in arguments or BENCHES:
         for measured in there_are[name]():
             print(row(measured), flush=True)
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
 def row(measured: Measurement) -> str:
     """One line of the table."""
     ratio = "" if measured.ratio is None else f"{measured.ratio:.3f}"
-    return f"{measured.name:48} {measured.value:14,.1f} {measured.unit:10} {ratio:>9}"
+    return f"{measured.name:56} {measured.value:14,.1f} {measured.unit:10} {ratio:>9}"
 
 
 Bench: TypeAlias = Callable[[], Iterator[Measurement]]
@@ -54,6 +54,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "state_machine": here(state_machine.measure),
     "shard_process": here(shard_process.measure),
     "backlog": here(backlog.measure),
+    "node": here(node.measure),
 }
 
 LONG: Final[dict[str, Bench]] = {

@@ -7,7 +7,7 @@ is good for.
 
 import os
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 import trio
 
@@ -19,6 +19,9 @@ DAMAGED: Final = 71
 MISCONFIGURED: Final = 72
 """A config that cannot work, for this process or any other."""
 
+LEAVE: Final = b"leave\n"
+"""What is said to a process before its stdin closes, by a parent that is still there."""
+
 GC_AFTER: Final = 50_000
 """Documents are many and have no cycles: looking for cycles every 700 objects is a waste."""
 
@@ -29,11 +32,18 @@ def say_ready() -> None:
     sys.stdout.flush()
 
 
-async def wait_for_parent() -> None:
-    """Return when whoever started this process is gone, or wants it gone."""
+async def wait_for_parent() -> bool:
+    """Return when whoever started this process is gone, or wants it gone: whether it was asked."""
+    said = b""
     async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
-        while await stdin.receive_some():
-            pass
+        while data := await stdin.receive_some():
+            said = (said + data)[-len(LEAVE) :]
+    return said == LEAVE
+
+
+def vanish() -> NoReturn:
+    """End this process as `kill -9` does, for want of anybody who could wait for anything here."""
+    os._exit(FAILED)
 
 
 def first_of(error: BaseException) -> BaseException:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.child import FAILED, OK
+from corvo.child import FAILED, LEAVE, OK
 from corvo.notify import Notifier
 from corvo.restarts import Hold, Leave, Restart, Restarts, meaning
 from corvo.telemetry import Log
@@ -49,6 +49,7 @@ class Child:
         self.plan: Final = plan
         self.restarts: Final = Restarts(is_vital=plan.is_vital)
         self.process: trio.Process | None = None
+        self.is_told = False
         self.is_ready = False
         self.is_held = False
         self.is_leaving = False
@@ -62,10 +63,14 @@ class Child:
         return self.is_ready or self.is_held
 
     async def ask_to_leave(self) -> None:
-        """Close its stdin, which it understands."""
+        """Say so, and close its stdin, which it would take for the end of us otherwise."""
         self.is_leaving = True
-        if self.process is not None and self.process.stdin is not None:
-            await self.process.stdin.aclose()
+        process = self.process
+        if process is not None and process.stdin is not None:
+            if self.is_told:
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await process.stdin.send_all(LEAVE)
+            await process.stdin.aclose()
 
     def kill(self) -> None:
         """End it without a word."""
@@ -155,21 +160,22 @@ class Supervisor:
             if child.is_leaving:
                 process.kill()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._tell, process, plan.config)
+                nursery.start_soon(self._tell, child, process)
                 nursery.start_soon(self._listen_to, child, process, started)
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            child.is_ready = False
+            child.is_ready = child.is_told = False
             child.process = None
             await _bury(process)
         return code
 
-    async def _tell(self, process: trio.Process, config: bytes) -> None:
+    async def _tell(self, child: Child, process: trio.Process) -> None:
         assert process.stdin is not None
         # It may have ended, or been asked to leave, before it was told anything.
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            await process.stdin.send_all(config + b"\n")
+            await process.stdin.send_all(child.plan.config + b"\n")
+            child.is_told = True
 
     async def _listen_to(self, child: Child, process: trio.Process, started: float) -> None:
         """Hear when it is ready; whatever else it says is not for us."""

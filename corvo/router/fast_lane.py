@@ -197,6 +197,7 @@ class Conversation:
     async def refuse(self, problem: Problem) -> None:
         """Tell the client why nothing more is read, and wait until it has heard it."""
         connections = self._lane.connections
+        self._seat.hold(0)
         response = turn_away(self._lane.door, problem, self._reader.unfinished)
         await self._deliver(response, keeps=False)
         await self._line.finish()
@@ -209,6 +210,10 @@ class Conversation:
         assert self._seat.refusal is not None
         with trio.move_on_after(_LAST_WORDS_S):
             await self.refuse(self._seat.refusal)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._reader.close()
 
 
 async def _take_back(response: Response) -> None:

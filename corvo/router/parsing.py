@@ -53,6 +53,10 @@ OF_ONE_HOP: Final = frozenset(
 """Headers that speak of this connection, or of how the body came: nobody behind us sees them."""
 
 
+_CHUNK_BYTES_MAX: Final = 8
+"""What may surround each byte of a body in chunks; if they are of one byte, that is five."""
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request that has come in whole, and what its lane has to know of it."""
 
@@ -100,7 +104,9 @@ class Reader:
         self._headers: dict[str, str] = {}
         self._headers_count = 0
         self._head_bytes = 0
-        self._head_bytes_fed = 0  # with reads that neither began nor ended the head
+        self._excess_bytes = (
+            0  # that are no body, of reads that ended neither the head nor the body
+        )
         self._body: list[bytes] = []
 
     @property
@@ -125,7 +131,8 @@ class Reader:
             self._parse(data)
 
     def _parse(self, data: bytes) -> None:
-        was_in_head, begun = self.is_in_head, self._begun
+        was_in_head, was_in_body = self.is_in_head, self.is_in_body
+        begun, body_bytes = self._begun, self.body_bytes
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
@@ -135,10 +142,13 @@ class Reader:
         except HttpParserError as error:
             if not self._is_over:
                 self.refuse(Problem(400, "PARSE_ERROR", f"this is not HTTP/1.1: {error}"))
-        if was_in_head and self.is_in_head and begun == self._begun:
-            # A header without an end has not been counted yet.
-            self._head_bytes_fed += len(data)
-            if self._head_bytes_fed > self._limits.header_bytes_max and self.refusal is None:
+        if (was_in_head or was_in_body) and begun == self._begun and self.refusal is None:
+            # A header or the end of a chunk that does not come would be kept by the parser, and has
+            # not been counted yet.
+            if was_in_head == self.is_in_head:
+                self._excess_bytes += len(data) - (self.body_bytes - body_bytes)
+            allowed = self._limits.header_bytes_max + _CHUNK_BYTES_MAX * self.body_bytes
+            if self._excess_bytes > allowed:
                 self.refuse(too_large_head(self._limits))
 
     def _change(self, rest: bytes) -> None:
@@ -173,6 +183,12 @@ class Reader:
             peer=self._peer,
         )
 
+    def close(self) -> None:
+        """Let go of what is half read. We and the parser hold each other, and go only by and by."""
+        del self._parser
+        self._body.clear()
+        self.ready.clear()
+
     def refuse(self, problem: Problem) -> None:
         """Read nothing more."""
         self.refusal = problem
@@ -190,7 +206,7 @@ class Reader:
         self._headers = {}
         self._headers_count = 0
         self._head_bytes = 0
-        self._head_bytes_fed = 0
+        self._excess_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the target."""

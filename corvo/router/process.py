@@ -56,7 +56,10 @@ async def run(config: RouterConfig, log: Log) -> None:
 
 
 async def _stop_with_parent(api: Api) -> None:
-    await child.wait_for_parent()
+    if not await child.wait_for_parent():
+        # The shards have gone with it, who knows what is asked of them, and the next node waits for
+        # us to be gone, too.
+        child.vanish()
     api.stop()
 
 

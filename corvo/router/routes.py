@@ -63,6 +63,7 @@ class Routes:
     def __init__(self, rows: Iterable[Route]) -> None:
         self.rows: Final = tuple(rows)
         self._exact: dict[tuple[str, str], Found] = {}
+        self._written_out = {row.path for row in self.rows if "{" not in row.path}
         self._patterns: dict[tuple[str, int], list[tuple[tuple[str, ...], Route]]] = {}
         for row in self.rows:
             if "{" not in row.path:
@@ -76,7 +77,9 @@ class Routes:
     def find(self, method: str, path: str) -> Found | None:
         """The route for a path as it came, without its query."""
         found = self._exact.get((method, path))
-        if found is not None:
+        # A path that is written out is never taken for one with braces, whatever the method: a job
+        # whose id somebody chose to be `bulk-get` cannot be had by it.
+        if found is not None or path in self._written_out:
             return found
         segments = path.split("/")
         for pattern, row in self._patterns.get((method, len(segments)), ()):

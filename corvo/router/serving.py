@@ -196,6 +196,8 @@ class Server:
                 if conversation is not None and seat.refusal is not None:
                     await conversation.last_words()
         finally:
+            if conversation is not None:
+                conversation.close()
             line.close()
             self.connections.leave(seat)
 

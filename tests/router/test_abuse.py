@@ -147,6 +147,7 @@ def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
             refused = await second.read()
             await first.send(b"x" * 40_000)
             taken = await first.read()
+            assert street.server.connections.body_bytes == 0
 
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert taken.status == 200

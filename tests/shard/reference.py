@@ -111,7 +111,8 @@ class Reference:
         known = self.requests.get(key)
         if known is None:
             answer = self.ops[op](fields, seen)
-            self.requests[key] = Request(op, copy.deepcopy(body), self.now, answer)
+            if op != "Fetch" or rows(answer, "jobs"):
+                self.requests[key] = Request(op, copy.deepcopy(body), self.now, answer)
             return answer
         if (known.op, known.body) != (op, body):
             return Refusal("request_key_reused").answer
@@ -246,7 +247,8 @@ class Reference:
         self._new_place(job)
         job.note(self.now, self.by)
         job.checkpoint = asked.get("checkpoint")
-        due_ns = number(asked, "scheduled_ns")
+        delay_ms = number(asked, "delay_ms")
+        due_ns = self.now + delay_ms * MS if delay_ms else number(asked, "scheduled_ns")
         if due_ns > self.now:
             job.state, job.scheduled_ns = "scheduled", due_ns
         if number(asked, "expire_after_ms"):

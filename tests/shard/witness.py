@@ -119,6 +119,8 @@ class Witness:
         body = {name: fields[name] for name in fields if name not in {"request_key", "by"}}
         known = self.answered.get(key)
         if known is None:
+            if op == "Fetch" and answer.get("jobs") == []:
+                return False  # nothing was done, and nothing is kept
             self.answered[key] = Answered(op, body, answer, self.now_ns)
             return False
         if (known.op, known.body) != (op, body):

@@ -1,0 +1,112 @@
+"""A whole node to be measured: `corvo server` as users start it, and what its processes use."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bench.shard_process import processor_seconds
+
+SHARDS: Final = 4
+START_S_MAX: Final = 60.0
+LEAVE_S_MAX: Final = 30.0
+_LOOK_S: Final = 0.05
+_ROOT: Final = Path(__file__).parents[1]
+
+
+class Used(NamedTuple):
+    """Seconds of a processor."""
+
+    router: float
+    shards: float
+    client: float
+    """Of this process, and of those of its children that have ended."""
+
+    def since(self, earlier: "Used") -> "Used":
+        """What came on top of it."""
+        return Used(*(now - then for now, then in zip(self, earlier, strict=True)))
+
+
+class Server(NamedTuple):
+    """A node that serves."""
+
+    port: int
+    router: int
+    """A process."""
+    shards: tuple[int, ...]
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def used(self) -> Used:
+        """What its processes and ours have had so far."""
+        ours = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return Used(
+            processor_seconds(self.router),
+            sum(processor_seconds(shard) for shard in self.shards),
+            sum(use.ru_utime + use.ru_stime for use in ours),
+        )
+
+
+class _Event(msgspec.Struct):
+    """A line of the node's log, as far as it matters here."""
+
+    event: str
+    name: str = ""
+    pid: int = 0
+    listening: list[str] = []
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[Server]:
+    """A new node on a free port, with its data in `directory`; it ends with the block."""
+    command = [sys.executable, "-m", "corvo", "server", "--bind", "127.0.0.1:0"]
+    flags = ["--data-dir", "data", "--shards", str(SHARDS), "--durability", "sync"]
+    # No setting of whoever measures: neither a variable, nor a corvo.toml that lies about here.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CORVO_")}
+    said = directory / "server.log"
+    with said.open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *flags, "--log-format", "json"],
+            cwd=directory,
+            env=kept | {"PYTHONPATH": str(_ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        )
+    try:
+        yield _once_ready(process, said)
+    finally:
+        process.terminate()
+        code = process.wait(LEAVE_S_MAX)
+    assert code == 0, f"the node left with {code}"
+
+
+def _once_ready(process: "subprocess.Popen[bytes]", said: Path) -> Server:
+    decode = msgspec.json.Decoder(_Event).decode
+    deadline = monotonic() + START_S_MAX
+    while True:
+        whole = said.read_bytes().rpartition(b"\n")[0]
+        events = [decode(line) for line in whole.splitlines()]
+        ready = [event for event in events if event.event == "node.ready"]
+        if ready:
+            break
+        assert process.poll() is None, f"the node has ended: {whole.decode()}"
+        assert monotonic() < deadline, f"the node does not begin: {whole.decode()}"
+        sleep(_LOOK_S)
+    processes = {event.name: event.pid for event in events if event.event == "process.ready"}
+    port = urlsplit(ready[0].listening[0]).port
+    assert port is not None
+    router = processes.pop("router")
+    assert len(processes) == SHARDS
+    return Server(port, router, tuple(processes.values()))

@@ -1,0 +1,1 @@
+"""Whole nodes, brought into trouble: killed, filled and flooded, with clients who keep count."""
