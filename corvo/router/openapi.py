@@ -78,7 +78,11 @@ _ONE_OF: Final[dict[str, tuple[str, str]]] = {
     "SetThrottleBody": ("window_ms", "period"),
     "SetRetentionBody": ("retention_ms", "retention"),
 }
-"""Bodies that need one of two fields."""
+"""Bodies that need one of two fields, and not both."""
+_SOME_OF: Final[dict[str, tuple[str, str]]] = {
+    "SnoozeBody": ("delay_ms", "delay"),
+}
+"""Bodies that need one of two fields, or both where they say the same."""
 
 _EVERY_STATUS: Final = (400, 429, 431, 500, 503)
 _WITH_KEY: Final = (401, 403)
@@ -208,6 +212,9 @@ class _Names:
         for name, (one, other) in _ONE_OF.items():
             if name in self.schemas:
                 self.schemas[name] = _either(self.schemas[name], one, other)
+        for name, (number, text) in _SOME_OF.items():
+            if name in self.schemas:
+                self.schemas[name] = _some(self.schemas[name], number, text)
 
     def of(self, type_: type) -> Json:
         """The schema of a type: a reference to it."""
@@ -223,6 +230,15 @@ def _either(schema: Json, one: str, other: str) -> Json:
         {"required": [other], "properties": text},
     ]
     return {**schema, "oneOf": ways}
+
+
+def _some(schema: Json, number: str, text: str) -> Json:
+    """A schema in which a number or a text has to be there, or both."""
+    ways = [
+        {"required": [number], "properties": {number: {"type": "integer"}}},
+        {"required": [text], "properties": {text: {"type": "string", "minLength": 1}}},
+    ]
+    return {**schema, "anyOf": ways}
 
 
 # One route.
@@ -274,6 +290,8 @@ def _query_parameter(parameter: Parameter) -> Json:
     for bound, value in zip(bounds, (parameter.minimum, parameter.maximum), strict=True):
         if value is not None:
             schema[bound] = value
+    if parameter.pattern:
+        schema["pattern"] = parameter.pattern
     return {
         "name": parameter.name,
         "in": "query",
@@ -328,7 +346,7 @@ def _request_body(named: str, takes: type[msgspec.Struct], names: _Names) -> Jso
     content: Json = {"schema": names.of(takes)}
     if named in examples.REQUESTS:
         content["example"] = examples.REQUESTS[named]
-    is_needed = needed or takes.__name__ in _ONE_OF
+    is_needed = needed or takes.__name__ in _ONE_OF or takes.__name__ in _SOME_OF
     return {"required": is_needed, "content": {"application/json": content}}
 
 
@@ -354,7 +372,7 @@ def _responses(named: str, row: Route, names: _Names) -> Json:
             if named in examples.ANSWERS and status < 300:
                 content["example"] = examples.ANSWERS[named]
             response["content"] = {"application/json": content}
-        if named in _LEADS_ON:
+        if named in _LEADS_ON and gives is not None:
             response["links"] = {
                 name: {"$ref": f"#/components/links/{name}"} for name in _linked(named, names)
             }
@@ -396,12 +414,21 @@ _LEADS_ON: Final = {
     "post_fetch": ("$response.body#/job_id", ("job_id", "id")),
 }
 """Answers that have a job's id in them, where, and what it is called in the paths to go on with."""
+_FETCHED: Final[Json] = {
+    "post_enqueue-post_fetch": {
+        "operationId": "post_fetch",
+        "parameters": {},
+        "requestBody": {"queues": ["$response.body#/job/queue"], "wait_seconds": 0},
+    }
+}
+"""What is put into a queue can be fetched from it."""
 
 
-def _linked(named: str, names: _Names) -> dict[str, Json]:
+def _linked(named: str, names: _Names) -> Json:
     """By name, the routes to go on with from one."""
     where, called = _LEADS_ON[named]
-    return {
+    first = _FETCHED if named == "post_enqueue" else {}
+    by_job = {
         f"{named}-{operation_id(row)}": {
             "operationId": operation_id(row),
             "parameters": {parameter: where},
@@ -410,6 +437,7 @@ def _linked(named: str, names: _Names) -> dict[str, Json]:
         for parameter in called
         if f"{{{parameter}}}" in row.path
     }
+    return {**first, **by_job}
 
 
 def _links(names: _Names) -> Json:

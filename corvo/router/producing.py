@@ -145,7 +145,9 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     depends_on: Annotated[list[str], msgspec.Meta(max_length=DEPENDENCIES_MAX)] | None = None
     """Jobs that have to be completed before it is given out."""
     agent: AgentBody | None = None
-    chain_config: Json = msgspec.UNSET
+    chain_config: Annotated[Json, msgspec.Meta(extra_json_schema={"type": ["object", "null"]})] = (
+        msgspec.UNSET
+    )
     """The older way to say `chain` and `depends_on`."""
     chain_id: str | None = None
     chain_step: int | None = None

@@ -25,6 +25,8 @@ class Parameter(msgspec.Struct, frozen=True):
     minimum: int | None = None
     maximum: int | None = None
     """Of a number, or of the length of a text: what the endpoint really holds it to."""
+    pattern: str = ""
+    """Of a text."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):

@@ -213,7 +213,6 @@ class WordBody(msgspec.Struct, kw_only=True):
     lease_token: Token | None = None
     """As the fetch gave it; 0 is none."""
     worker_id: Text | None = None
-    request_key: RequestKey | None = None
 
 
 class UsageBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +227,7 @@ class UsageBody(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: Usd | None = None
 
 
-class AckBody(WordBody, kw_only=True):
+class AckWords(WordBody, kw_only=True):
     """A job whose work is done."""
 
     result: Json = msgspec.UNSET
@@ -246,7 +245,7 @@ class AckBody(WordBody, kw_only=True):
     """For a job of a chain: whether the next step comes."""
 
 
-class FailBody(WordBody, kw_only=True):
+class FailWords(WordBody, kw_only=True):
     """A job whose attempt failed, and why."""
 
     error: str | None = None
@@ -259,11 +258,29 @@ class FailBody(WordBody, kw_only=True):
     retry_after_ms: Millis | None = None
 
 
-class ReleaseBody(WordBody, kw_only=True):
+class ReleaseWords(WordBody, kw_only=True):
     """A job that its worker does not go on with."""
 
     checkpoint: Json = msgspec.UNSET
     reason: Text | None = None
+
+
+class AckBody(AckWords, kw_only=True):
+    """A job whose work is done."""
+
+    request_key: RequestKey | None = None
+
+
+class FailBody(FailWords, kw_only=True):
+    """A job whose attempt failed, and why."""
+
+    request_key: RequestKey | None = None
+
+
+class ReleaseBody(ReleaseWords, kw_only=True):
+    """A job that its worker does not go on with."""
+
+    request_key: RequestKey | None = None
 
 
 class SnoozeBody(WordBody, kw_only=True):
@@ -273,6 +290,7 @@ class SnoozeBody(WordBody, kw_only=True):
     delay_ms: Millis | None = None
     checkpoint: Json = msgspec.UNSET
     reason: Text | None = None
+    request_key: RequestKey | None = None
 
 
 class BeatBody(msgspec.Struct, kw_only=True):
@@ -286,19 +304,19 @@ class BeatBody(msgspec.Struct, kw_only=True):
     worker_id: Text | None = None
 
 
-class AckEntry(AckBody, kw_only=True):
+class AckEntry(AckWords, kw_only=True):
     """One of many."""
 
     job_id: Id
 
 
-class FailEntry(FailBody, kw_only=True):
+class FailEntry(FailWords, kw_only=True):
     """One of many."""
 
     job_id: Id
 
 
-class ReleaseEntry(ReleaseBody, kw_only=True):
+class ReleaseEntry(ReleaseWords, kw_only=True):
     """One of many."""
 
     job_id: Id
@@ -352,7 +370,7 @@ decode_heartbeat: Final = msgspec.json.Decoder(HeartbeatBody).decode
 # What is made of it.
 
 
-def ack_item(job_id: str, body: AckBody) -> AckItem:
+def ack_item(job_id: str, body: AckWords) -> AckItem:
     """A job whose work is done. Raises `Problem`."""
     item = AckItem(
         job_id=job_id,
@@ -426,7 +444,7 @@ def usage(body: UsageBody | None) -> Usage | None:
     return msgspec.structs.replace(used, model=body.model or "", provider=body.provider or "")
 
 
-def fail_item(job_id: str, body: FailBody) -> FailItem:
+def fail_item(job_id: str, body: FailWords) -> FailItem:
     """A job whose attempt failed. Raises `Problem`.
 
     A text that is too long is cut: a worker that cannot say that it failed helps nobody.
@@ -454,7 +472,7 @@ def cut(text: str, bytes_max: int) -> str:
     return kept.decode(errors="ignore") + _CUT
 
 
-def release_item(job_id: str, body: ReleaseBody) -> ReleaseItem:
+def release_item(job_id: str, body: ReleaseWords) -> ReleaseItem:
     """A job that its worker does not go on with."""
     return ReleaseItem(
         job_id=job_id,

@@ -123,6 +123,43 @@ def open_parts(config: ShardConfig, disk: Disk) -> Parts:
     return Parts(replica, storage, states, is_after_crash=is_after_crash)
 
 
+def room_needed(config: ShardConfig) -> int:
+    """The room without which nothing is written, not even what was taken before.
+
+    What is applied goes into a buffer of the state that becomes a table some time, and a state that
+    cannot be written any more ends the process.
+    """
+    return config.room_bytes_min // 4
+
+
+async def wait_for_room(config: ShardConfig) -> bool:
+    """Wait until there is room to start in; False when we were to leave meanwhile.
+
+    To open and catch up writes a little. A process that ended for want of room would be started
+    again and again, and then no more.
+    """
+    root = Path(config.data_dir)
+    found = next(path for path in (root, *root.parents) if path.exists())
+    needed = room_needed(config)
+    if directories.room(found) >= needed:
+        return True
+    sys.stderr.write(f"corvo shard: {root} has less than {needed} bytes of room: waiting for it\n")
+    is_leaving = False
+    async with trio.open_nursery() as nursery:
+
+        async def wait_to_leave() -> None:
+            nonlocal is_leaving
+            await wait_for_parent()
+            is_leaving = True
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(wait_to_leave)
+        while directories.room(found) < needed:  # noqa: ASYNC110 -- nobody tells
+            await trio.sleep(_RETRY_S)
+        nursery.cancel_scope.cancel()
+    return not is_leaving
+
+
 def make_directories(root: Path) -> None:
     """Where log and state are kept. Their names are made as durable as what will be in them."""
     for directory in (root / "log", root / "state"):
@@ -136,6 +173,7 @@ class Process:
 
     def __init__(self, config: ShardConfig, parts: Parts, poison: Poison) -> None:
         self._config = config
+        self._root = Path(config.data_dir)
         self._replica = parts.replica
         self._storage = parts.storage
         self._states = parts.states
@@ -276,9 +314,18 @@ class Process:
 
     def _look_for_room(self) -> None:
         """Take nothing new while the disk is nearly full."""
-        room = directories.room(Path(self._config.data_dir))
+        room = directories.room(self._root)
         self._replica.disk_is_full = self._is_stuck or room < self._config.room_bytes_min
         self._counters.disk.room_bytes = room
+
+    def _check_room(self, write: Write) -> None:
+        """Raise `DiskFull` when the log might take entries for which the state has no room then.
+
+        Not left to the next tick: others may fill a disk within milliseconds. A state that meets
+        the full disk ends the process, and a log that waits for room does not.
+        """
+        if write.entries and directories.room(self._root) < room_needed(self._config):
+            raise DiskFull(f"{self._root} has no room for what follows from new entries")
 
     def _count(self, late_s: float) -> None:
         """Note what metrics tell of this process."""
@@ -299,6 +346,7 @@ class Process:
             return
         self._disk.acquire_nowait()
         try:
+            self._check_room(write)
             self._put = self._storage.put(write)
         except DiskFull:
             self._disk.release()  # whoever carries out writes finds the same, and waits for room
@@ -358,6 +406,7 @@ class Process:
                     continue
                 async with self._disk:
                     if intact is None:
+                        self._check_room(write)
                         intact = self._storage.put(write)
                     if not may_wait:
                         await self._sync()
@@ -512,6 +561,7 @@ class Process:
     async def _hear_caller(self, client: int, link: Link) -> None:
         replica = self._replica
         while messages := await link.receive(wire.FROM_ROUTER):
+            self._look_for_room()  # what is refused now is not stuck behind a write later
             for message in messages:
                 if isinstance(message, wire.Submit):
                     replica.submit(client, message)
@@ -560,6 +610,8 @@ class Process:
 
 async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:
     """Be a replica until stdin closes."""
+    if not await wait_for_room(config):
+        return
     parts = open_parts(config, disk)
     poison.refuse(applied=parts.replica.machine.applied)
     if parts.is_after_crash:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,18 +15,21 @@ import trio
 from tests.node.crowd import Crowd
 from tests.node.history import judge
 from tests.node.http import Client
-from tests.node.nodes import House, house_in
+from tests.node.nodes import House, house_in, pid_of
 from tests.support.nodes import Running
 
 SIZE_MIB: Final = 128
 _PIECE: Final = 1 << 20
 SETTINGS: Final = {
     "shards": "1",
+    "shard__grace_ms": "500ms",
     "shard__segment_bytes": "1MiB",
     "shard__room_bytes_min": "16MiB",
     "shard__checkpoint_bytes": "4MiB",
 }
-_PAUSE_S: Final = 0.05
+_LITTLE: Final = 8 << 20
+"""Less than a shard wants to see before it takes anything new, and more than it needs."""
+_PATIENCE_S: Final = 1.0
 
 
 class NoMount(Exception):
@@ -85,14 +89,21 @@ class Filling:
         self.seen: Final = Seen()
         self.crowd: Final = Crowd(house.address, house.shards)
 
-    async def run(self, rounds: int, leave_bytes: int) -> Seen:
-        """Fill the disk so many times under load."""
+    async def run(self, rounds: int) -> Seen:
+        """Fill the disk so many times under load: slowly, at once, and then with a kill."""
         async with trio.open_nursery() as nursery, self._house.open() as node:
             nursery.start_soon(self.crowd.run)
-            for _ in range(rounds):
+            for turn in range(rounds):
                 await self.crowd.more(50)
-                filler = fill(self._house.data.parent, leave_bytes)
+                disk = self._house.data.parent
+                if turn % 3 == 0:
+                    fill(disk, leave_bytes=_LITTLE)
+                    await self._be_refused()
+                filler = fill(disk)
                 await self._be_refused()
+                if turn % 3 == 2:
+                    os.kill(pid_of(node, "shard-0"), signal.SIGKILL)
+                    await node.read("waiting for it", 1 + turn // 3)
                 filler.unlink()
                 began = trio.current_time()
                 await self.crowd.more(50)
@@ -115,15 +126,14 @@ class Filling:
         client = Client(self._house.address)
         body = msgspec.json.encode({"queue": self.crowd.queues[0], "payload": {"n": 0}})
         while True:
-            # Under one key: should there be room after all, it is one job that does no harm.
-            answer = await client.ask("POST", "/api/v1/webhooks/elsewhere", body)
-            if answer.status == 503:
-                problem = answer.read(Problem)
-                after = "retry-after" in answer.headers
-                self.seen.refusals.append(f"{problem.code} {problem.outcome} {after}")
-                if problem.code == "DISK_FULL":
+            # What was taken in the very moment waits for room, and so this one may.
+            with trio.move_on_after(_PATIENCE_S):
+                answer = await client.ask("POST", "/api/v1/webhooks/elsewhere", body)
+                if answer.status == 503:
+                    problem = answer.read(Problem)
+                    after = "retry-after" in answer.headers
+                    self.seen.refusals.append(f"{problem.code} {problem.outcome} {after}")
                     break
-            await trio.sleep(_PAUSE_S)
         for path in (f"/api/v1/jobs/{known}", "/api/v1/queues", "/api/v1/cluster/status"):
             self.seen.reads.add((await client.ask("GET", path)).status)
         client.close()
@@ -134,8 +144,8 @@ class Problem(msgspec.Struct):
     outcome: str
 
 
-async def run(directory: Path, *, rounds: int = 2, leave_bytes: int = 0) -> Seen:
+async def run(directory: Path, *, rounds: int = 3) -> Seen:
     """Fill the disk of a node that works. Raises `NoMount`."""
     with small_disk(directory / "disk") as disk:
         house = await house_in(disk, **SETTINGS)
-        return await Filling(house).run(rounds, leave_bytes)
+        return await Filling(house).run(rounds)

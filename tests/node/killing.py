@@ -82,5 +82,5 @@ class Killing:
 
 async def run(directory: Path, *, rounds: int = 1, seconds: float = 0, **settings: str) -> Seen:
     """Kill everybody, under sixteen clients."""
-    house = await house_in(directory, **settings)
+    house = await house_in(directory, shard__grace_ms="500ms", **settings)
     return await Killing(house).run(rounds, seconds)

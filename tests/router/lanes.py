@@ -67,6 +67,7 @@ class Endpoints:
             ("POST", "/large", self.large, False),
             ("POST", "/slow", self.wait, False),
             ("POST", "/parked", self.wait, True),
+            ("POST", "/claimed", self.claim, True),
         ]
         return Routes(
             Route(
@@ -114,12 +115,20 @@ class Endpoints:
     async def broken(self, _: Api, __: Request) -> Response:
         return Response(status=200 // 0)
 
-    async def large(self, _: Api, __: Request) -> Response:
-        async def give_back() -> None:
-            self.given_back += 1
-            self._note()
+    async def give_back(self) -> None:
+        self.given_back += 1
+        self._note()
 
-        return Response(body=b"x" * self.answer_bytes, undelivered=give_back)
+    async def large(self, _: Api, __: Request) -> Response:
+        return Response(body=b"x" * self.answer_bytes, undelivered=self.give_back)
+
+    async def claim(self, _: Api, __: Request) -> Response:
+        """Claims something just when its client goes."""
+        self.parked += 1
+        self._note()
+        with trio.CancelScope(shield=True):
+            await self.release.wait()
+        return Response(body=b"{}\n", undelivered=self.give_back)
 
     async def wait(self, _: Api, __: Request) -> Response:
         self.parked += 1

@@ -137,7 +137,7 @@ def unknown_fields(document: Schema, schema: Schema, value: object, at: str = "$
     """Fields of a value that its schema does not speak of: of an answer, all are to be known."""
     if "$ref" in schema:
         yield from unknown_fields(document, resolve(document, str(schema["$ref"])), value, at)
-    elif "anyOf" in schema:
+    elif "anyOf" in schema and "properties" not in schema:
         ways = cast("list[Schema]", schema["anyOf"])
         fitting = [way for way in ways if not any(breaches(document, way, value))]
         every = [list(unknown_fields(document, way, value, at)) for way in fitting]

@@ -7,12 +7,15 @@ from typing import Final
 import h2.config
 import h2.connection
 import h2.events
+import h2.settings
 import pytest
 import trio
+import trio.testing
 import wsproto
 from wsproto import events as ws
 
 from corvo.router.config import Limits
+from corvo.router.connections import Stage
 from tests.router.lanes import Answer, Client, Street, get, post, serving
 
 LANES: Final = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
@@ -256,6 +259,21 @@ def test_a_parked_request_is_answered(fast: bool) -> None:
 
 
 @LANES
+def test_what_was_claimed_while_the_client_went_is_taken_back(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        endpoints = street.endpoints
+        async with street.client() as client:
+            await client.send(post("/claimed"))
+            await endpoints.until(lambda: endpoints.parked == 1)
+        while street.server.lane.hangups._watched:
+            await trio.lowlevel.checkpoint()
+        endpoints.release.set()
+        await endpoints.until(lambda: endpoints.given_back == 1)
+
+    run(scene, fast=fast)
+
+
+@LANES
 def test_an_answer_that_cannot_arrive_is_taken_back(fast: bool) -> None:
     async def scene(street: Street) -> None:
         async with street.client(receive_bytes=4_096) as client:
@@ -385,35 +403,126 @@ def test_a_parked_request_ends_with_its_http2_stream() -> None:
     run(scene)
 
 
-@pytest.mark.parametrize("path", ["/api/v1/stream", "/hot", "/nowhere"])
+def test_a_stream_that_is_reset_does_not_break_the_others() -> None:
+    async def scene(street: Street) -> None:
+        endpoints = street.endpoints
+        async with street.client(receive_bytes=4_096) as client:
+            http2 = Http2Client(client)
+            http2.connection.update_settings(
+                {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 25}
+            )
+            http2.connection.increment_flow_control_window(1 << 25)
+            large = await http2.ask("/large")
+            seats = street.server.connections.seats
+            while [seat.stage for seat in seats] != [Stage.SENDING]:
+                await trio.lowlevel.checkpoint()
+            # Its headers wait behind the large answer, and have changed how later ones are packed.
+            reset = await http2.ask("/hot")
+            await endpoints.until(lambda: endpoints.calls == 1)
+            http2.connection.reset_stream(reset)
+            await http2.flush()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            last = await http2.ask("/hot")
+            http2.open.discard(reset)
+            await http2.finish()
+
+        assert http2.statuses == {large: 200, last: 200}
+        assert len(http2.bodies[large]) == 10 << 20
+        assert http2.headers[last]["corvo-seq"] == "s0=7"
+
+    run(scene)
+
+
+def test_a_parked_http2_stream_is_not_idle() -> None:
+    async def scene(street: Street) -> None:
+        endpoints = street.endpoints
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            stream = await http2.ask("/parked")
+            await endpoints.until(lambda: endpoints.parked == 1)
+            async with street.client() as other:
+                assert await other.is_closed()  # its time is over, and so would ours be
+            endpoints.release.set()
+            await http2.finish()
+            assert http2.statuses[stream] == 200
+            while await http2.hear():  # now it is
+                pass
+
+    run(scene, limits=Limits(idle_ms=40))
+
+
+class WebsocketClient:
+    """As little of WebSocket as a test needs."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.connection = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
+
+    async def say(self, event: ws.Event) -> None:
+        await self.client.send(self.connection.send(event))
+
+    async def hear(self) -> ws.Event:
+        for event in self.connection.events():
+            return event
+        while True:
+            data = bytes(await self.client.stream.receive_some(1 << 16))
+            self.connection.receive_data(data or None)
+            for event in self.connection.events():
+                return event
+
+    async def hear_message(self) -> bytes | str:
+        pieces: list[bytes | str] = []
+        while True:
+            event = await self.hear()
+            assert isinstance(event, ws.TextMessage | ws.BytesMessage)
+            pieces.append(event.data)
+            if event.message_finished:
+                return "".join(pieces) if isinstance(event.data, str) else b"".join(pieces)
+
+    async def open(self, path: str = "/api/v1/stream") -> ws.Event:
+        await self.say(ws.Request(host="localhost:80", target=path))
+        return await self.hear()
+
+
+def test_a_websocket_carries_messages_of_both_kinds() -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            websocket = WebsocketClient(client)
+            assert isinstance(await websocket.open(), ws.AcceptConnection)
+            for text in ("hello", ""):
+                await websocket.say(ws.TextMessage(text))
+                assert await websocket.hear_message() == text
+            for data in (b"\x00", b""):
+                await websocket.say(ws.BytesMessage(data))
+                assert await websocket.hear_message() == data
+            await websocket.say(ws.TextMessage("bye"))
+            assert isinstance(await websocket.hear(), ws.CloseConnection)
+
+    run(scene)
+
+
+def test_a_websocket_that_once_was_slow_goes_on() -> None:
+    async def scene(street: Street) -> None:
+        async with street.client(receive_bytes=4_096) as client:
+            websocket = WebsocketClient(client)
+            await websocket.open()
+            await websocket.say(ws.BytesMessage(b"x" * 5_000_000))
+            assert len(await websocket.hear_message()) == 5_000_000
+            async with street.client() as other:
+                assert await other.is_closed()  # the time to send anything is over by then
+            await websocket.say(ws.TextMessage("still there?"))
+            assert await websocket.hear_message() == "still there?"
+
+    run(scene, limits=Limits(send_ms=200, idle_ms=400))
+
+
+@pytest.mark.parametrize("path", ["/hot", "/nowhere"])
 def test_a_websocket_is_for_the_stream_alone(path: str) -> None:
     async def scene(street: Street) -> None:
         async with street.client() as client:
-            connection = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
-            await client.send(connection.send(ws.Request(host="localhost:80", target=path)))
-            heard: list[ws.Event] = []
-            while not heard:
-                connection.receive_data(bytes(await client.stream.receive_some(1 << 16)) or None)
-                heard.extend(connection.events())
-            if path != "/api/v1/stream":
-                (first, *_) = heard
-                assert isinstance(first, ws.RejectConnection)
-                assert first.status_code == (404 if path == "/nowhere" else 200)
-                return
-            assert isinstance(heard[0], ws.AcceptConnection)
-            for message in ("hello", "", b"\x00"):
-                sent = (
-                    ws.TextMessage(message)
-                    if isinstance(message, str)
-                    else ws.BytesMessage(message)
-                )
-                await client.send(connection.send(sent))
-                heard = []
-                while not heard:
-                    connection.receive_data(bytes(await client.stream.receive_some(1 << 16)))
-                    heard.extend(connection.events())
-                assert isinstance(heard[0], ws.Message)
-                assert heard[0].data == message
+            answer = await WebsocketClient(client).open(path)
+            assert isinstance(answer, ws.RejectConnection)
+            assert answer.status_code == (404 if path == "/nowhere" else 200)
 
     run(scene)
 
@@ -453,6 +562,38 @@ def test_what_is_under_way_is_answered_before_the_end(fast: bool) -> None:
             await street.ended.wait()
 
     run(scene, fast=fast, told={"drain_ms": 40_000})
+
+
+def test_http2_ends_with_what_is_under_way() -> None:
+    async def scene(street: Street) -> None:
+        endpoints = street.endpoints
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            stream = await http2.ask("/slow")
+            await endpoints.until(lambda: endpoints.parked == 1)
+            street.stop.set()
+            endpoints.release.set()
+            await http2.finish()
+            assert http2.statuses[stream] == 200
+            while await http2.hear():
+                pass
+            await street.ended.wait()
+
+    run(scene, told={"drain_ms": 40_000})
+
+
+@LANES
+def test_who_is_not_answered_in_time_is_not_told_anything(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        endpoints = street.endpoints
+        async with street.client() as client:
+            await client.send(post("/slow"))
+            await endpoints.until(lambda: endpoints.parked == 1)
+            street.stop.set()
+            assert await client.is_closed()
+        assert endpoints.were_cancelled == 1
+
+    run(scene, fast=fast, told={"drain_ms": 50})
 
 
 @LANES

@@ -78,6 +78,12 @@ class Running:
             await self._heard.wait()
         return found[count - 1]
 
+    async def read(self, words: str, count: int = 1) -> None:
+        """Wait until somebody has said the words outside of the log, so many times."""
+        while sum(words in line for line in self.texts) < count:
+            assert not self.silent.is_set(), f"no {words}: {self.events} {self.texts}"
+            await self._heard.wait()
+
     async def url(self) -> tuple[str, int]:
         """Where it listens, once it is ready."""
         listening = (await self.hear("node.ready"))["listening"]

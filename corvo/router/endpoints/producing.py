@@ -186,6 +186,9 @@ def _allow(
         api.allow_queue(principal, queue)
 
 
+_TAGS: Final = "^([A-Za-z0-9_.-]{1,64}:[^,:]{0,64}(,[A-Za-z0-9_.-]{1,64}:[^,:]{0,64}){0,31})?$"
+"""What is read is more than this says; but all that it says is read."""
+
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="POST",
@@ -220,9 +223,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         query=(
             Parameter("priority", "string", "As in an enqueue."),
             Parameter("unique_key", "string", "As in an enqueue."),
-            Parameter("max_retries", "integer", "As in an enqueue."),
+            Parameter("max_retries", "integer", "As in an enqueue.", 0, 100_000),
             Parameter("scheduled_at", "string", "As in an enqueue."),
-            Parameter("tags", "string", "`name:value,name:value`"),
+            Parameter("tags", "string", "`name:value,name:value`", pattern=_TAGS),
         ),
     ),
 )

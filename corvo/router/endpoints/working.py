@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from corvo.ids import shard_of
 from corvo.placement import shard_of_queue
@@ -81,6 +81,7 @@ from corvo.shard.ops.work import (
 )
 
 ItemT = TypeVar("ItemT", bound=Word)
+AloneBody: TypeAlias = AckBody | ReleaseBody | SnoozeBody
 Make = Callable[[Sequence[ItemT], str], Op]
 """The op on some items, under a request key."""
 
@@ -161,7 +162,7 @@ async def snooze(api: Api, request: Request) -> Response:
 
 
 async def _say(
-    api: Api, request: Request, body: WordBody, item: ItemT, make: Make[ItemT], conflict: str
+    api: Api, request: Request, body: AloneBody, item: ItemT, make: Make[ItemT], conflict: str
 ) -> Response:
     key = request_key(request, body.request_key)
     results = await _carry(api, request, [item], make, key)

@@ -29,6 +29,8 @@ from tests.sim.shards.links import Link
 if TYPE_CHECKING:
     from tests.sim.shards.world import ShardWorld
 
+_RETRY_NS = 250 * MS
+"""Between two tries of what a full disk refused, as in the process."""
 _ROUNDS_MAX = 200
 """Calls of `work` in a row that each have more to do."""
 _SPINS_MAX = 20
@@ -332,7 +334,7 @@ class ReplicaHost(Host):
             self._make_snapshot(checkpointed)
         except DiskFull:
             self.world.counts["checkpoints on a full disk"] += 1
-            self._begin_checkpoint()
+            self.do(_RETRY_NS, self._begin_checkpoint)
         self._work()
 
     def _cut_log(self, checkpointed: int) -> None:
