@@ -110,7 +110,7 @@ class LinkSettings:
 DEFAULT: Final = LinkSettings()
 
 
-_EAGER: Final = 4
+_EAGER: Final = 8
 """So many frames are worth a call to the kernel of their own."""
 
 

@@ -170,6 +170,7 @@ class Hangups:
                     self._epoll.unregister(fd)
                     hung_up()
         finally:
+            self._watched.clear()  # whoever forgets behind this has nothing to take back
             self._epoll.close()
 
     def watch(self, fd: int, hung_up: Callable[[], None]) -> None:

@@ -142,13 +142,13 @@ class Reader:
         except HttpParserError as error:
             if not self._is_over:
                 self.refuse(Problem(400, "PARSE_ERROR", f"this is not HTTP/1.1: {error}"))
-        if (was_in_head or was_in_body) and begun == self._begun and self.refusal is None:
+        is_going_on = (was_in_head, was_in_body) == (self.is_in_head, self.is_in_body)
+        if (was_in_head or was_in_body) and is_going_on and begun == self._begun:
             # A header or the end of a chunk that does not come would be kept by the parser, and has
             # not been counted yet.
-            if was_in_head == self.is_in_head:
-                self._excess_bytes += len(data) - (self.body_bytes - body_bytes)
+            self._excess_bytes += len(data) - (self.body_bytes - body_bytes)
             allowed = self._limits.header_bytes_max + _CHUNK_BYTES_MAX * self.body_bytes
-            if self._excess_bytes > allowed:
+            if self._excess_bytes > allowed and self.refusal is None:
                 self.refuse(too_large_head(self._limits))
 
     def _change(self, rest: bytes) -> None:

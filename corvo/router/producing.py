@@ -420,12 +420,9 @@ def plan(jobs: Sequence[NewJob], shards: int, batch: NewBatch | None = None) -> 
 def home_batch(batch: NewBatch, planned: Sequence[Sequence[Part]]) -> NewBatch:
     """The batch as its first part makes it.
 
-    Members in other shards are announced with it. Those that follow in its own shard are not:
-    there, each counts itself in.
+    All members are announced with it, so it cannot end before the last of them has come.
     """
-    home, *others = planned
-    elsewhere = sum(len(part.jobs) for parts in others for part in parts)
-    return _replace(batch, total=len(home[0].jobs) + elsewhere)
+    return _replace(batch, total=sum(len(part.jobs) for parts in planned for part in parts))
 
 
 def join(part: Part, batch_id: str) -> Part:

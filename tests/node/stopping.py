@@ -15,7 +15,7 @@ from tests.router.stream_client import Closed, Refused, connected
 STALLED: Final = 4
 WAITING: Final = 20
 STREAMS: Final = 4
-_LARGE: Final = b'{"blob": "' + b"x" * 500_000 + b'"}'
+_LARGE: Final = b'{"queue": "large", "payload": "' + b"x" * 500_000 + b'"}'
 _LARGE_JOBS: Final = 40
 
 
@@ -79,16 +79,18 @@ class Stopping:
                 self.seen.undone.append(event.job_id)
 
     async def _stall(self) -> Client:
-        """A client that asks for a lot, and reads the first byte of it."""
+        """A client that asks for a lot, and reads only that it gets it."""
         client = Client(self._house.address)
         ids = []
         for _ in range(_LARGE_JOBS):
-            answer = await client.ask("POST", "/api/v1/webhooks/large", _LARGE)
+            answer = await client.ask("POST", "/api/v1/enqueue", _LARGE)
+            assert answer.status == 201, answer
             ids.append(answer.read(Made).job_id)
         stream = await client.connect()
-        body = msgspec.json.encode({"ids": ids})
+        body = msgspec.json.encode({"job_ids": ids})
         await stream.send_all(request("POST", "/api/v1/jobs/bulk-get", body))
-        await stream.receive_some(1)
+        head = bytes(await stream.receive_some(12))
+        assert head == b"HTTP/1.1 200", head
         return client
 
     async def _wait(self) -> None:

@@ -40,7 +40,8 @@ async def test_a_node_that_starts_on_a_full_disk_waits_for_room(disk: Path) -> N
     house = await house_in(disk, **filling.SETTINGS)
     async with house.open() as node:
         client = Client(house.address)
-        made = await client.ask("POST", "/api/v1/webhooks/mail", b"{}")
+        made = await client.ask("POST", "/api/v1/enqueue", b'{"queue": "mail"}')
+        client.close()
         await node.end()
     filler = filling.fill(disk)
 

@@ -1,5 +1,6 @@
 """Reading requests: what is let in, what is refused, and that pieces make no difference."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
@@ -426,3 +427,29 @@ def test_whoever_waits_to_be_asked_for_a_body_is_to_be_asked() -> None:
     assert waiting.wants_continue
     assert not impatient.wants_continue
     assert not together.wants_continue
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda body: (
+            b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+        ),
+        lambda body: (
+            b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+            + b"".join(b"a\r\n%s\r\n" % body[at : at + 10] for at in range(0, len(body), 10))
+            + b"0\r\n\r\n"
+        ),
+    ],
+    ids=["at length", "in chunks"],
+)
+def test_large_bodies_come_one_after_the_other(request_of: Callable[[bytes], bytes]) -> None:
+    data = request_of(b"x" * 200_000)
+    reader = Reader(Limits())
+
+    for _ in range(3):
+        for at in range(0, len(data), 65_536):
+            reader.feed(data[at : at + 65_536])
+
+    assert reader.refusal is None
+    assert [len(message.request.body) for message in reader.ready] == [200_000] * 3

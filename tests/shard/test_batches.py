@@ -304,6 +304,34 @@ def test_a_member_announced_elsewhere_that_is_enqueued_twice_is_one() -> None:
     assert counts(cluster.shards[A], batch_id) == (2, 2, 0, 0, 0)
 
 
+def test_members_that_follow_in_the_same_shard_are_waited_for_when_they_were_announced(
+    shard: Shard,
+) -> None:
+    batch_id, first = begin(shard, 1, total=3, callback=NOTE)
+    acked(shard, first)
+    before = callbacks(shard, NOTE)
+    member = NewJob(queue=SMS, batch_id=batch_id)
+    made = shard.do(Enqueue(jobs=[member, member], is_announced=True))
+
+    acked(shard, *(job.job_id for job in made.jobs))
+
+    assert before == []
+    assert counts(shard, batch_id) == (3, 0, 3, 0, 0)
+    assert len(callbacks(shard, NOTE)) == 1
+
+
+def test_an_announced_member_that_is_there_already_is_not_waited_for_twice(shard: Shard) -> None:
+    batch_id, first = begin(shard, 1, total=2, callback=NOTE)
+    member = NewJob(queue=SMS, batch_id=batch_id, id="mine")
+    for _ in range(2):
+        shard.do(Enqueue(jobs=[member], is_announced=True))
+
+    acked(shard, first, "mine")
+
+    assert counts(shard, batch_id) == (2, 0, 2, 0, 0)
+    assert len(callbacks(shard, NOTE)) == 1
+
+
 def test_a_member_that_nobody_announced_is_one_more() -> None:
     cluster = Cluster()
     batch_id, here = begin(cluster.shards[A], 1, callback=NOTE)

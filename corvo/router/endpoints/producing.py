@@ -126,15 +126,13 @@ class _Sending:
     async def send(self, planned: list[list[Part]], batch: NewBatch | None) -> None:
         """Send all parts: those of one shard in order, the shards at the same time.
 
-        A batch is made by the first part. Those of its own shard go next: as long as nothing has
-        reached the others, what is announced of them keeps the batch from ending.
+        A batch is made by the first part, and knows of all the others from then on.
         """
         if batch is not None:
             home, *others = planned
             if not await self._send(home[0], home_batch(batch, planned)):
                 return
-            await self._send_in_order(home[1:])
-            planned = others
+            planned = [home[1:], *others]
         await together([partial(self._send_in_order, parts) for parts in planned])
 
     async def _send_in_order(self, parts: Sequence[Part]) -> None:
@@ -145,7 +143,13 @@ class _Sending:
     async def _send(self, part: Part, batch: NewBatch | None = None) -> bool:
         """Whether it was done."""
         key = key_of(self._key, part.places, len(self.outcomes))
-        op = Enqueue(jobs=part.jobs, batch=batch, request_key=key, by=self._by)
+        op = Enqueue(
+            jobs=part.jobs,
+            batch=batch,
+            is_announced=bool(self.batch_id),
+            request_key=key,
+            by=self._by,
+        )
         try:
             answer = await self._api.shards[part.shard].submit(op)
         except Problem as problem:

@@ -121,6 +121,9 @@ class Enqueue(Op, frozen=True, kw_only=True):
 
     jobs: Annotated[list[NewJob], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
     batch: NewBatch | None = None
+    is_announced: bool = False
+    """Whether the batches that the jobs are in were made with these jobs counted: others that end
+    meanwhile do not end the batch, and these are not counted again."""
 
     def check(self, limits: Limits) -> Rejected | None:
         """Names, ids, tags and JSON have their limits."""
@@ -163,21 +166,20 @@ class Enqueue(Op, frozen=True, kw_only=True):
             if refused is not None:
                 return refused
         for _, batch_id in joining:
-            if batches.is_here(tx, batch_id):
+            if batches.is_here(tx, batch_id) and not self.is_announced:
                 batches.join(tx, batch_id)
         made = [enqueue(tx, new, new.batch_id) for new in self.jobs]
         for number, batch_id in joining:
-            if made[number].unique_existing and not _is_counted(tx, made[number], batch_id):
+            if made[number].unique_existing and not self._is_counted(tx, made[number], batch_id):
                 batches.leave(tx, batch_id)
         return EnqueueResults(made)
 
-
-def _is_counted(tx: Tx, made: Enqueued, batch_id: str) -> bool:
-    """Whether the job that is there is itself one of those that were announced elsewhere."""
-    if batches.is_here(tx, batch_id):
-        return False
-    job = JOBS.get(tx, made.job_id)
-    return job is None or job.batch_id == batch_id
+    def _is_counted(self, tx: Tx, made: Enqueued, batch_id: str) -> bool:
+        """Whether the job that is there is itself one of those that were announced."""
+        if batches.is_here(tx, batch_id) and not self.is_announced:
+            return False
+        job = JOBS.get(tx, made.job_id)
+        return job is None or job.batch_id == batch_id
 
 
 def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:

@@ -1,0 +1,105 @@
+"""The HTTP API judged by its own document: `python -m tests.router.judging --minutes N`.
+
+Schemathesis reads `/openapi.json` of a node that runs, asks whatever the document allows and a good
+deal that it does not, follows the links from answer to request, and looks at each answer: no 5xx,
+no status, header, type of content or field that is not declared, and nothing without its key.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo.node import Programs
+from tests.support.nodes import running
+
+CONFIG: Final = Path(__file__).with_name("schemathesis.toml")
+ROOT: Final = Path(__file__).parents[2]
+KEY: Final = "the-key-of-the-house"
+
+
+class Cases(msgspec.Struct):
+    generated: int
+    with_failures: int
+    errored: int
+
+
+class Phase(msgspec.Struct):
+    status: str
+
+
+class Report(msgspec.Struct):
+    """What schemathesis says at its end."""
+
+    exit_code: int
+    complete: bool
+    running_time: float
+    test_cases: Cases
+    phases: dict[str, Phase]
+    operations: dict[str, object]
+    text: str = ""
+
+
+async def judge(directory: Path, *options: str, is_open: bool) -> Report:
+    """Run a node, and schemathesis against it."""
+    door = {"auth": "off"} if is_open else {"admin_key": KEY}
+    settings = {"data_dir": str(directory / "data"), "limits.fetch_wait_s_max": "1s", **door}
+    async with running(settings, Programs()) as node:
+        host, port = await node.url()
+        report = await _ask(f"http://{host}:{port}/openapi.json", directory, options)
+    bugs = [text for text in node.texts if text.strip()]
+    assert not bugs, bugs
+    return report
+
+
+async def _ask(url: str, directory: Path, options: tuple[str, ...]) -> Report:
+    written = directory / "report.json"
+    ran = await trio.run_process(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG)),
+            *("run", url, "--header", f"X-API-Key: {KEY}", "--request-timeout", "20"),
+            *("--continue-on-failure", "--no-color", "--report", "json"),
+            *("--report-json-path", str(written), *options),
+        ],
+        check=False,
+        capture_stdout=True,
+        stderr=subprocess.STDOUT,
+        cwd=directory,  # it keeps what it has found there, and must not find it again
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    text = ran.stdout.decode(errors="replace")
+    assert written.exists(), text
+    report = msgspec.json.decode(written.read_bytes(), type=Report)
+    report.text = text
+    return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--seed", type=int, default=None)
+    told = parser.parse_args()
+    seeded = [] if told.seed is None else ["--seed", str(told.seed)]
+    options = ["--generation-database", "none", "--max-time", f"{told.minutes * 30:.0f}", *seeded]
+    failed = False
+    for is_open in (True, False):
+        with tempfile.TemporaryDirectory() as directory:
+
+            async def run(is_open: bool = is_open, directory: str = directory) -> Report:
+                return await judge(Path(directory), *options, is_open=is_open)
+
+            report = trio.run(run)
+        print(report.text)
+        print(f"{'open' if is_open else 'with a key'}: {report.test_cases} {report.phases}\n")
+        failed |= report.exit_code != 0
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the four client libraries send, byte for byte, and the fields they read of the answers."""
