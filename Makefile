@@ -49,6 +49,12 @@ chaos: ## Break a real cluster on purpose (not built yet)
 	@exit 1
 
 bench: $(READY) ## Measure
+	@command -v wrk >/dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy wrk; \
+	    else \
+	        echo "Without wrk three parts of the node are not measured; on Debian: sudo apt-get install wrk" >&2; \
+	    fi; }
 	$(PYTHON) -m bench
 
 docs: $(READY) ## Write the parts of the docs that are generated

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from corvo.child import GC_AFTER
 from corvo.kv.level import LevelStore
 from corvo.shard.entry import Record, Stamp, encode
 from corvo.shard.machine import Answer, Machine
@@ -31,7 +32,6 @@ from corvo.shard.ops.work import (
     Fetch,
     Heartbeat,
 )
-from corvo.child import GC_AFTER
 
 OPS_AN_ENTRY: Final = 64
 """What gathers into one entry on a busy shard."""

@@ -2,12 +2,14 @@
 
 import argparse
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import trio
 
-from tests.node import killing, mixed
+from tests.node import filling, killing, mixed, parking, stopping
 from tests.node.gauges import Gauge, slope
 
 
@@ -58,7 +60,43 @@ def say(name: str, what: str, points: list[tuple[float, float]]) -> None:
     )
 
 
-RUNS = {"kill": kill, "mixed": mix}
+def park(directory: Path, seconds: float) -> None:
+    seen = trio.run(lambda: parking.run(directory, workers=1_000, seconds=seconds))
+    for name, cpu in seen.cpu_s.items():
+        print(f"{name}: {cpu:.2f} s of CPU in {seen.seconds:.1f} s: {cpu / seen.seconds:.2%}")
+    print(f"last indexes before and behind: {seen.indexes}")
+    woken = sorted(seen.woken_s)
+    print(
+        f"{seen.given} of 1000 were given the job that was put in for them; from enqueue to worker:"
+        f" median {woken[500] * 1e3:.1f} ms, p99 {woken[990] * 1e3:.1f} ms"
+    )
+
+
+def stop(directory: Path, seconds: float) -> None:
+    until, number = time.monotonic() + seconds, 0
+    while number == 0 or time.monotonic() < until:
+        number += 1
+        seen = trio.run(stopping.run, directory / str(number))
+        print(
+            f"exit code {seen.code} after {seen.took_s:.2f} s; fetches that waited: {seen.waits}; "
+            f"streams: {seen.closes}; lost {len(seen.lost)} of {seen.promised}, "
+            f"forgotten {len(seen.undone)}; {seen.texts}"
+        )
+
+
+def full(directory: Path, seconds: float) -> None:
+    rounds = max(3, round(seconds / 2))
+    try:
+        seen = trio.run(lambda: filling.run(directory, rounds=rounds))
+    except filling.NoMount as error:
+        print(f"not covered: {error}")
+        return
+    print(f"{rounds} times full; refusals: {Counter(seen.refusals)}; reads: {seen.reads}")
+    print(f"back within {seen.back_s:.2f} s of room; ends: {len(seen.ends)}; {seen.oddities}")
+    print("\n".join(seen.wrongs) or "nothing is wrong")
+
+
+RUNS = {"full": full, "kill": kill, "mixed": mix, "park": park, "stop": stop}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""SIGTERM in the midst of everything: clients at work, others who wait, and some who do not read."""
+"""SIGTERM in the midst of everything: clients at work, others who wait, some who do not read."""
 
 from pathlib import Path
 from typing import Final

@@ -104,7 +104,9 @@ class Twin:
             for each in asked:
                 stream = stream or await trio.open_tcp_stream("127.0.0.1", port)
                 client = Client(stream)
-                answer = await client.ask(each.data, each.method.encode())
+                # Of an open server only its own machine may ask.
+                data = each.data.replace(b"host: corvo\r\n", b"host: localhost\r\n")
+                answer = await client.ask(data, each.method.encode())
                 answers.append(plain(answer))
                 if answer.headers.get("connection") == "close":
                     await stream.aclose()
@@ -257,8 +259,10 @@ def test_requests_of_all_shapes_are_answered_the_same(name: str) -> None:
         Asked(post(path, data, "X-Request-Id: not mine")),
         Asked(post(path, data, "Corvo-Min-Seq: s0=9")),
         Asked(post(path, data, "Connection: close")),
-        Asked(f"POST {path} HTTP/1.1\r\nhost: x\r\n".encode() + chunked + data + b"\r\n0\r\n\r\n"),
-        Asked(f"POST {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode()),
+        Asked(
+            f"POST {path} HTTP/1.1\r\nhost: corvo\r\n".encode() + chunked + data + b"\r\n0\r\n\r\n"
+        ),
+        Asked(f"POST {path} HTTP/1.1\r\nhost: corvo\r\n\r\n".encode()),
     ]
 
     statuses = both(asked)
