@@ -7,7 +7,7 @@ READY   := .venv/ready
 SERVING := .venv/serving
 
 .DEFAULT_GOAL := help
-.PHONY: help server test check fix cover sim chaos bench docs
+.PHONY: help server test check fix cover sim fuzz chaos bench docs
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,9 @@ cover: $(READY) ## Hold the quiet core of the Raft library to every line and bra
 
 sim: $(READY) ## Simulate clusters for MINUTES=1, or replay one by its SEED; SHARDS=yes for whole replicas
 	$(PYTHON) -m tests.sim$(if $(SHARDS),.shards) $(if $(SEED),$(SEED),--minutes $(or $(MINUTES),1))
+
+fuzz: $(READY) ## Judge a node's HTTP API by its own document for MINUTES=4, with SEED= if it should be the same
+	$(PYTHON) -m tests.router.judging --minutes $(or $(MINUTES),4)$(if $(SEED), --seed $(SEED))
 
 chaos: ## Break a real cluster on purpose (not built yet)
 	@echo "There is no chaos run yet: it needs the server, which is not built; 'make sim' breaks simulated clusters today." >&2

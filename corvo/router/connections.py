@@ -18,6 +18,8 @@ BODY_BYTES_MAX: Final = 256 << 20
 LINGER_S: Final = 2.0
 """How long we hear out a client that has been refused. A socket that is closed on unread bytes
 takes back what was sent on it, and the client would never read why."""
+CUTS_MAX: Final = 100
+"""In one sweep: each costs a tenth of a millisecond, and thousands may come to be due at once."""
 _SWEEP_S: Final = 0.5
 
 
@@ -82,7 +84,7 @@ class Seat:
         self.body_bytes = body_bytes
         return connections.body_bytes <= BODY_BYTES_MAX
 
-    def on_cut(self, also: Callable[[], None]) -> None:
+    def on_cut(self, also: Callable[[], None] | None) -> None:
         """What is to be called besides, from now on, for what stands in the way of an end."""
         self._cut_deeper = also
 
@@ -151,13 +153,18 @@ class Connections:
         for seat in list(self.seats):
             seat.cut()
 
-    def sweep(self, now_s: float, date: str) -> None:
-        """Cut all that take too long."""
+    def sweep(self, now_s: float, date: str) -> bool:
+        """Cut those that take too long. Returns whether there may be more of them."""
         self.now_s = now_s
         self.date = date
+        cuts = 0
         for seat in list(self.seats):
             if seat.stage is not Stage.ANSWERING and not seat.is_cut:
                 self._judge(seat, now_s - seat.since - self.sweep_s)
+                cuts += seat.is_cut
+                if cuts == CUTS_MAX:
+                    return True
+        return False
 
     def _judge(self, seat: Seat, took_s: float) -> None:
         """`took_s` is the least that it can have been."""

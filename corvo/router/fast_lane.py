@@ -134,8 +134,11 @@ class Conversation:
         request = message.request
         route = lane.hot_route(request)
         if route is None:
+            exchange = self._exchange()
             is_parked = lane.is_parked(request)
-            return await self._exchange().answer(as_bytes(message), is_parked=is_parked)
+            goes_on = await exchange.answer(as_bytes(message), is_parked=is_parked)
+            seat.on_cut(None)  # what hypercorn needed for this request need not stay
+            return goes_on
         if message.query:
             try:
                 request.query = read_query(message.query)

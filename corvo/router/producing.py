@@ -16,10 +16,10 @@ from corvo.router.http import NOT_APPLIED, UNKNOWN, Problem
 from corvo.router.problems import problem_of
 from corvo.router.words import (
     Duration,
+    GivenTime,
     Plain,
     QueueName,
     RequestKey,
-    Time,
     Usd,
     bad_field,
     either_ms,
@@ -128,7 +128,7 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     unique_period: Seconds | None = None
     """Seconds; 0 and less are the default, an hour."""
     unique_period_ms: Millis | None = None
-    scheduled_at: Time | None = None
+    scheduled_at: GivenTime | None = None
     delay: Duration | None = None
     """Instead of `scheduled_at`: from now on."""
     delay_ms: Millis | None = None

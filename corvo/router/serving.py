@@ -36,6 +36,8 @@ _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENO
 """What `accept` says when this process or machine can have no more sockets."""
 _BREATH_S: Final = 0.1
 """How long nobody is let in when there is no room, and nobody who could make some."""
+_RESWEEP_S: Final = 0.05
+"""Between two sweeps when the first has left something to do: others want to be served, too."""
 _CERTIFICATE_S: Final = 5.0
 """Between two looks whether there is a new certificate."""
 _HEARD_OUT_MAX: Final = 64
@@ -134,12 +136,14 @@ class Server:
             self.connections.cut_all()
 
     async def _keep_sweeping(self) -> None:
+        has_more = False
         while True:
-            await trio.sleep(self.connections.sweep_s)
-            self._sweep()
+            pause_s = self.connections.sweep_s
+            await trio.sleep(min(pause_s, _RESWEEP_S) if has_more else pause_s)
+            has_more = self._sweep()
 
-    def _sweep(self) -> None:
-        self.connections.sweep(trio.current_time(), date_line(clock.now_ns()))
+    def _sweep(self) -> bool:
+        return self.connections.sweep(trio.current_time(), date_line(clock.now_ns()))
 
     # Who comes in.
 

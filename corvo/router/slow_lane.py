@@ -123,7 +123,7 @@ class Exchange:
 
     async def hand_over(self, data: bytes, alpn: str = "http/1.1") -> None:
         """Let hypercorn have the connection until it ends. `data` is what was read of it."""
-        self._is_handed_over = True
+        self._is_handed_over = self._is_idle = True
         try:
             async with TaskGroup() as group:
                 protocol = self._begin(group, alpn)
@@ -181,12 +181,16 @@ class Exchange:
                     await self._protocol.handle(Closed())
             case Updated(idle=is_idle):
                 self._is_idle = is_idle
-                self._seat.move(Stage.IDLE if is_idle else Stage.ANSWERING)
+                if self._seat.stage is not Stage.SENDING:
+                    self._move()
                 if is_idle and (not self._is_handed_over or self._lane.is_stopping):
                     self._end()
             case Closed():
                 self._end()
                 await self._protocol.handle(Closed())
+
+    def _move(self) -> None:
+        self._seat.move(Stage.IDLE if self._is_idle else Stage.ANSWERING)
 
     def _end(self) -> None:
         self._ended.set()
@@ -198,7 +202,6 @@ class Exchange:
             data = with_reason(data)
         # Whoever is cancelled in the middle of a frame would break the frames of all others. So
         # nobody is, but by `cut`, behind which nothing follows; and there is no wait without it.
-        stage = self._seat.stage
         with trio.CancelScope(shield=True) as scope:
             self._sends[scope] = None
             try:
@@ -210,8 +213,8 @@ class Exchange:
                 del self._sends[scope]
         if scope.cancelled_caught:
             self.is_broken = True
-        if self._seat.stage is not stage:
-            self._seat.move(stage)
+        if self._seat.stage is Stage.SENDING and not self._sends:
+            self._move()
         return not self.is_broken
 
 

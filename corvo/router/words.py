@@ -41,11 +41,17 @@ Duration = Annotated[
 ]
 Time = Annotated[
     str,
+    msgspec.Meta(description="A moment by RFC 3339.", extra_json_schema={"format": "date-time"}),
+]
+"""As we write it."""
+GivenTime = Annotated[
+    str,
     msgspec.Meta(
         description="A moment by RFC 3339; empty is none.",
         extra_json_schema={"anyOf": [{"format": "date-time"}, {"enum": [""]}]},
     ),
 ]
+"""As clients write it."""
 _NO_CONTROL: Final = r"^[^\x00-\x1f\x7f-\x9f]*$"
 Plain = Annotated[str, msgspec.Meta(max_length=255, extra_json_schema={"pattern": _NO_CONTROL})]
 """Becomes part of a key, where there is no room for control characters."""

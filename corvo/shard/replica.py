@@ -412,7 +412,9 @@ class Replica:
     def _is_in_vain(self, fetch: Fetch) -> bool:
         """Whether a fetch would find nothing, and nothing that is on its way can change that."""
         tx = self.machine.tx
-        return self._gathering.is_idle and not any(has_work(tx, queue, now_ns=self._now_ns).count for queue in fetch.queues)
+        return self._gathering.is_idle and not any(
+            has_work(tx, queue, now_ns=self._now_ns).count for queue in fetch.queues
+        )
 
     def _wait_for(self, client: int, fetch: Fetch) -> None:
         """A fetch found nothing and was answered: its link is told when another may find something.

@@ -5,11 +5,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import trio
 
-from tests.node import filling, killing, mixed, parking, stopping
+from tests.node import filling, flooding, killing, mixed, parking, stopping
+from tests.node.flood import KINDS
 from tests.node.gauges import Gauge, slope
 
 
@@ -96,7 +98,34 @@ def full(directory: Path, seconds: float) -> None:
     print("\n".join(seen.wrongs) or "nothing is wrong")
 
 
-RUNS = {"full": full, "kill": kill, "mixed": mix, "park": park, "stop": stop}
+def flood(directory: Path, seconds: float) -> None:
+    for kind in KINDS:
+        for room in (100, 0):
+            at = directory / f"{kind}-{room}"
+            flooded = partial(flooding.run, at, kind, count=FLOOD, seconds=seconds, room=room)
+            seen = trio.run(flooded)
+            print(
+                f"{FLOOD} {kind}, room for {room} more: let in {seen.came} times; the router took "
+                f"{seen.router_cpu:.0%} of a core; kept: {figures(seen.kept_s)}; "
+                f"new: {figures(seen.fresh_s)}; refused: {seen.refused or 'nobody'}"
+            )
+
+
+FLOOD = 10_000
+
+
+def figures(took_s: list[float]) -> str:
+    """How long it took, in words."""
+    if not took_s:
+        return "never"
+    ordered = [1e3 * each for each in sorted(took_s)]
+    return (
+        f"{len(ordered)} times, p50 {ordered[len(ordered) // 2]:.1f} ms, "
+        f"p99 {ordered[len(ordered) * 99 // 100]:.1f} ms, worst {ordered[-1]:.1f} ms"
+    )
+
+
+RUNS = {"flood": flood, "full": full, "kill": kill, "mixed": mix, "park": park, "stop": stop}
 
 
 def main() -> None:

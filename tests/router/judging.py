@@ -6,6 +6,7 @@ no status, header, type of content or field that is not declared, and nothing wi
 """
 
 import argparse
+import http.client
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.support.nodes import running
 
 CONFIG: Final = Path(__file__).with_name("schemathesis.toml")
 ROOT: Final = Path(__file__).parents[2]
+JOBS: Final = "jobs.json"
 KEY: Final = "the-key-of-the-house"
 
 
@@ -46,12 +48,51 @@ class Report(msgspec.Struct):
     text: str = ""
 
 
+class Given(msgspec.Struct):
+    """The parts of answers that name jobs."""
+
+    job_ids: list[str] = []
+    jobs: list["Given"] = []
+    job_id: str | None = None
+
+
+def settle(address: tuple[str, int], directory: Path) -> None:
+    """Have jobs of many kinds there, and say which: schemathesis would hardly guess an id.
+
+    The hooks read it: those that are being worked on, and those that are not.
+    """
+    connection = http.client.HTTPConnection(*address)
+
+    def post(path: str, body: object) -> Given:
+        data = msgspec.json.encode(body)
+        connection.request("POST", f"/api/v1/{path}", data, {"X-API-Key": KEY})
+        answer = connection.getresponse()
+        read = answer.read()
+        assert answer.status in {200, 201}, (path, read)
+        return msgspec.json.decode(read, type=Given)
+
+    post("enqueue/batch", {"jobs": [{"queue": "mail"}] * 200})
+    fetch = {"queues": ["mail"], "count": 200, "lease_seconds": 3_600, "wait_seconds": 0}
+    given = [str(job.job_id) for job in post("fetch/batch", fetch).jobs]
+    dead, given = given[:20], given[20:]
+    post("fail/batch", {"fails": [{"job_id": each, "retryable": False} for each in dead]})
+    held = post("enqueue/batch", {"jobs": [{"queue": "sms"}] * 20}).job_ids
+    for each in held:
+        post(f"jobs/{each}/hold", {})
+    later = post("enqueue/batch", {"jobs": [{"queue": "sms", "delay": "2h"}] * 20}).job_ids
+    waiting = post("enqueue/batch", {"jobs": [{"queue": "sms"}] * 20}).job_ids
+    connection.close()
+    mixed = [each for four in zip(dead, held, later, waiting, strict=True) for each in four]
+    (directory / JOBS).write_bytes(msgspec.json.encode({"given": given, "made": mixed}))
+
+
 async def judge(directory: Path, *options: str, is_open: bool) -> Report:
     """Run a node, and schemathesis against it."""
     door = {"auth": "off"} if is_open else {"admin_key": KEY}
     settings = {"data_dir": str(directory / "data"), "limits.fetch_wait_s_max": "1s", **door}
     async with running(settings, Programs()) as node:
         host, port = await node.url()
+        await trio.to_thread.run_sync(settle, (host, port), directory)
         report = await _ask(f"http://{host}:{port}/openapi.json", directory, options)
     bugs = [text for text in node.texts if text.strip()]
     assert not bugs, bugs

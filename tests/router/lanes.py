@@ -201,6 +201,11 @@ class Client:
         await self.send(data)
         return await self.read(method)
 
+    def close(self) -> None:
+        raw = self.stream if isinstance(self.stream, trio.SocketStream) else None
+        assert raw is not None
+        raw.socket.close()
+
     async def is_closed(self) -> bool:
         """Wait until nothing more can come. False when something does."""
         try:

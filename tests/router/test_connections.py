@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from corvo.router import connections as connections_module
 from corvo.router.config import Limits
-from corvo.router.connections import LINGER_S, Connections, Seat, Stage
+from corvo.router.connections import CUTS_MAX, LINGER_S, Connections, Seat, Stage
 
 LIMITS: Final = Limits(
     idle_ms=60_000,
@@ -149,3 +149,16 @@ def test_the_end_is_at_once_for_those_that_nobody_waits_for() -> None:
 
     assert at_once == [Stage.IDLE, Stage.LINGERING]
     assert sorted(crowd.cut) == list(range(len(Stage)))
+
+
+def test_thousands_who_are_due_at_once_are_cut_by_and_by() -> None:
+    crowd = Crowd()
+    for _ in range(CUTS_MAX + 1):
+        crowd.enter()
+
+    has_more = crowd.connections.sweep(1e9, "date: later\r\n")
+    first = len(crowd.cut)
+    has_more_behind = crowd.connections.sweep(1e9, "date: later\r\n")
+
+    assert (first, has_more) == (CUTS_MAX, True)
+    assert (len(crowd.cut), has_more_behind) == (CUTS_MAX + 1, False)

@@ -259,16 +259,23 @@ def test_a_parked_request_is_answered(fast: bool) -> None:
 
 
 @LANES
-def test_what_was_claimed_while_the_client_went_is_taken_back(fast: bool) -> None:
+@pytest.mark.parametrize("abruptly", [True, False])
+def test_what_was_claimed_while_the_client_went_is_taken_back(fast: bool, abruptly: bool) -> None:
     async def scene(street: Street) -> None:
         endpoints = street.endpoints
         async with street.client() as client:
             await client.send(post("/claimed"))
             await endpoints.until(lambda: endpoints.parked == 1)
-        while street.server.lane.hangups._watched:
-            await trio.lowlevel.checkpoint()
-        endpoints.release.set()
-        await endpoints.until(lambda: endpoints.given_back == 1)
+            if abruptly:
+                client.close()
+            else:
+                assert isinstance(client.stream, trio.SocketStream)
+                await client.stream.send_eof()
+            while street.server.lane.hangups._watched:
+                await trio.lowlevel.checkpoint()
+            endpoints.release.set()
+            await endpoints.until(lambda: endpoints.given_back == 1)
+            assert abruptly or await client.is_closed()
 
     run(scene, fast=fast)
 
@@ -471,13 +478,16 @@ class WebsocketClient:
                 return event
 
     async def hear_message(self) -> bytes | str:
-        pieces: list[bytes | str] = []
+        text, data = "", b""
         while True:
             event = await self.hear()
-            assert isinstance(event, ws.TextMessage | ws.BytesMessage)
-            pieces.append(event.data)
+            if isinstance(event, ws.TextMessage):
+                text += event.data
+            else:
+                assert isinstance(event, ws.BytesMessage)
+                data += event.data
             if event.message_finished:
-                return "".join(pieces) if isinstance(event.data, str) else b"".join(pieces)
+                return text if isinstance(event, ws.TextMessage) else data
 
     async def open(self, path: str = "/api/v1/stream") -> ws.Event:
         await self.say(ws.Request(host="localhost:80", target=path))

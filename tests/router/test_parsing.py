@@ -240,6 +240,23 @@ def test_the_slow_lane_reads_what_was_read_here(
     assert message.request.body == body
 
 
+@given(
+    st.sampled_from([b"GET", b"POST", b"M-SEARCH", b"PROPFIND"]),
+    st.binary(max_size=12),
+    st.lists(st.tuples(st.binary(min_size=1, max_size=6), st.binary(max_size=12)), max_size=3),
+)
+def test_the_slow_lane_can_read_whatever_is_let_in(
+    method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]
+) -> None:
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+    reader = read(method + b" /" + target + b" HTTP/1.1\r\nhost: a\r\n" + lines + b"\r\n")
+
+    for message in reader.ready:
+        connection = h11.Connection(h11.SERVER)
+        connection.receive_data(as_bytes(message))
+        assert isinstance(connection.next_event(), h11.Request)
+
+
 # Limits.
 
 

@@ -327,6 +327,8 @@ LIMITS: Final = Limits(payload_bytes_max=200, checkpoint_bytes_max=20, tags_max=
         (NewJob(queue="a", payload=msgspec.Raw(b'"\xff"')), "payload"),
         (NewJob(queue="a", checkpoint=msgspec.Raw(b"1" * 21)), "checkpoint"),
         (NewJob(queue="a", id="s00_job_01HF7YAT000000000003800000"), "id"),
+        (NewJob(queue="a", id=".."), "id"),
+        (NewJob(queue="a", id="batch"), "id"),
         (NewJob(queue="a", id="s17_x"), "id"),
         (NewJob(queue="a", id="a b"), "id"),
         (NewJob(queue="a", id="a\n"), "id"),

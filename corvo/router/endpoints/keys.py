@@ -16,7 +16,7 @@ from corvo.router.keys import KEY_BITS, hash_key, make_key
 from corvo.router.positions import render
 from corvo.router.routes import Route
 from corvo.router.words import (
-    Time,
+    GivenTime,
     bad_field,
     format_time,
     format_time_or_none,
@@ -69,7 +69,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     queue_scope: Annotated[list[Pattern], msgspec.Meta(max_length=SCOPE_MAX)] | Pattern | None = (
         None
     )
-    expires_at: Time | None = None
+    expires_at: GivenTime | None = None
     enabled: bool | None = None
 
 

@@ -19,6 +19,8 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS: Final = b"[]{}"
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
+_TAKEN: Final = {".", "..", "batch", "bulk-get"}
+"""What could be an id and stands for something else where ids stand in paths."""
 _ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{ID_BYTES_MAX}}}")
 
 
@@ -36,6 +38,8 @@ def bad_chosen_id(field: str, chosen: str) -> Rejected | None:
     if not _ID.fullmatch(chosen):
         allowed = f"1 to {ID_BYTES_MAX} letters, digits, '_', '.', ':' and '-'"
         return _bad(field, f"{field} may have {allowed}")
+    if chosen in _TAKEN:
+        return _bad(field, f"{field} may not be {chosen!r}: it means something else in a path")
     if shard_of(chosen) is not None:
         return _bad(
             field, f"{field} looks like one that a shard made: begin it with something else"
