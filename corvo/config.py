@@ -73,7 +73,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] = ()
     log_format: Literal["auto", "text", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    drain_ms: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 2_000
+    drain_ms: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 1_500
     shard: Shard = Shard()
     limits: DoorLimits = DoorLimits()
     jobs: JobLimits = JobLimits()
@@ -118,7 +118,7 @@ ABOUT: Final = {
     "limits.body_bytes_max": "of a request's body",
     "limits.header_bytes_max": "of a request's line and headers together",
     "limits.headers_max": "headers of a request",
-    "limits.connections_max": "connections at a time; beyond it the oldest idle one is closed",
+    "limits.connections_max": "connections at a time; beyond it one that is slow or idle is closed",
     "limits.idle_ms": "how long a connection may be quiet between two requests",
     "limits.header_ms": "from the first byte of a request to the end of its headers",
     "limits.body_grace_ms": "how long a body may take whatever its size is",

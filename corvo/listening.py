@@ -14,7 +14,7 @@ import trio
 from corvo.config import Address
 from corvo.errors import CorvoError
 
-BACKLOG: Final = 1_024
+BACKLOG: Final = 4_096
 """Connections that wait while a router starts again."""
 _NO_SUCH_FAMILY: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 

@@ -24,7 +24,7 @@ from corvo.telemetry import Log
 
 _ROUTER_GRACE_S: Final = 0.5
 """Beyond the time that requests under way are given to end."""
-_SHARD_GRACE_S: Final = 2.0
+_SHARD_GRACE_S: Final = 1.5
 _SAID_BYTES_MAX: Final = 4_096
 
 

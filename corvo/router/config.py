@@ -23,7 +23,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of a request's line and headers together."""
     headers_max: Count = 100
     connections_max: Count = 10_000
-    """Open at a time; beyond it the oldest idle one is closed, or else the newcomer."""
+    """Open at a time; beyond it one that is slow or idle is closed, or else the newcomer."""
     idle_ms: Count = 75_000
     """How long a connection may be quiet between two requests."""
     header_ms: Count = 10_000
@@ -78,7 +78,7 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     durability: str = "sync"
     log_level: str = "info"
     log_format: str = "json"
-    drain_ms: Count = 2_000
+    drain_ms: Count = 1_500
     """How long requests under way have to end once we are told to stop."""
     limits: Limits = Limits()
 

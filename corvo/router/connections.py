@@ -15,6 +15,8 @@ from corvo.router.http import Problem
 
 BODY_BYTES_MAX: Final = 256 << 20
 """Of all bodies together that are still coming in: each may be large, and not all at once."""
+HEAD_S: Final = 1.0
+"""How long headers may take when somebody else waits to come in."""
 LINGER_S: Final = 2.0
 """How long we hear out a client that has been refused. A socket that is closed on unread bytes
 takes back what was sent on it, and the client would never read why."""
@@ -70,12 +72,19 @@ class Seat:
 
     def move(self, stage: Stage) -> None:
         """Another stage begins, or the same one anew."""
+        connections = self._connections
         if self.stage is Stage.IDLE:
-            self._connections.idle.pop(self, None)
+            connections.idle.pop(self, None)
+        elif self.stage is Stage.HEAD:
+            connections.heads.pop(self, None)
         self.stage = stage
-        self.since = self._connections.now_s
-        if stage is Stage.IDLE and not self.is_cut:
-            self._connections.idle[self] = None
+        self.since = connections.now_s
+        if self.is_cut:
+            return
+        if stage is Stage.IDLE:
+            connections.idle[self] = None
+        elif stage is Stage.HEAD:
+            connections.heads[self] = None
 
     def hold(self, body_bytes: int) -> bool:
         """So much of a body has come in and is kept. False when there is no room for it."""
@@ -92,6 +101,7 @@ class Seat:
         """Have it end, wherever it is."""
         if not self.is_cut:
             self._connections.idle.pop(self, None)
+            self._connections.heads.pop(self, None)
             self.is_cut = True
             self.refusal = refusal
             if self._cut_deeper is not None:
@@ -110,6 +120,8 @@ class Connections:
         self.seats: dict[Seat, None] = {}
         self.idle: dict[Seat, None] = {}
         """Those between two requests; who is for the longest is the first."""
+        self.heads: dict[Seat, None] = {}
+        """Those in the middle of a request's headers, likewise."""
         self.date = ""
         """The line of every answer that says when, as of the last sweep."""
         self.body_bytes = 0
@@ -131,14 +143,23 @@ class Connections:
         """It has ended."""
         seat.hold(0)
         self.idle.pop(seat, None)
+        self.heads.pop(seat, None)
         del self.seats[seat]
 
     def make_room(self) -> bool:
-        """Cut the one that has been idle for the longest. False when none is idle."""
-        seat = next(iter(self.idle), None)
-        if seat is None:
+        """Cut somebody for a newcomer's sake. False when nobody is to be had.
+
+        Headers come in one piece: who has been at them for a second means no good, or is on a line
+        that is of no good. Then comes who has been idle for the longest.
+        """
+        slowest = next(iter(self.heads), None)
+        if slowest is not None and self.now_s - slowest.since >= HEAD_S:
+            slowest.cut()
+            return True
+        idlest = next(iter(self.idle), None)
+        if idlest is None:
             return False
-        seat.cut()
+        idlest.cut()
         return True
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
 """A client for tests: one connection, one request at a time, and a plain word when it is lost."""
 
-import socket
+from contextlib import ExitStack
 from typing import Final, TypeVar
 
 import msgspec
@@ -39,9 +39,8 @@ def request(method: str, path: str, body: bytes = b"", key: str = "") -> bytes:
 class Client:
     """Somebody who asks; a connection that was lost is made anew with the next question."""
 
-    def __init__(self, address: Address, source: str = "") -> None:
+    def __init__(self, address: Address) -> None:
         self._address = address
-        self._source = source
         self._stream: trio.SocketStream | None = None
         self._rest = b""
 
@@ -73,15 +72,10 @@ class Client:
 
     async def _connect(self) -> trio.SocketStream:
         if self._stream is None:
-            made = trio.socket.socket()
-            try:
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self._source:
-                    await made.bind((self._source, 0))
+            with ExitStack() as undo:
+                made = undo.enter_context(trio.socket.socket())
                 await made.connect(self._address)
-            except BaseException:
-                made.close()
-                raise
+                undo.pop_all()
             self._stream = trio.SocketStream(made)
         return self._stream
 

@@ -8,7 +8,7 @@ import trio
 
 from tests.node.crowd import Crowd, Made
 from tests.node.history import Acked, Enqueued
-from tests.node.http import Client, Lost, request
+from tests.node.http import Address, Client, Lost, request
 from tests.node.nodes import House, house_in
 from tests.router.stream_client import Closed, Refused, connected
 
@@ -48,7 +48,7 @@ class Stopping:
         """Load it, stop it, start it again, and look."""
         seen, house = self.seen, self._house
         async with house.open() as node:
-            stalled = [await self._stall() for _ in range(STALLED)]
+            stalled = [await stall(house.address) for _ in range(STALLED)]
             async with trio.open_nursery() as nursery, trio.open_nursery() as guests:
                 nursery.start_soon(self.crowd.run)
                 for _ in range(WAITING):
@@ -78,21 +78,6 @@ class Stopping:
             elif isinstance(event, Acked) and found.get(event.job_id) != "completed":
                 self.seen.undone.append(event.job_id)
 
-    async def _stall(self) -> Client:
-        """A client that asks for a lot, and reads only that it gets it."""
-        client = Client(self._house.address)
-        ids = []
-        for _ in range(_LARGE_JOBS):
-            answer = await client.ask("POST", "/api/v1/enqueue", _LARGE)
-            assert answer.status == 201, answer
-            ids.append(answer.read(Made).job_id)
-        stream = await client.connect()
-        body = msgspec.json.encode({"job_ids": ids})
-        await stream.send_all(request("POST", "/api/v1/jobs/bulk-get", body))
-        head = bytes(await stream.receive_some(12))
-        assert head == b"HTTP/1.1 200", head
-        return client
-
     async def _wait(self) -> None:
         client = Client(self._house.address)
         body = msgspec.json.encode({"queues": ["nothing-here"], "timeout": 60})
@@ -116,6 +101,22 @@ class Stopping:
             self.seen.closes[closed.code] = self.seen.closes.get(closed.code, 0) + 1
         except Refused as refused:
             self.seen.closes[refused.status] = self.seen.closes.get(refused.status, 0) + 1
+
+
+async def stall(address: Address) -> Client:
+    """A client that asks for a lot, and reads only that it gets it."""
+    client = Client(address)
+    ids = []
+    for _ in range(_LARGE_JOBS):
+        answer = await client.ask("POST", "/api/v1/enqueue", _LARGE)
+        assert answer.status == 201, answer
+        ids.append(answer.read(Made).job_id)
+    stream = await client.connect()
+    body = msgspec.json.encode({"job_ids": ids})
+    await stream.send_all(request("POST", "/api/v1/jobs/bulk-get", body))
+    head = bytes(await stream.receive_some(12))
+    assert head == b"HTTP/1.1 200", head
+    return client
 
 
 async def run(directory: Path) -> Seen:

@@ -1,11 +1,12 @@
-"""A little of everything: nothing is refused, and no process takes more and more files or threads."""
+"""A little of everything: nothing is refused, and nobody takes more and more files or threads."""
 
 from pathlib import Path
+from typing import Final
 
 from tests.node import mixed
 from tests.support.links import on_sockets
 
-FEW = 12
+FEW: Final = 12
 """Files and threads may come and go with checkpoints and connections; so many more are a leak."""
 
 

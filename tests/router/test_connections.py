@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from corvo.router import connections as connections_module
 from corvo.router.config import Limits
-from corvo.router.connections import CUTS_MAX, LINGER_S, Connections, Seat, Stage
+from corvo.router.connections import CUTS_MAX, HEAD_S, LINGER_S, Connections, Seat, Stage
 
 LIMITS: Final = Limits(
     idle_ms=60_000,
@@ -136,6 +136,30 @@ def test_room_is_made_by_whoever_is_idle_for_the_longest(
         pass
 
     assert crowd.cut == already + idle
+
+
+def test_room_is_made_first_by_headers_that_take_longer_than_anybody_needs() -> None:
+    crowd = Crowd()
+    crowd.enter(Stage.IDLE)
+    crowd.enter(Stage.HEAD)
+    crowd.sweep_after(HEAD_S)
+    crowd.enter(Stage.HEAD)
+
+    made = [crowd.connections.make_room() for _ in range(3)]
+
+    assert made == [True, True, False]
+    assert crowd.cut == [1, 0]
+
+
+def test_nothing_is_kept_of_headers_that_have_come_in_or_will_not() -> None:
+    crowd = Crowd()
+    seats = [crowd.enter(Stage.HEAD) for _ in range(3)]
+
+    seats[0].move(Stage.BODY)
+    seats[1].cut()
+    crowd.connections.leave(seats[2])
+
+    assert not crowd.connections.heads
 
 
 def test_the_end_is_at_once_for_those_that_nobody_waits_for() -> None:
