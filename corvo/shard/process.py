@@ -88,10 +88,13 @@ _RETRY_S: Final = 0.25
 """Between two tries of what may come back: a peer, another shard, room on the disk."""
 _RELAXED_S: Final = 0.5
 """With relaxed durability, how long a write may wait for the disk."""
-_TICKS_PER_PULSE: Final = 10
+_PULSE_S: Final = 1.0
 _SWITCH_S: Final = 50e-6
 """How long the thread that syncs waits for the interpreter while entries are applied. Every write
 waits with it, twice, and the default is a hundred times as long as it has to do."""
+_TICKS_ALONE: Final = 10
+"""Of a replica that has nobody beside it, so many go in one: no timeout is at stake, and a node
+that idles should cost next to nothing."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -202,7 +205,7 @@ class Process:
         self._counters = parts.replica.counters
         self._pulse = Pulse()
         self._counters.vitals = self._pulse.feel()
-        self._ticks = 0
+        self._pulse_due = 0.0
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until cancelled."""
@@ -264,10 +267,12 @@ class Process:
     def _react(self) -> None:
         """Something happened: work the replica at once, and not only when its task has its turn.
 
-        While a write is under way that would be for nothing: what comes in gathers behind it.
+        While a write is under way that would be for nothing: what comes in gathers behind it, save
+        what can be answered without a write.
         """
         if self._write is not None:
-            self._bell.set()
+            if self._replica.has_answers:
+                self._bell.set()
             return
         work = self._turn()
         wake_ns = work.wake_ns
@@ -308,12 +313,18 @@ class Process:
         while True:
             await trio.sleep_until(due)
             late_s = trio.current_time() - due
-            missed = int(late_s / period)
-            due += (missed + 1) * period
+            step_s = period * _TICKS_ALONE if self._is_alone else period
+            missed = int(late_s / step_s)
+            due += (missed + 1) * step_s
             self._replica.tick(missed)
             self._look_for_room()
             self._count(late_s)
             self._bell.set()
+
+    @property
+    def _is_alone(self) -> bool:
+        membership = self._replica.node.membership
+        return membership.voters == (self._config.node,) and not membership.learners
 
     def _look_for_room(self) -> None:
         """Take nothing new while the disk is nearly full."""
@@ -333,8 +344,8 @@ class Process:
     def _count(self, late_s: float) -> None:
         """Note what metrics tell of this process."""
         self._counters.lag.observe(max(0.0, late_s))
-        self._ticks += 1
-        if self._ticks % _TICKS_PER_PULSE == 0:  # it is half of what an idle shard costs
+        if trio.current_time() >= self._pulse_due:  # it costs more than all else that a tick does
+            self._pulse_due = trio.current_time() + _PULSE_S
             self._counters.vitals = self._pulse.feel()
         self._counters.disk.checkpointed = self._states.checkpointed
         self._counters.disk.log_bytes_ahead = self._logged_bytes

@@ -515,6 +515,11 @@ class Replica:
         return Standing(self.machine.applied, self.node.commit)
 
     @property
+    def has_answers(self) -> bool:
+        """Whether `work` has something to say, or to prove, that no write has to come before."""
+        return bool(self._outbound or self._asked)
+
+    @property
     def waiting(self) -> int:
         """Ops that wait for agreement, or to be proposed."""
         return self._gathering.waiting

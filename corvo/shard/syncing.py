@@ -1,16 +1,19 @@
 """A thread that makes the log durable, for every entry waits for it.
 
 Trio's own threads would do, but each use of one costs as much again as a quick disk's sync: a
-limiter, a context, a name for the thread. This one does the same thing all its life.
+limiter, a context, a name for the thread. This one does the same thing all its life. Both ways
+between it and the task that waits are single calls into C: while the thread runs Python, the task
+cannot.
 """
 
+import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from queue import SimpleQueue
 from typing import Final
 
 import outcome
-import trio
+from trio.lowlevel import wait_readable
 
 
 class Syncer:
@@ -18,45 +21,39 @@ class Syncer:
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
-        self._go = threading.Semaphore(0)
-        self._is_closed = False
-        self._token: trio.lowlevel.TrioToken | None = None
-        self._ended = trio.Event()
+        self._orders: Final[SimpleQueue[bool]] = SimpleQueue()  # whether to go on; at most two
+        self._ended: Final = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._result: outcome.Outcome[None] | None = None
+        self._is_busy = False
         self._thread: Final = threading.Thread(target=self._work, name="sync", daemon=True)
 
     def start(self) -> None:
-        """To be called once, by a task."""
-        self._token = trio.lowlevel.current_trio_token()
+        """To be called once."""
         self._thread.start()
 
     def begin(self) -> None:
         """Sync, from here on."""
-        assert self._result is None, "one at a time"
-        self._ended = trio.Event()
-        self._go.release()
+        assert not self._is_busy, "one at a time"
+        self._is_busy = True
+        self._orders.put(True)
 
     async def wait(self) -> None:
         """Wait until what was begun is done. Raises what it raised."""
-        await self._ended.wait()
+        await wait_readable(self._ended)
+        os.eventfd_read(self._ended)
         result, self._result = self._result, None
         assert result is not None
+        self._is_busy = False
         result.unwrap()
 
     def close(self) -> None:
-        """Let the thread end, behind what was begun."""
-        self._is_closed = True
-        self._go.release()
+        """Let the thread end, behind what was begun. To be called once."""
+        self._orders.put(False)
         if self._thread.is_alive():
             self._thread.join()
+        os.close(self._ended)
 
     def _work(self) -> None:
-        token = self._token
-        assert token is not None
-        while True:
-            self._go.acquire()
-            if self._is_closed:
-                return
+        while self._orders.get():
             self._result = outcome.capture(self._sync)
-            with suppress(trio.RunFinishedError):  # the process ends, and nobody waits
-                token.run_sync_soon(self._ended.set)
+            os.eventfd_write(self._ended, 1)

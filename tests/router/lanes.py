@@ -126,7 +126,7 @@ class Endpoints:
         """Claims something just when its client goes."""
         self.parked += 1
         self._note()
-        with trio.CancelScope(shield=True):
+        with trio.move_on_after(10, shield=True):
             await self.release.wait()
         return Response(body=b"{}\n", undelivered=self.give_back)
 
@@ -226,6 +226,8 @@ class Street:
     said: list[bytes] = field(default_factory=list)
     """By the log."""
     heard: trio.Event = field(default_factory=trio.Event)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Around the server."""
 
     def say(self, line: bytes) -> None:
         self.said.append(line)
@@ -305,7 +307,8 @@ async def serving(
     street = Street(server, endpoints, listener.getsockname()[1], stop, ended)
 
     async def run() -> None:
-        await server.run([listener], stop)
+        with street.scope:
+            await server.run([listener], stop)
         ended.set()
 
     async with trio.open_nursery() as nursery:
@@ -314,7 +317,7 @@ async def serving(
             yield street
         finally:
             stop.set()
-            with trio.CancelScope(shield=True):
+            with trio.fail_after(20, shield=True):
                 await ended.wait()
     assert not server.connections.seats
     assert server.connections.body_bytes == 0

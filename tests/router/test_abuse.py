@@ -187,27 +187,34 @@ def test_where_nobody_is_idle_a_newcomer_is_told_so() -> None:
     run(scene, limits=Limits(connections_max=2))
 
 
-def test_a_crowd_of_newcomers_is_sent_away_and_leaves_nothing() -> None:
+def test_a_crowd_of_newcomers_is_sent_away_and_not_all_of_it_with_a_word() -> None:
+    heard: list[int] = []
+    all_heard = trio.Event()
+
+    async def come(street: Street) -> None:
+        async with street.client() as client:
+            try:
+                heard.append((await client.read()).status)
+            except Gone:
+                heard.append(0)
+            if len(heard) == 100:
+                all_heard.set()
+            await all_heard.wait()
+
     async def scene(street: Street) -> None:
         endpoints = street.endpoints
         async with street.client() as first:
             await first.send(post("/parked"))
             await endpoints.until(lambda: endpoints.parked == 1)
             async with trio.open_nursery() as nursery:
-                for _ in range(200):
-                    nursery.start_soon(_come_and_see, street)
+                for _ in range(100):
+                    nursery.start_soon(come, street)
             endpoints.release.set()
             assert (await first.read()).status == 200
 
     run(scene, limits=Limits(connections_max=1))
 
-
-async def _come_and_see(street: Street) -> None:
-    async with street.client() as client:
-        try:
-            assert (await client.read()).status == 503
-        except Gone:
-            return  # there are bounds on politeness, too
+    assert set(heard) == {0, 503}
 
 
 class FullTable(socket.socket):
@@ -345,13 +352,11 @@ def test_a_bug_of_hypercorn_ends_one_connection_and_is_logged() -> None:
     run(scene)
 
 
-@pytest.mark.parametrize("says_so", [True, False])
-def test_a_body_over_http2_that_is_too_large_is_refused(says_so: bool) -> None:
+def test_a_body_over_http2_that_is_too_large_is_refused() -> None:
     async def scene(street: Street) -> None:
         async with street.client() as client:
             http2 = Http2Client(client)
-            more = {"content-length": "30000"} if says_so else {}
-            stream = await http2.ask("/hot", b"x" * 30_000, more=more)
+            stream = await http2.ask("/hot", b"x" * 200_000)
             await http2.finish()
             assert http2.statuses[stream] == 413
             assert b'"code":"PAYLOAD_TOO_LARGE"' in http2.bodies[stream]
@@ -360,6 +365,37 @@ def test_a_body_over_http2_that_is_too_large_is_refused(says_so: bool) -> None:
             assert http2.statuses[again] == 200
 
     run(scene, limits=Limits(body_bytes_max=10_000))
+
+
+def test_a_body_over_http2_that_says_it_is_too_large_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("corvo.router.app.LINGER_S", 0.04)
+
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            stream = await http2.ask("/hot", b"x", end=False, more={"content-length": "30000"})
+            await http2.finish()
+            assert http2.statuses[stream] == 413
+
+    run(scene, limits=Limits(body_bytes_max=10_000))
+
+
+def test_bodies_over_http2_are_counted_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BODY_BYTES_MAX", 50_000)
+
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            first = await http2.ask("/hot", b"x" * 50_000)
+            await http2.finish()
+            assert street.server.connections.body_bytes == 0
+            second = await http2.ask("/hot", b"x" * 51_000)
+            await http2.finish()
+            assert http2.statuses == {first: 200, second: 503}
+
+    run(scene)
 
 
 def test_a_body_over_http2_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

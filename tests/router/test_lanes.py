@@ -627,3 +627,16 @@ def test_clients_that_do_not_read_do_not_hold_up_the_end(fast: bool) -> None:
         assert street.endpoints.given_back == 50
 
     run(scene, fast=fast, limits=Limits(send_ms=300_000), told={"drain_ms": 50})
+
+
+@LANES
+def test_a_server_that_is_cancelled_does_not_wait_for_anybody(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client(receive_bytes=4_096) as client:
+            await client.send(post("/large"))
+            await client.stream.receive_some(100)
+            street.scope.cancel()
+            await street.ended.wait()
+        assert street.endpoints.given_back == 1
+
+    run(scene, fast=fast, limits=Limits(send_ms=300_000))

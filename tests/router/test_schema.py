@@ -7,7 +7,7 @@ import trio
 
 from tests.router.judging import Report, judge
 
-OPTIONS: Final = ("--generation-deterministic", "--max-examples", "3")
+OPTIONS: Final = ("--generation-deterministic", "--max-examples", "5")
 CASES_MIN: Final = 2_500
 """Fewer would mean that something was passed over."""
 
