@@ -84,6 +84,7 @@ class Server:
         self._certificate = _Certificate(config, log) if config.tls_cert else None
         self._was_full = False  # and that has been logged
         self._heard_out = 0
+        self.now: Callable[[], float] = trio.current_time
         seats = self.connections.seats
         door.api.metrics.read("corvo_http_connections", lambda: len(seats))
 
@@ -143,7 +144,7 @@ class Server:
             has_more = self._sweep()
 
     def _sweep(self) -> bool:
-        return self.connections.sweep(trio.current_time(), date_line(clock.now_ns()))
+        return self.connections.sweep(self.now(), date_line(clock.now_ns()))
 
     # Who comes in.
 

@@ -21,6 +21,7 @@ from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.app import make_app
 from corvo.router.config import Limits, RouterConfig
+from corvo.router.connections import Stage
 from corvo.router.door import Door
 from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.routes import Route, Routes
@@ -228,6 +229,17 @@ class Street:
     heard: trio.Event = field(default_factory=trio.Event)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     """Around the server."""
+    passed_s: float = 0.0
+
+    def pass_time(self, seconds: float) -> None:
+        """Let connections have been at what they are at for so much longer."""
+        self.passed_s += seconds
+        self.server._sweep()
+
+    async def until_stages(self, *stages: Stage) -> None:
+        """Wait until all that are connected are at these, in the order they came in."""
+        while [seat.stage for seat in self.server.connections.seats] != list(stages):
+            await trio.lowlevel.checkpoint()
 
     def say(self, line: bytes) -> None:
         self.said.append(line)
@@ -305,6 +317,8 @@ async def serving(
     server.lane.is_open = fast
     stop, ended = trio.Event(), trio.Event()
     street = Street(server, endpoints, listener.getsockname()[1], stop, ended)
+
+    server.now = lambda: trio.current_time() + street.passed_s
 
     async def run() -> None:
         with street.scope:

@@ -8,8 +8,10 @@ from typing import Final
 
 import pytest
 import trio
+import trio.testing
 
-from corvo.router.config import BadRouterConfig, Limits
+from corvo.router.config import BadRouterConfig
+from corvo.router.connections import Stage
 from corvo.router.serving import load_context
 from tests.router.lanes import Street, get, post
 from tests.router.test_lanes import Http2Client, run
@@ -111,6 +113,8 @@ def test_whoever_does_not_speak_tls_is_sent_away(
     async def scene(street: Street) -> None:
         async with street.client() as client:
             await client.send(beginning)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            street.pass_time(11)
             try:
                 while await client.stream.receive_some(100):
                     pass
@@ -118,7 +122,7 @@ def test_whoever_does_not_speak_tls_is_sent_away(
                 pass
         assert street.endpoints.calls == 0
 
-    run(scene, limits=Limits(header_ms=40), told=certificate.paths)
+    run(scene, told=certificate.paths)
 
 
 @pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
@@ -126,9 +130,12 @@ def test_a_client_that_does_not_read_is_cut_off(certificate: Certificate, fast: 
     async def scene(street: Street) -> None:
         async with street.client(tls=certificate.client(), receive_bytes=4_096) as client:
             await client.send(post("/large"))
+            await street.until_stages(Stage.SENDING)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            street.pass_time(11)
             await street.endpoints.until(lambda: street.endpoints.given_back == 1)
 
-    run(scene, fast=fast, limits=Limits(send_ms=100), told=certificate.paths)
+    run(scene, fast=fast, told=certificate.paths)
 
 
 def test_a_new_certificate_is_taken_and_a_broken_one_is_not(

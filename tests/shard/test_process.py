@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from corvo import child as child_process
 from corvo import wire
 from corvo.link import Caller, LinkLost
-from corvo import child as child_process
 from corvo.shard.config import ShardConfig
 from corvo.shard.ops.enqueue import Enqueue, NewJob
 from corvo.shard.ops.queues import Pause
