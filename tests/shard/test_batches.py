@@ -311,7 +311,7 @@ def test_members_that_follow_in_the_same_shard_are_waited_for_when_they_were_ann
     acked(shard, first)
     before = callbacks(shard, NOTE)
     member = NewJob(queue=SMS, batch_id=batch_id)
-    made = shard.do(Enqueue(jobs=[member, member], is_announced=True))
+    made = shard.enqueue(Enqueue(jobs=[member, member], is_announced=True))
 
     acked(shard, *(job.job_id for job in made.jobs))
 
