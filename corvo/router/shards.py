@@ -2,8 +2,8 @@
 
 An op or a question goes to whoever leads. While nobody does, it waits, so that a shard which is
 started again is a pause and not an error; but only so long. What was sent and not answered before
-the link was lost is *unknown*: it is sent again only under a request key, and else the client is
-told, for only the client knows whether twice is harm.
+the link was lost is *unknown*. It is sent again when twice is as once: under a request key, or
+under the token of a lease. Else the client is told, for only the client knows if twice is harm.
 """
 
 from collections.abc import Callable, Iterator
@@ -124,8 +124,8 @@ class Shard:
 
     async def submit(self, op: Op) -> Answer:
         """Have an op carried out. Raises `Problem`."""
-        may_repeat = bool(op.request_key)
-        return await self._call(NUMBERS[type(op)], encode_json(op), may_repeat, is_op=True)
+        number, body = NUMBERS[type(op)], encode_json(op)
+        return await self._call(number, body, op.is_safe_twice, is_op=True)
 
     def begin(self, op: Op) -> Begun:
         """Send an op at once, and wait for it later with `finish`.
@@ -137,7 +137,7 @@ class Shard:
         if self._caller is not None:
             with suppress(LinkLost):  # then it was not sent, and `finish` waits for another link
                 sent = self._caller, self._caller.begin(number, body)
-        return Begun(number, body, bool(op.request_key), sent)
+        return Begun(number, body, op.is_safe_twice, sent)
 
     async def finish(self, begun: Begun) -> Answer:
         """The answer to an op that was begun. Raises `Problem`."""

@@ -303,7 +303,7 @@ def test_a_client_that_sends_without_end_and_never_reads_is_held_up(fast: bool) 
 async def _send_without_end(client: Client) -> None:
     try:
         while True:
-            await client.send(post("/hot") * 1_000)
+            await client.send(post("/large") * 1_000)
     except trio.BrokenResourceError:
         return
 

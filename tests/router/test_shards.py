@@ -16,6 +16,7 @@ from corvo.router.shards import Answer, Shards
 from corvo.shard.ops.base import Op, Rejected
 from corvo.shard.ops.enqueue import Enqueue, NewJob
 from corvo.shard.ops.queues import Pause
+from corvo.shard.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
 from corvo.shard.queries import GetQueue
 from tests.support.links import on_sockets
 
@@ -217,11 +218,30 @@ async def test_what_was_sent_and_not_answered_is_unknown_and_not_sent_again(
         assert (problem.status, problem.outcome) == (503, "unknown")
 
 
+SAFE = [
+    PUT_WITH_KEY,
+    Ack(acks=[AckItem(job_id="s00_job_a", lease_token=7)]),
+    Fail(fails=[FailItem(job_id="s00_job_a", lease_token=7)]),
+    Heartbeat(jobs=[BeatItem(job_id="s00_job_a")]),
+]
+UNSAFE = [
+    PUT,
+    Ack(acks=[AckItem(job_id="s00_job_a", lease_token=7), AckItem(job_id="s00_job_b")]),
+    Fetch(queues=["mail"]),
+]
+
+
+@pytest.mark.parametrize("op", UNSAFE, ids=lambda op: type(op).__name__)
+def test_what_might_do_harm_twice_is_not_safe(op: Op) -> None:
+    assert not op.is_safe_twice
+
+
+@pytest.mark.parametrize("op", SAFE, ids=lambda op: type(op).__name__)
 @on_sockets
-async def test_under_a_request_key_it_is_sent_again(tmp_path: Path) -> None:
+async def test_what_does_no_harm_twice_is_sent_again(tmp_path: Path, op: Op) -> None:
     async with world(tmp_path) as (there, nursery):
         replica = await there.replica()
-        outcome = start(nursery, there, PUT_WITH_KEY)
+        outcome = start(nursery, there, op)
         first = await replica.hear()
         replica.left.set()
         replica = await there.replica()

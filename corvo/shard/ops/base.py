@@ -74,6 +74,11 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
         """What is wrong with it beside its types, before it reaches the log."""
         return None
 
+    @property
+    def is_safe_twice(self) -> bool:
+        """Whether twice is as once: who does not know if it was done may then ask for it again."""
+        return bool(self.request_key)
+
     def apply(self, tx: Tx) -> msgspec.Struct:
         """Do it. Returns what is answered, or `Rejected`."""
         raise NotImplementedError

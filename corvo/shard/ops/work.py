@@ -232,6 +232,10 @@ class Acked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     status: str
 
 
+def _have_tokens(words: Sequence[Word]) -> bool:
+    return all(word.lease_token is not None for word in words)
+
+
 def _settled(tx: Tx, word: Word, how: str) -> Settled | None:
     """How it ended, when the same was said under the same token before."""
     found = presence.find(tx, word.job_id)
@@ -344,6 +348,11 @@ class Ack(Op, frozen=True, kw_only=True):
                 return refused
         return None
 
+    @property
+    def is_safe_twice(self) -> bool:
+        """A lease ends once, and whoever ended it hears the same again."""
+        return bool(self.request_key) or _have_tokens(self.acks)
+
     def apply(self, tx: Tx) -> AckResults:
         """Each by itself: one that is refused does not hold up the others."""
         return AckResults(
@@ -413,6 +422,11 @@ class Fail(Op, frozen=True, kw_only=True):
                 return refused
         return None
 
+    @property
+    def is_safe_twice(self) -> bool:
+        """A lease ends once, and whoever ended it hears the same again."""
+        return bool(self.request_key) or _have_tokens(self.fails)
+
     def apply(self, tx: Tx) -> FailResults:
         """Each by itself."""
         return FailResults(
@@ -474,6 +488,11 @@ class Heartbeat(Op, frozen=True, kw_only=True):
                 return refused
         return None
 
+    @property
+    def is_safe_twice(self) -> bool:
+        """A lease that begins anew twice has begun anew."""
+        return True
+
     def apply(self, tx: Tx) -> BeatResults:
         """Each by itself."""
         return BeatResults(
@@ -506,6 +525,11 @@ class Release(Op, frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """Checkpoints have a limit."""
         return _check_checkpoints(self.jobs, limits)
+
+    @property
+    def is_safe_twice(self) -> bool:
+        """A lease ends once, and whoever ended it hears the same again."""
+        return bool(self.request_key) or _have_tokens(self.jobs)
 
     def apply(self, tx: Tx) -> AckResults:
         """Each by itself."""
@@ -542,6 +566,11 @@ class Snooze(Op, frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """Checkpoints have a limit."""
         return _check_checkpoints(self.jobs, limits)
+
+    @property
+    def is_safe_twice(self) -> bool:
+        """A lease ends once, and whoever ended it hears the same again."""
+        return bool(self.request_key) or _have_tokens(self.jobs)
 
     def apply(self, tx: Tx) -> AckResults:
         """Each by itself."""
