@@ -116,6 +116,7 @@ ABOUT: Final = {
     "shard.keep_entries": "entries kept behind a checkpoint, for replicas that lag a little",
     "shard.room_bytes_min": "with less room than this on the disk nothing new is taken",
     "limits.body_bytes_max": "of a request's body",
+    "limits.bodies_bytes_max": "of all bodies together that are still coming in",
     "limits.header_bytes_max": "of a request's line and headers together",
     "limits.headers_max": "headers of a request",
     "limits.connections_max": "connections at a time; beyond it one that is slow or idle is closed",

@@ -75,7 +75,8 @@ def silent_log() -> Log:
 async def test_a_node_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
 
-    async with running({"data_dir": str(tmp_path / "d")}, stand_ins(tmp_path / "journal")) as it:
+    settings = {"data_dir": str(tmp_path / "d"), "shards": "2"}
+    async with running(settings, stand_ins(tmp_path / "journal")) as it:
         answered_by = await ask(await it.url())
         code = await it.end()
 

@@ -23,7 +23,6 @@ from corvo.router.connections import LINGER_S, no_room, too_slow_body
 from corvo.router.door import Door, read_query
 from corvo.router.http import Problem, Request, Response
 from corvo.router.parsing import OF_ONE_HOP, join, too_large_body, too_large_head
-from corvo.router.refusing import turn_away
 from corvo.router.rendering import WITHOUT_BODY
 from corvo.router.slow_lane import Exchange
 from corvo.router.stream import Channel, ChannelClosed
@@ -83,7 +82,7 @@ class App(QuartTrio):
             ours.body = await self._read_body(request, exchange_of(scope))
             ours.query = read_query(scope["query_string"].decode("latin-1"))
         except Problem as problem:
-            return _as_quart(turn_away(self._door, problem, ours))
+            return _as_quart(self._door.turn_away(problem, ours))
         response = await self._door.answer(ours)
         scope["state"]["undelivered"] = response.undelivered
         return _as_quart(response)
@@ -99,7 +98,7 @@ class App(QuartTrio):
             ours.query = read_query(scope["query_string"].decode("latin-1"))
             ours.principal = await api.who(ours.headers)
         except Problem as problem:
-            return _as_quart(turn_away(self._door, problem, ours))
+            return _as_quart(self._door.turn_away(problem, ours))
         ours.id = self._door.name(ours.headers)
         await socket.accept()
         await self._run_stream(api, ours, _Channel(socket, exchange_of(scope)))

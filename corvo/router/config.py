@@ -19,6 +19,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     body_bytes_max: Count = 8 << 20
     """Of a request's body."""
+    bodies_bytes_max: Count = 256 << 20
+    """Of all bodies together that are still coming in: each may be large, and not all at once."""
     header_bytes_max: Count = 16 << 10
     """Of a request's line and headers together."""
     headers_max: Count = 100

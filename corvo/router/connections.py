@@ -13,8 +13,6 @@ from typing import Final
 from corvo.router.config import Limits
 from corvo.router.http import Problem
 
-BODY_BYTES_MAX: Final = 256 << 20
-"""Of all bodies together that are still coming in: each may be large, and not all at once."""
 HEAD_S: Final = 1.0
 """How long headers may take when somebody else waits to come in."""
 LINGER_S: Final = 2.0
@@ -91,7 +89,7 @@ class Seat:
         connections = self._connections
         connections.body_bytes += body_bytes - self.body_bytes
         self.body_bytes = body_bytes
-        return connections.body_bytes <= BODY_BYTES_MAX
+        return connections.body_bytes <= connections.limits.bodies_bytes_max
 
     def on_cut(self, also: Callable[[], None] | None) -> None:
         """What is to be called besides, from now on, for what stands in the way of an end."""

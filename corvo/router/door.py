@@ -16,6 +16,7 @@ import trio
 
 from corvo.router.api import Api
 from corvo.router.http import UNKNOWN, Problem, Request, Response, problem_response
+from corvo.router.metrics import OTHER
 from corvo.router.routes import Action, Found, Routes
 
 _REQUEST_ID: Final = re.compile("[A-Za-z0-9_.:=+/-]{1,128}")
@@ -72,7 +73,7 @@ class Door:
         began = trio.current_time()
         if not request.id:
             request.id = self.name(request.headers)
-        route_path = "other"
+        route_path = OTHER
         try:
             if request.method == "OPTIONS":
                 response = self._preflight(request)
@@ -86,6 +87,14 @@ class Door:
         took_s = trio.current_time() - began
         self._finish(request, response, took_s)
         self.api.metrics.observe(request.method, route_path, response.status, took_s)
+        return response
+
+    def turn_away(self, problem: Problem, request: Request) -> Response:
+        """The answer to a request that did not come in whole, or cannot be read."""
+        request.id = request.id or self.name(request.headers)
+        response = self.refuse(problem, request)
+        self._finish(request, response, 0.0)
+        self.api.metrics.observe(request.method, OTHER, response.status, 0.0)
         return response
 
     def refuse(self, problem: Problem, request: Request) -> Response:

@@ -19,7 +19,6 @@ from corvo.router.door import Door, read_query
 from corvo.router.http import Problem, Request, Response
 from corvo.router.lines import Hangups, Line
 from corvo.router.parsing import Message, Reader, as_bytes
-from corvo.router.refusing import turn_away
 from corvo.router.rendering import CONTINUE, head_of
 from corvo.router.routes import Route
 from corvo.router.slow_lane import Ends, Exchange, SlowLane
@@ -143,7 +142,7 @@ class Conversation:
             try:
                 request.query = read_query(message.query)
             except Problem as problem:
-                return await self._send(turn_away(lane.door, problem, request), keeps=message.keeps)
+                return await self._send(lane.door.turn_away(problem, request), keeps=message.keeps)
         if route.is_parked:
             response = await self._answer_or_hang_up(request)
             if response is None:
@@ -201,7 +200,7 @@ class Conversation:
         """Tell the client why nothing more is read, and wait until it has heard it."""
         connections = self._lane.connections
         self._seat.hold(0)
-        response = turn_away(self._lane.door, problem, self._reader.unfinished)
+        response = self._lane.door.turn_away(problem, self._reader.unfinished)
         await self._deliver(response, keeps=False)
         await self._line.finish()
         self._seat.move(Stage.LINGERING)

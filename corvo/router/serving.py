@@ -25,7 +25,6 @@ from corvo.router.door import Door
 from corvo.router.fast_lane import Conversation, FastLane
 from corvo.router.http import Request
 from corvo.router.lines import READ_BYTES_MAX, Hangups, Line, LineBroken, PlainLine, TlsLine
-from corvo.router.refusing import turn_away
 from corvo.router.rendering import date_line, head_of
 from corvo.router.slow_lane import Ends, SlowLane
 from corvo.telemetry import Log
@@ -211,7 +210,7 @@ class Server:
         if self._certificate is not None or self._heard_out >= _HEARD_OUT_MAX:
             client.close()  # a few lines of plain text would only be taken for an attack
             return
-        response = turn_away(self.lane.door, no_room(), Request(method="GET", path=""))
+        response = self.lane.door.turn_away(no_room(), Request(method="GET", path=""))
         with suppress(OSError):
             client.send(head_of(response, self.connections.date, keeps=False) + response.body)
             client.shutdown(socket.SHUT_WR)

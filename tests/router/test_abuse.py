@@ -8,7 +8,6 @@ import pytest
 import trio
 import trio.testing
 
-from corvo.router import connections
 from corvo.router.config import Limits
 from corvo.router.connections import CUTS_MAX, Stage
 from corvo.router.http2_guard import RESETS_MAX
@@ -143,8 +142,7 @@ def test_a_flood_of_headers_is_refused(path: str) -> None:
     run(scene)
 
 
-def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BODY_BYTES_MAX", 100_000)
+def test_all_bodies_together_are_bounded() -> None:
     head = post("/hot", b"x" * 90_000)[:-40_000]
 
     async def scene(street: Street) -> None:
@@ -161,7 +159,7 @@ def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert taken.status == 200
 
-    run(scene)
+    run(scene, limits=Limits(bodies_bytes_max=100_000))
 
 
 def test_who_has_been_idle_for_the_longest_makes_room() -> None:
@@ -399,9 +397,7 @@ def test_a_body_over_http2_that_says_it_is_too_large_is_not_waited_for(
     run(scene, limits=Limits(body_bytes_max=10_000))
 
 
-def test_bodies_over_http2_are_counted_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BODY_BYTES_MAX", 50_000)
-
+def test_bodies_over_http2_are_counted_with_all_others() -> None:
     async def scene(street: Street) -> None:
         async with street.client() as client:
             http2 = Http2Client(client)
@@ -412,7 +408,7 @@ def test_bodies_over_http2_are_counted_with_all_others(monkeypatch: pytest.Monke
             await http2.finish()
             assert http2.statuses == {first: 200, second: 503}
 
-    run(scene)
+    run(scene, limits=Limits(bodies_bytes_max=50_000))
 
 
 def test_a_body_over_http2_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.router import connections as connections_module
 from corvo.router.config import Limits
 from corvo.router.connections import CUTS_MAX, HEAD_S, LINGER_S, Connections, Seat, Stage
 
@@ -99,9 +98,8 @@ def test_short_limits_are_looked_at_more_often() -> None:
     assert Connections(Limits(send_ms=100)).sweep_s == pytest.approx(0.025)
 
 
-def test_all_bodies_together_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections_module, "BODY_BYTES_MAX", 100)
-    crowd = Crowd()
+def test_all_bodies_together_are_counted() -> None:
+    crowd = Crowd(Limits(bodies_bytes_max=100))
     first, second = crowd.enter(), crowd.enter()
 
     assert first.hold(60)
