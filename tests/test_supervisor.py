@@ -532,4 +532,4 @@ async def test_systemd_is_told_that_it_is_ready_lives_and_stops(tmp_path: Path) 
                 heard += (await listening.recv(4096)).decode() + "\n"
             await it.gone()
 
-    assert "STATUS=3 of 3 processes are ready\nREADY=1\n" in heard
+    assert "STATUS=5 of 5 processes are ready\nREADY=1\n" in heard
