@@ -129,7 +129,7 @@ def test_config_shows_each_key_with_its_value_and_source(tmp_path: Path) -> None
     assert lines["durability"] == ["relaxed", "corvo.toml"]
     assert lines["limits.idle_ms"] == ["90s", "corvo.toml"]
     assert lines["admin_key"] == ["***", "CORVO_ADMIN_KEY"]
-    assert lines["shards"] == ["2", "default"]
+    assert lines["shards"] == ["4", "default"]
     assert "rook" not in done.stdout
 
 

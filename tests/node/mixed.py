@@ -1,5 +1,6 @@
 """A little of everything, for long: what a node takes must not rise with the time it runs."""
 
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -74,20 +75,20 @@ class Mixed:
     async def _clerk(self, number: int) -> None:
         dice = Random(number)
         queue = f"mixed-{number}"
-        client = Client(self._address)
         ids: list[str] = []
-        while True:
-            self.seen.rounds += 1
-            if self.seen.rounds % 50 == 0:
-                client.close()
-            await self._put(client, queue, dice)
-            ids = await self._take(client, queue, dice) or ids
-            for path in ("/api/v1/queues", "/api/v1/metrics", "/api/v1/dead", "/api/v1/workers"):
-                if dice.random() < 0.05:
-                    await self._ask(client, "GET", path)
-            for job_id in ids[:2]:
-                await self._ask(client, "GET", f"/api/v1/jobs/{job_id}")
-            await trio.sleep(_BREATH_S)
+        with closing(Client(self._address)) as client:
+            while True:
+                self.seen.rounds += 1
+                if self.seen.rounds % 50 == 0:
+                    client.close()
+                await self._put(client, queue, dice)
+                ids = await self._take(client, queue, dice) or ids
+                for page in ("queues", "metrics", "dead", "workers"):
+                    if dice.random() < 0.05:
+                        await self._ask(client, "GET", f"/api/v1/{page}")
+                for job_id in ids[:2]:
+                    await self._ask(client, "GET", f"/api/v1/jobs/{job_id}")
+                await trio.sleep(_BREATH_S)
 
     async def _put(self, client: Client, queue: str, dice: Random) -> None:
         payload = {"text": "x" * dice.randrange(400)}

@@ -136,8 +136,8 @@ REPLICAS: Final[tuple[Row, ...]] = (
     (
         "snapshot-keeps-the-old-machine",
         "shard.replica",
-        "        self.machine = machine\n        for submission",
-        "        for submission",
+        "        self.machine = machine\n        self.counters",
+        "        self.counters",
         2,
     ),
     (
