@@ -228,7 +228,9 @@ class Supervisor:
             status += f"; held down: {', '.join(held)}"
         lines = [status]
         # A shard that stays down is no reason to hold back, or take away, all the others.
-        if not self._was_ready and all(child.is_settled for child in self._children):
+        # And once the node stops, what comes to be ready all the same is no news.
+        is_settled = all(child.is_settled for child in self._children)
+        if is_settled and not self._was_ready and not self._wish.stop.is_set():
             self._was_ready = True
             lines.append("READY=1")
             self._ready()

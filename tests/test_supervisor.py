@@ -329,6 +329,36 @@ async def test_no_process_is_left_when_the_supervisor_has_a_bug(tmp_path: Path) 
         os.kill(Journal(journal).last_pid("router"), 0)
 
 
+@on_sockets
+async def test_who_comes_to_be_ready_while_the_node_stops_is_no_news(tmp_path: Path) -> None:
+    journal, pipe = tmp_path / "journal", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    plans = [
+        plan(journal, "good", "stay", is_vital=True),
+        plan(journal, "late", f"late:{pipe}", is_vital=False),
+    ]
+    wish, news = Wish(), list[bytes]()
+
+    def put(line: bytes) -> None:
+        if b"process.ready" in line:
+            news.append(line)
+            if b"good" in line:
+                wish.utter()
+
+    def let_it_be_ready() -> None:
+        pipe.write_bytes(b"now")
+
+    def bug() -> None:
+        raise LookupError
+
+    log = Log(put, "node", Style(is_text=False), Level.INFO)
+    supervisor = Supervisor(plans, wish, log, Notifier({}), drain_s=1)
+    code = await supervisor.run(ready=bug, stopping=let_it_be_ready)
+
+    assert code == OK
+    assert len(news) == 2, "the late one has said that it is ready"
+
+
 # ---- The node itself ends.
 
 

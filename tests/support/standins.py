@@ -3,9 +3,9 @@
     python -m tests.support.standins NAME JOURNAL DEED
 
 Each line of the journal is a name, a word and a process id. Deeds: `serve` answers every
-connection with its process id and leaves when asked; `stay` does not leave, for a minute;
-`die:70,71,…` ends with the first of these codes, the next start with the next, and behind the last
-it serves; a code of `-9` is a kill.
+connection with its process id and leaves when asked; `late:PIPE` does so once somebody opens that
+pipe; `stay` does not leave, for a minute; `die:70,71,…` ends with the first of these codes, the
+next start with the next, and behind the last it serves; a code of `-9` is a kill.
 """
 
 import os
@@ -96,6 +96,8 @@ def main() -> int:
             return codes[lives]
     # What a terminal sends is not for it.
     signal.signal(signal.SIGINT, lambda *_: journal.note(name, "interrupted"))
+    if deed.startswith("late:"):
+        Path(deed.removeprefix("late:")).read_bytes()
     trio.run(lambda: live(told, leaves=deed != "stay"))
     journal.note(name, "left")
     return 0
