@@ -33,23 +33,18 @@ class Line(Protocol):
     @property
     def fd(self) -> int:
         """The descriptor of its socket."""
-        raise NotImplementedError
 
     async def receive(self) -> bytes:
         """What has come in, at least one byte; none when nothing more will."""
-        raise NotImplementedError
 
     async def send(self, data: bytes) -> None:
         """Send all of it. Raises `LineBroken`; also when cancelled, only a part may have left."""
-        raise NotImplementedError
 
     async def finish(self) -> None:
         """Say that nothing more will be sent."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """End it, with what was not sent yet."""
-        raise NotImplementedError
 
 
 class PlainLine:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from corvo.router.addressing import REMEMBERED_MAX, Addresses, Results, to_jobs
+from corvo.router.addressing import REMEMBERED_MAX, Addresses, Results, to_jobs, together
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
 from corvo.shard.ops.base import Op, Rejected
@@ -230,6 +230,23 @@ def test_whatever_is_where_the_outcome_is_that_of_a_search_through_everything() 
         assert codes(results) == [
             "completed" if job_id in there else "job_not_found" for job_id in asked
         ]
+
+
+def test_of_many_that_are_asked_at_once_a_problem_of_one_is_that_problem() -> None:
+    done: list[str] = []
+
+    async def fail() -> None:
+        raise Problem(503, "LEADER_UNAVAILABLE", "away")
+
+    async def work() -> None:
+        await trio.lowlevel.checkpoint()
+        done.append("work")
+
+    with pytest.raises(Problem) as caught:
+        trio.run(together, [fail, work])
+
+    assert caught.value.code == "LEADER_UNAVAILABLE"
+    assert done == ["work"]
 
 
 def test_what_is_remembered_has_a_bound() -> None:

@@ -1,10 +1,13 @@
 """What a shard keeps in memory: the jobs that are still to be worked on, and what they take."""
 
-from corvo.kv.tables import HELD_BYTES
+from corvo.kv.tables import COUNTS_MAX, HEADS_MAX, HELD_BYTES
 from corvo.model import State
 from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.ops.work import Ack, AckItem
+from corvo.shard.queries import NUMBERS as QUERY_NUMBERS
+from corvo.shard.queries import GetQueue, answer
 from corvo.shard.tables import JOBS
+from tests.shard.replicas import Replicas
 from tests.shard.shard import Shard
 
 
@@ -34,3 +37,15 @@ def test_what_left_memory_does_not_count_any_more() -> None:
 
     cache = shard.tx.cache
     assert cache.size == sum(held.size + HELD_BYTES for held in cache.young.values())
+
+
+def test_questions_alone_do_not_fill_memory() -> None:
+    group = Replicas()
+    asked = group.replicas[1]
+
+    for number in range(COUNTS_MAX + 2):
+        answer(asked, QUERY_NUMBERS[GetQueue], b'{"queue":"%d"}' % number)
+
+    tx = asked.machine.tx
+    assert len(tx.counts) <= COUNTS_MAX
+    assert len(tx.heads) <= HEADS_MAX
