@@ -230,6 +230,21 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seen_ns: int = 0
 
 
+class Throughput(msgspec.Struct, array_like=True, gc=False):
+    """What went on in one queue within one minute."""
+
+    queue: str
+    minute: int
+    """Since 1970, by the shard's own time."""
+    enqueued: int = 0
+    started: int = 0
+    completed: int = 0
+    failed: int = 0
+    """Attempts that failed, the last one of a job included."""
+    dead: int = 0
+    cancelled: int = 0
+
+
 class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Jobs whose end is awaited together."""
 

@@ -8,7 +8,8 @@ one fills in what is missing, and neither needs another `WIRE_VERSION` for it.
 
 A link begins with a `Hello` in both directions. What comes then depends on who talks to whom; each
 such `Group` is a union of its own, so that a receiver's `match` can be checked for completeness.
-Ops, queries and their results travel as the JSON bytes that a client sent or will get.
+Ops, queries and their results travel as the JSON bytes that a client sent or will get, documents as
+the bytes that are stored.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,6 +37,9 @@ HELLO_BYTES_MAX: Final = 4096
 
 ROUTER: Final = "router"
 REPLICA: Final = "replica"
+MIRROR: Final = "mirror"
+FOLLOWER: Final = "follower"
+"""Whoever follows a replica's feed: the mirror of its node, or a router for its events."""
 SHARD: Final = "shard"
 """A replica that brings an effect to another shard: it asks as a router does, and may ask for what
 only shards may."""
@@ -153,11 +157,116 @@ class Peer(msgspec.Struct, frozen=True, array_like=True, tag=30):
     data: bytes
 
 
+# A follower to a replica. It asks for one thing at a time and for the next when it likes, so that a
+# slow one costs the replica nothing.
+
+
+class Follow(msgspec.Struct, frozen=True, array_like=True, tag=40):
+    """Asks for what changed behind a place in the log. Waits while there is nothing."""
+
+    id: int
+    after: int
+    """The place that the follower has come to; 0 and digest 0 for one that has nothing."""
+    digest: int
+    """What the state's digest was there: proof that it is the same log."""
+    wants_documents: bool = True
+    wants_events: bool = False
+    keys_max: int = 1_000
+    """Documents at most, but for those of one entry."""
+
+
+class Scan(msgspec.Struct, frozen=True, array_like=True, tag=41):
+    """Asks for documents as they are now, in the order of their keys: a page of a full pass."""
+
+    id: int
+    after: bytes = b""
+    """The last key of the page before; empty for the first page."""
+    keys_max: int = 1_000
+
+
+# A replica to a follower.
+
+Pair: TypeAlias = tuple[bytes, bytes | None]
+"""A key of the store, and its document as it is stored; None when it is gone."""
+
+
+class Happening(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One thing that happened: an event. All of one entry happened at the entry's time."""
+
+    what: str
+    """In the words of a job's trail; for queues `queue.paused` and so on."""
+    job_id: str = ""
+    queue: str = ""
+    kind: str = ""
+    state: str = ""
+    """Of the job, behind it; empty when it is gone."""
+    attempt: int = 0
+    by: str = ""
+    why: str = ""
+    data: bytes = b""
+    """JSON: the progress, of `progress`."""
+
+
+class Happenings(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What happened in one entry, in order."""
+
+    index: int
+    now_ns: int
+    events: tuple[Happening, ...]
+
+
+class Changes(msgspec.Struct, frozen=True, array_like=True, tag=42):
+    """Answers `Follow`: all that changed from behind `after` up to `index`."""
+
+    id: int
+    index: int
+    digest: int
+    now_ns: int
+    """The state's own time at `index`."""
+    through: int
+    """Documents are given as they were at this place, which may lie behind `index`: what is kept
+    of them is exact once the follower has come there."""
+    pairs: tuple[Pair, ...]
+    """Each document once, however often it changed."""
+    happenings: tuple[Happenings, ...] = ()
+
+
+class Reset(msgspec.Struct, frozen=True, array_like=True, tag=43):
+    """Answers `Follow` when nothing can be followed from there.
+
+    The feed does not reach back so far, or it is not the same log. What can be had begins behind
+    `index`, and what was before it by a full pass.
+    """
+
+    id: int
+    index: int
+    """Where the replica stands now."""
+    digest: int
+    now_ns: int
+    begin: int
+    """Behind this place the feed still has all that happened."""
+    begin_digest: int
+
+
+class Scanned(msgspec.Struct, frozen=True, array_like=True, tag=44):
+    """Answers `Scan`."""
+
+    id: int
+    pairs: tuple[Pair, ...]
+    last: bytes
+    """All keys up to this one are told; empty at the end of the pass."""
+    through: int
+
+
 Control: TypeAlias = Ping | Pong | Goodbye
 Request: TypeAlias = Submit | Ask
 Answer: TypeAlias = Reply | NotLeader | Busy
 Push: TypeAlias = WorkAvailable | Leading | KeysChanged
-AnyMessage: TypeAlias = Hello | Control | Request | Answer | Push | Peer
+FollowerRequest: TypeAlias = Follow | Scan
+FollowerAnswer: TypeAlias = Changes | Reset | Scanned
+AnyMessage: TypeAlias = (
+    Hello | Control | Request | Answer | Push | Peer | FollowerRequest | FollowerAnswer
+)
 
 Message = TypeVar("Message")
 
@@ -172,6 +281,10 @@ class Group(Generic[Message]):
 FROM_ROUTER: Final[Group[Request]] = Group(msgspec.msgpack.Decoder(Request | Control))
 TO_ROUTER: Final[Group[Answer | Push]] = Group(msgspec.msgpack.Decoder(Answer | Push | Control))
 BETWEEN_REPLICAS: Final[Group[Peer]] = Group(msgspec.msgpack.Decoder(Peer | Control))
+FROM_FOLLOWER: Final[Group[FollowerRequest]] = Group(
+    msgspec.msgpack.Decoder(FollowerRequest | Control)
+)
+TO_FOLLOWER: Final[Group[FollowerAnswer]] = Group(msgspec.msgpack.Decoder(FollowerAnswer | Control))
 EVERYTHING: Final[Group[AnyMessage]] = Group(msgspec.msgpack.Decoder(AnyMessage))
 """For whoever looks on, or no longer cares."""
 

@@ -281,9 +281,21 @@ SCHEDULE: Final = _space(
     "schedule", "sc|{scheduleID}", "JSON; planned", "planned", ("daily",), b"sc|daily"
 )
 EVENT: Final = _space(
-    "event", "ev|{seq:8BE}", "planned: what changed, in log order", "planned", (_NS,), b"ev|" + _NS8
+    "event log",
+    "ev|{seq:8BE}",
+    "msgpack: kv.feed.Row; what the log's entry `seq` changed, and what happened in it",
+    "kv.feed",
+    (_NS,),
+    b"ev|" + _NS8,
 )
-EVENT_CURSOR: Final = _space("event cursor", "evc|", "8 bytes; planned", "planned", (), b"evc|")
+EVENT_CURSOR: Final = _space(
+    "event log's begin",
+    "evc|",
+    "8 bytes big-endian: the last entry of which there is no row any more",
+    "kv.feed",
+    (),
+    b"evc|",
+)
 BUDGET: Final = _space(
     "budget",
     "bg|{scope}\\x00{target}",
@@ -375,6 +387,14 @@ COUNTS: Final = _space(
     ("mail",),
     b"qs|mail",
 )
+THROUGHPUT: Final = _space(
+    "throughput",
+    "tp|{queue}\\x00{slot:1B}",
+    "msgpack: model.Throughput; a ring, `slot` is the minute modulo 64",
+    "shard.throughput",
+    ("mail", 7),
+    b"tp|mail\0\x07",
+)
 REQUEST: Final = _space(
     "request key",
     "rk|{request_key}",
@@ -456,6 +476,7 @@ SPACES: Final = (
     BLOCKED,
     DEPENDENT,
     COUNTS,
+    THROUGHPUT,
     REQUEST,
     OUTBOX,
     INBOX,

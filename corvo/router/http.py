@@ -5,7 +5,7 @@ it was. What goes wrong is raised as a `Problem`, and becomes a response in one 
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -55,6 +55,17 @@ class Request(msgspec.Struct, kw_only=True, gc=False):
     principal: Principal = NOBODY
 
 
+class Sink(Protocol):
+    """Where an answer that has no end goes."""
+
+    async def send(self, data: bytes) -> None:
+        """Bring a piece to the client. Raises `ClientGone`, also for one that is too slow."""
+
+
+class ClientGone(CorvoError):
+    """Nobody reads any more, or not fast enough."""
+
+
 class Response(msgspec.Struct, kw_only=True, gc=False):
     """What is answered."""
 
@@ -64,6 +75,9 @@ class Response(msgspec.Struct, kw_only=True, gc=False):
     """Not sent with an empty body."""
     headers: list[tuple[str, str]] = []
     """Beside those that every answer has. Names in lower case. Never changed in place."""
+    stream: Callable[[Sink], Awaitable[None]] | None = None
+    """In the place of a body: sends pieces until it returns, or is cancelled because the client or
+    this router leaves. Only routes that are not hot may answer so."""
     undelivered: Callable[[], Awaitable[None]] | None = None
     """To be called by the lane when the client cannot have got the answer: gives claims back."""
 

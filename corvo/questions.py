@@ -1,0 +1,401 @@
+"""What a router may ask of the mirror of its node, and what it is answered.
+
+The registry numbers the questions as `corvo.shard.queries` does those of shards. A question travels
+as JSON and is answered as JSON, which is passed on to the client as it is. A refusal is a
+`corvo.questions.Refused`, told by its code.
+
+Everything that a client wrote stays a value: nothing of a question ever becomes a piece of SQL.
+"""
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+LIMIT_MAX: Final = 1_000
+TEXT_BYTES_MAX: Final = 4_096
+TAGS_MAX: Final = 32
+STATES_MAX: Final = 8
+IDS_MAX: Final = 5_000
+"""Jobs that one `Select` names."""
+MINUTES_MAX: Final = 60
+
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_BYTES_MAX)]
+Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
+Attempts: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
+# What clients write.
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which jobs are meant: those that everything holds for that is given. `null` is not given.
+
+    Times are as RFC 3339 has them; *after* a time is behind it, *before* is ahead of it.
+    """
+
+    queue: Text | None = None
+    state: Annotated[list[Text], msgspec.Meta(max_length=STATES_MAX)] | None = None
+    """Any of these."""
+    kind: Text | None = None
+    priority: Text | None = None
+    """critical, high or normal."""
+    tags: Annotated[dict[Text, Text], msgspec.Meta(max_length=TAGS_MAX)] | None = None
+    """All of them."""
+    payload_contains: Text | None = None
+    """A piece of the payload as it was sent, letter by letter."""
+    payload_jq: Text | None = None
+    error_contains: Text | None = None
+    has_errors: bool | None = None
+    unique_key: Text | None = None
+    batch_id: Text | None = None
+    worker_id: Text | None = None
+    """Of the worker that has the job, had it last, or failed it."""
+    parent_id: Text | None = None
+    chain_id: Text | None = None
+    job_id_prefix: Text | None = None
+    created_after: Text | None = None
+    created_before: Text | None = None
+    scheduled_after: Text | None = None
+    scheduled_before: Text | None = None
+    started_after: Text | None = None
+    started_before: Text | None = None
+    completed_after: Text | None = None
+    completed_before: Text | None = None
+    expire_after: Text | None = None
+    expire_before: Text | None = None
+    attempt_min: Attempts | None = None
+    attempt_max: Attempts | None = None
+
+
+class SearchBody(Filter, frozen=True, kw_only=True, omit_defaults=True):
+    """A filter, an order, and which page of it."""
+
+    sort: Text | None = None
+    """created_at (if not given), priority, started_at, completed_at or attempt."""
+    order: Text | None = None
+    """asc or desc (if not given)."""
+    cursor: Text | None = None
+    """The `cursor` or `prev_cursor` of an answer, for the page behind or before it."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] | None = None
+    """50 if not given."""
+
+
+# What is asked.
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One question."""
+
+    scope: tuple[str, ...] = ()
+    """Queues that whoever asks may see: names, or beginnings with `*` behind them; none is all."""
+    min_seq: dict[int, int] = {}
+    """By shard, how far the mirror must have come before it answers."""
+    budget_ms: int = 1_000
+    """How long it may take to look; then what was found by then is the answer, and says so."""
+
+
+class Search(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """A page of jobs."""
+
+    search: SearchBody = SearchBody()
+
+
+class FullText(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """Jobs whose id, queue, payload or tags have all the words of `q`, the best matches first."""
+
+    q: Text
+    limit: Limit = 50
+
+
+class Count(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """How many jobs a filter means, and some of them: what a bulk operation would act on."""
+
+    filter: Filter = Filter()
+    samples: Annotated[int, msgspec.Meta(ge=0, le=100)] = 10
+    exact_to: int = 10_000_000
+    """Beyond so many it is enough to say `at least`."""
+
+
+class Select(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """The next ids of all jobs that a filter means, in an order that never changes."""
+
+    filter: Filter = Filter()
+    bounds: dict[int, int] = {}
+    """By shard, a time in nanoseconds: only jobs to which nothing happened since. A shard that is
+    not named has none that are meant."""
+    after: str = ""
+    """`Selected.after` of the page before."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=IDS_MAX)] = 1_000
+
+
+class GetStanding(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the mirror has come, and how it is."""
+
+
+class Rebuild(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """Make the mirror anew from the shards. It goes on answering meanwhile, and says so."""
+
+
+class GetRates(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """What went on in queues in the last minutes."""
+
+    queues: tuple[str, ...] = ()
+    """Those; none is all that the scope has."""
+
+
+class GetThroughput(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """What went on in each of the last minutes, in one queue or all together."""
+
+    queue: str = ""
+    minutes: Annotated[int, msgspec.Meta(ge=1, le=MINUTES_MAX)] = MINUTES_MAX
+
+
+class GetBeats(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """What the jobs that are active say of the workers that have them."""
+
+
+class GetSummary(Question, frozen=True, kw_only=True, omit_defaults=True):
+    """For a dashboard: every queue's counts and rates."""
+
+
+# What is answered.
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """How far the mirror has come in one shard's log."""
+
+    index: int
+    at: str
+    """The shard's own time there."""
+    is_whole: bool = True
+    """False while a full pass is under way: jobs may be missing, or be as they were before."""
+
+
+AsOf: TypeAlias = dict[str, Place]
+"""By shard, as `s0`."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs."""
+
+    jobs: list[msgspec.Raw]
+    total: int
+    total_is_exact: bool
+    """False: there are at least so many."""
+    cursor: str | None = None
+    """For the page behind this one."""
+    prev_cursor: str | None = None
+    """For the page before it."""
+    has_more: bool = False
+    partial: bool = False
+    """The time was over before everything was looked at: `cursor` goes on where it stopped."""
+    why_partial: str = ""
+    duration_ms: float = 0.0
+    as_of: AsOf = {}
+
+
+class TextHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that has the words."""
+
+    id: str
+    queue: str
+    state: str
+    payload: str
+    tags: str
+    created_at: str
+
+
+class TextFound(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that have the words."""
+
+    q: str
+    results: list[TextHit]
+    partial: bool = False
+    duration_ms: float = 0.0
+    as_of: AsOf = {}
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs a filter means."""
+
+    total: int
+    is_exact: bool
+    states: dict[str, int]
+    queues: dict[str, int]
+    """The hundred that have most of them."""
+    samples: list[msgspec.Raw]
+    bounds: dict[int, int]
+    """What `Select.bounds` is to be, to mean just these: by shard, its time when this was said."""
+    duration_ms: float = 0.0
+    as_of: AsOf = {}
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One job of a selection."""
+
+    id: str
+    shard: int
+    queue: str
+    state: str
+
+
+class Selected(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a selection. It may be empty and still not be the last."""
+
+    members: list[Member]
+    after: str
+    """For the next page; empty when everything was looked at."""
+    as_of: AsOf = {}
+
+
+class ShardStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How the mirror follows one shard."""
+
+    shard: int
+    index: int
+    now_ns: int
+    """The shard's own time at `index`."""
+    through: int
+    """Up to there rows may be ahead of `index`: exact when it is not greater."""
+    is_linked: bool
+    is_whole: bool
+    passes: int
+    """Full passes that were begun, since this process began."""
+    changes: int
+    """Documents taken in, since this process began."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How the mirror is."""
+
+    shards: list[ShardStanding]
+    file_bytes: int
+    jobs: int
+    """Rows, about."""
+    rebuilds: int
+    lag_seconds: list[int]
+    """A histogram of how late rows were when they were written: counts by `LAG_BOUNDS_MS`."""
+    lag_sum_ms: float
+    questions: int
+    interrupted: int
+    """Questions whose time was over."""
+    schema: int
+    rss_bytes: int = 0
+    cpu_seconds: float = 0.0
+
+
+LAG_BOUNDS_MS: Final = (10, 25, 50, 100, 200, 500, 1_000, 2_500, 5_000, 10_000, 60_000)
+"""The last class has what is beyond."""
+
+
+class Rebuilding(msgspec.Struct, frozen=True):
+    """A rebuild was begun."""
+
+    status: str = "rebuilding"
+    shards: int = 0
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one queue: how many within the last whole minute, and within the last five."""
+
+    queue: str
+    enqueued_1m: int
+    started_1m: int
+    completed_1m: int
+    failed_1m: int
+    enqueued_5m: int
+    started_5m: int
+    completed_5m: int
+    failed_5m: int
+
+
+class AllRates(msgspec.Struct, frozen=True):
+    """Of queues, by name; those in which nothing went on are left out."""
+
+    queues: list[Rates]
+    as_of: AsOf = {}
+
+
+class Minute(msgspec.Struct, frozen=True, kw_only=True):
+    """What went on in one minute."""
+
+    minute: str
+    enqueued: int = 0
+    started: int = 0
+    completed: int = 0
+    failed: int = 0
+    dead: int = 0
+    cancelled: int = 0
+
+
+class Throughput(msgspec.Struct, frozen=True):
+    """The last minutes, the oldest first."""
+
+    minutes: list[Minute]
+    as_of: AsOf = {}
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker, by the jobs that it has."""
+
+    worker_id: str
+    hostname: str
+    active: int
+    beat_ns: int
+    """When one of its leases began anew last."""
+    started_ns: int
+    """When it was given the newest of them."""
+    queues: tuple[str, ...]
+
+
+class Beats(msgspec.Struct, frozen=True):
+    """Workers that have jobs."""
+
+    workers: list[Beat]
+    as_of: AsOf = {}
+
+
+class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue for a dashboard."""
+
+    name: str
+    counts: dict[str, int]
+    is_paused: bool
+    enqueued_1m: int
+    completed_1m: int
+    failed_1m: int
+    oldest_pending_at: str = ""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """All queues for a dashboard."""
+
+    queues: list[QueueSummary]
+    as_of: AsOf = {}
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a question is not answered."""
+
+    code: str
+    """bad_filter, bad_cursor, not_caught_up, over_budget, busy or unknown_query."""
+    error: str
+    field: str = ""
+    as_of: AsOf = {}
+
+
+QUESTIONS: Final[dict[int, type[Question]]] = {
+    1: Search,
+    2: FullText,
+    3: Count,
+    4: Select,
+    5: GetStanding,
+    6: Rebuild,
+    7: GetRates,
+    8: GetThroughput,
+    9: GetBeats,
+    10: GetSummary,
+}
+"""A number is never given to another question."""
+
+NUMBERS: Final = {question: number for number, question in QUESTIONS.items()}
