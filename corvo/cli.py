@@ -37,6 +37,7 @@ COMMANDS: Final = {
 _INTERNAL: Final = {
     "shard": Command("one shard of a node", "corvo.commands:shard"),
     "router": Command("the router of a node", "corvo.commands:router"),
+    "mirror": Command("the mirror of a node", "corvo.commands:mirror"),
 }
 """What a node starts; their config comes as a line of JSON on a pipe."""
 

@@ -35,6 +35,7 @@ _FLAGS: Final = {
     "--bind": ("bind", "HOST:PORT", "where clients come in (default: 127.0.0.1:8080)"),
     "--shards": ("shards", "N", "processes that share the queues; fixed at the first start"),
     "--durability": ("durability", "sync|relaxed", "whether an answer waits for the disk"),
+    "--mirror": ("mirror.enabled", "on|off", "off: no search, and nothing that needs it"),
     "--retention": ("retention", "TIME", "how long finished jobs are kept (default: 168h)"),
     "--admin-key": ("admin_key", "KEY", "may do everything; better set as CORVO_ADMIN_KEY"),
     "--auth": ("auth", "on|off", "off: anybody who can reach the node may do anything"),
@@ -94,6 +95,13 @@ def shard(_: Sequence[str]) -> int:
 def router(_: Sequence[str]) -> int:
     """`corvo router`: the router of a node, told by its stdin what it is."""
     from corvo.router import process  # noqa: PLC0415 -- only a router is one
+
+    return process.main()
+
+
+def mirror(_: Sequence[str]) -> int:
+    """`corvo mirror`: the mirror of a node, told by its stdin what it is."""
+    from corvo.mirror import process  # noqa: PLC0415 -- only a mirror is one
 
     return process.main()
 

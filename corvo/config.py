@@ -54,7 +54,20 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_bytes: Count = 128 << 20
     checkpoint_entries: Count = 200_000
     keep_entries: Amount = 10_000
+    feed_bytes: Count = 256 << 20
     room_bytes_min: Amount = 64 << 20
+
+
+class Mirror(msgspec.Struct, frozen=True, kw_only=True):
+    """How the mirror works: `corvo.mirror.config.MirrorConfig` has the same names and defaults."""
+
+    enabled: Literal["on", "off"] = "on"
+    readers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    questions_max: Count = 64
+    pause_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 50
+    wal_bytes_max: Annotated[int, msgspec.Meta(ge=1 << 20)] = 256 << 20
+    room_bytes_min: Amount = 128 << 20
+    niceness: Annotated[int, msgspec.Meta(ge=0, le=19)] = 5
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +88,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     drain_ms: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 1_500
     shard: Shard = Shard()
+    mirror: Mirror = Mirror()
     limits: DoorLimits = DoorLimits()
     jobs: JobLimits = JobLimits()
 
@@ -114,7 +128,15 @@ ABOUT: Final = {
     "shard.checkpoint_bytes": "log written after which a checkpoint is made",
     "shard.checkpoint_entries": "entries after which a checkpoint is made",
     "shard.keep_entries": "entries kept behind a checkpoint, for replicas that lag a little",
+    "shard.feed_bytes": "kept of what the mirror and listeners to events follow",
     "shard.room_bytes_min": "with less room than this on the disk nothing new is taken",
+    "mirror.enabled": "`off` is a node without search, and without whatever needs it",
+    "mirror.readers": "questions that are looked up at a time",
+    "mirror.questions_max": "questions that are looked up or wait",
+    "mirror.pause_ms": "how long changes gather before they are written",
+    "mirror.wal_bytes_max": "what SQLite's log may grow to while somebody reads all the time",
+    "mirror.room_bytes_min": "with less room than this on the disk the mirror writes nothing",
+    "mirror.niceness": "how much the mirror stands back for others who want a processor",
     "limits.body_bytes_max": "of a request's body",
     "limits.bodies_bytes_max": "of all bodies together that are still coming in",
     "limits.header_bytes_max": "of a request's line and headers together",
@@ -130,6 +152,8 @@ ABOUT: Final = {
     "limits.fetch_wait_s_max": "how long a fetch may wait for work",
     "limits.batch_jobs_max": "jobs of one `enqueue/batch`",
     "limits.leader_wait_ms": "how long a request waits for a shard that has no leader",
+    "limits.search_ms_max": "how long the mirror may look for what is searched",
+    "limits.listeners_max": "clients at a time that events are sent to as they happen",
     "limits.streams_max": "streams of workers at a time",
     "limits.stream_frames_max": "frames of one stream that are being answered",
     "limits.read_rate": "reading requests of one client in a second; 0 is no limit",
@@ -152,11 +176,12 @@ _SECRETS: Final = ("admin_key",)
 _SECTIONS: Final[tuple[tuple[str, str, type[msgspec.Struct]], ...]] = (
     ("", "", Config),
     ("shard.", "shard", Shard),
+    ("mirror.", "mirror", Mirror),
     ("limits.", "limits", DoorLimits),
     ("limits.", "jobs", JobLimits),
 )
 """The keys' prefix, the field of `Config` they are kept in, and the struct with the keys."""
-_GROUPS: Final = {"shard", "limits"}
+_GROUPS: Final = {"shard", "mirror", "limits"}
 
 
 # Keys.
@@ -424,9 +449,10 @@ def _assembled(values: Mapping[str, object]) -> Config:
         fields[KEYS[name].held_in][KEYS[name].field] = value
     defaults = Config()
     shard = msgspec.structs.replace(defaults.shard, **fields["shard"])
+    mirror = msgspec.structs.replace(defaults.mirror, **fields["mirror"])
     limits = msgspec.structs.replace(defaults.limits, **fields["limits"])
     jobs = msgspec.structs.replace(defaults.jobs, **fields["jobs"])
-    changed = {**fields[""], "shard": shard, "limits": limits, "jobs": jobs}
+    changed = {**fields[""], "shard": shard, "mirror": mirror, "limits": limits, "jobs": jobs}
     return msgspec.structs.replace(defaults, **changed)
 
 

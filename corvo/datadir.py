@@ -2,8 +2,9 @@
 
     <data_dir>/node.json   cluster, node and number of shards: written once, checked at each start
     <data_dir>/lock        locked by the node, and by each of its processes
-    <data_dir>/run/        sockets of the shards
+    <data_dir>/run/        sockets of the shards and the mirror
     <data_dir>/shard-<n>/  log and state of a shard
+    <data_dir>/mirror/     the mirror's file: made anew when it is not there
 
 The lock is handed to every process of the node, so that it is free only when the last of them is
 gone: a node that was killed may have a shard that is still writing.
@@ -59,6 +60,11 @@ class DataDir:
     def shard(self, number: int) -> Path:
         """Where a shard keeps its log and state."""
         return self.root / f"shard-{number}"
+
+    @property
+    def mirror(self) -> Path:
+        """Where the mirror keeps its file."""
+        return self.root / "mirror"
 
     @property
     def is_open_to_others(self) -> bool:
@@ -176,9 +182,14 @@ class DataDir:
         return [str(directory / f"shard-{number}.sock") for number in range(shards)]
 
 
+def mirror_socket(sockets: list[str]) -> str:
+    """The path of the mirror's socket, beside those of the shards, and no longer than they are."""
+    return str(Path(sockets[0]).with_name("mirror.sock"))
+
+
 def remove_sockets(sockets: list[str]) -> None:
     """Leave none behind, and nothing outside the node's directory."""
-    for socket in sockets:
+    for socket in (*sockets, mirror_socket(sockets)):
         Path(socket).unlink(missing_ok=True)
     with suppress(OSError):  # something else is in it, which somebody put there
         Path(sockets[0]).parent.rmdir()

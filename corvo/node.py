@@ -29,16 +29,18 @@ from corvo.datadir import (
     DirectoryDamaged,
     DirectoryUnfit,
     Identity,
+    mirror_socket,
     open_directory,
     remove_sockets,
 )
 from corvo.errors import CorvoError
 from corvo.listening import ListenFailed, check_certificate, host_of, listen, port_of, shown
+from corvo.mirror.config import BadMirrorConfig, MirrorConfig
 from corvo.notify import VARIABLES, Notifier
 from corvo.restarts import signal_name
 from corvo.router.config import BadRouterConfig, RouterConfig
 from corvo.shard.config import BadConfig, ShardConfig
-from corvo.supervisor import Plan, Supervisor, Wish
+from corvo.supervisor import Plan, Stage, Supervisor, Wish
 from corvo.telemetry import Log, open_log
 
 FILES_MIN: Final = 4_096
@@ -54,6 +56,7 @@ class Programs(msgspec.Struct, frozen=True):
 
     shard: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "shard")
     router: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "router")
+    mirror: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "mirror")
 
 
 # What the processes are told.
@@ -95,6 +98,7 @@ def plans_of(config: Config, house: House) -> list[Plan]:
             descriptors=(house.lock,),
             environment=house.environment,
             is_vital=False,
+            stage=Stage.SHARDS,
         )
         for number in range(house.identity.shards)
     ]
@@ -105,8 +109,20 @@ def plans_of(config: Config, house: House) -> list[Plan]:
         descriptors=(house.lock, *house.listening),
         environment=house.environment,
         is_vital=True,
+        stage=Stage.ROUTER,
     )
-    return [*shards, router]
+    if config.mirror.enabled == "off":
+        return [*shards, router]
+    mirror = Plan(
+        name="mirror",
+        command=house.programs.mirror,
+        config=msgspec.json.encode(mirror_config(config, house)),
+        descriptors=(house.lock,),
+        environment=house.environment,
+        is_vital=False,
+        stage=Stage.MIRROR,
+    )
+    return [*shards, router, mirror]
 
 
 def shard_config(config: Config, house: House, number: int) -> ShardConfig:
@@ -128,6 +144,25 @@ def shard_config(config: Config, house: House, number: int) -> ShardConfig:
     return told
 
 
+def mirror_config(config: Config, house: House) -> MirrorConfig:
+    """What the mirror is told. Raises what is wrong with it."""
+    keys = msgspec.structs.asdict(config.mirror)
+    del keys["enabled"]
+    told = MirrorConfig(
+        cluster=house.identity.cluster,
+        node=house.identity.node,
+        shards=house.identity.shards,
+        sockets=house.sockets,
+        data_dir=str(house.directory.mirror),
+        socket=mirror_socket(house.sockets),
+        log_level=config.log_level,
+        log_format=house.log_form,
+        **keys,
+    )
+    told.check()
+    return told
+
+
 def router_config(config: Config, house: House) -> RouterConfig:
     """What the router is told. Raises what is wrong with it."""
     told = RouterConfig(
@@ -135,6 +170,7 @@ def router_config(config: Config, house: House) -> RouterConfig:
         node=house.identity.node,
         shards=house.identity.shards,
         sockets=house.sockets,
+        mirror_socket=mirror_socket(house.sockets) if config.mirror.enabled == "on" else "",
         listen=house.listening,
         tls_cert=config.tls_cert,
         tls_key=config.tls_key,
@@ -352,7 +388,9 @@ def main(resolved: Resolved, programs: Programs | None = None) -> int:
 def end(log: Log, error: BaseException) -> int:
     """Say why the node ends; returns the exit code."""
     match error:
-        case DirectoryUnfit() | ListenFailed() | BadConfig() | BadRouterConfig():
+        case (
+            DirectoryUnfit() | ListenFailed() | BadConfig() | BadRouterConfig() | BadMirrorConfig()
+        ):
             code, what = MISCONFIGURED, "node.refused"
         case DirectoryDamaged():
             code, what = DAMAGED, "node.damaged"

@@ -4,14 +4,16 @@ Each is told what it is by one line of JSON on a stdin that stays open; it leave
 and so nothing outlives the node, however it ends. Once it can be reached it says `ready`. What
 follows when one ends unasked is decided in `corvo.restarts`.
 
-To stop, the router is asked first and answers what it has begun, then the shards; whoever takes too
-long is killed, which loses nothing. A second wish kills everybody at once.
+To stop, the router is asked first and answers what it has begun, then the shards, then the mirror
+that follows them; whoever takes too long is killed, which loses nothing. A second wish kills
+everybody at once.
 """
 
 import secrets
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from enum import IntEnum
 from typing import Final
 
 import msgspec
@@ -25,7 +27,18 @@ from corvo.telemetry import Log
 _ROUTER_GRACE_S: Final = 0.5
 """Beyond the time that requests under way are given to end."""
 _SHARD_GRACE_S: Final = 1.5
+_MIRROR_GRACE_S: Final = 1.0
 _SAID_BYTES_MAX: Final = 4_096
+
+
+class Stage(IntEnum):
+    """When a process is asked to leave, once the node stops."""
+
+    ROUTER = 0
+    """First, so that nobody asks for anything any more."""
+    SHARDS = 1
+    MIRROR = 2
+    """Last: it has nothing that anybody waits for."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     is_vital: bool
     """Whether the node is of no use without it."""
+    stage: Stage = Stage.SHARDS
 
 
 class Child:
@@ -248,11 +262,15 @@ class Supervisor:
             child.kill()
 
     async def _stop(self) -> None:
-        """The router first, so that nobody asks for anything any more; then the shards."""
-        vital = [child for child in self._children if child.plan.is_vital]
-        others = [child for child in self._children if not child.plan.is_vital]
-        await self._end(vital, self._drain_s + _ROUTER_GRACE_S)
-        await self._end(others, _SHARD_GRACE_S)
+        """Stage by stage."""
+        grace_s = {
+            Stage.ROUTER: self._drain_s + _ROUTER_GRACE_S,
+            Stage.SHARDS: _SHARD_GRACE_S,
+            Stage.MIRROR: _MIRROR_GRACE_S,
+        }
+        for stage in Stage:
+            children = [child for child in self._children if child.plan.stage is stage]
+            await self._end(children, grace_s[stage])
 
     async def _end(self, children: Iterable[Child], grace_s: float) -> None:
         """Ask processes to leave, and kill those that do not."""

@@ -172,7 +172,9 @@ class Follow(msgspec.Struct, frozen=True, array_like=True, tag=40):
     wants_documents: bool = True
     wants_events: bool = False
     keys_max: int = 1_000
-    """Documents at most, but for those of one entry."""
+    """Documents at most, but for those of one entry; events, when no documents are wanted."""
+    after_key: bytes = b""
+    """`Changes.more`, when the answer from this place had one: go on behind that key."""
 
 
 class Scan(msgspec.Struct, frozen=True, array_like=True, tag=41):
@@ -229,6 +231,10 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=42):
     pairs: tuple[Pair, ...]
     """Each document once, however often it changed."""
     happenings: tuple[Happenings, ...] = ()
+    more: bytes = b""
+    """Empty, unless the documents of the entry behind `index` are too large for one answer. Then
+    `index` is where the follower was, and those up to this key are told: it follows from there
+    again, with this as `after_key`. Who does not remember it begins that entry anew."""
 
 
 class Reset(msgspec.Struct, frozen=True, array_like=True, tag=43):

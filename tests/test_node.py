@@ -86,7 +86,7 @@ async def test_jobs_are_there_after_every_process_was_killed(tmp_path: Path) -> 
             ids.append(msgspec.json.decode(answer, type=Answer).job_id)
         for event in it.find("process.ready"):
             os.kill(int(str(event["pid"])), signal.SIGKILL)
-        await it.hear("process.ready", 8)  # and every one of them is started again
+        await it.hear("process.ready", 10)  # and every one of them is started again
         within = [(await ask(address, f"/api/v1/jobs/{job_id}"))[0] for job_id in ids]
         await it.end(signal.SIGKILL)
     async with running(settings, REAL) as it:

@@ -291,7 +291,7 @@ EVENT: Final = _space(
 EVENT_CURSOR: Final = _space(
     "event log's begin",
     "evc|",
-    "8 bytes big-endian: the last entry of which there is no row any more",
+    "msgpack: kv.feed.Begin; the last entry of which there is no row any more",
     "kv.feed",
     (),
     b"evc|",

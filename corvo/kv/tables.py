@@ -7,6 +7,7 @@ made again from the documents and compared.
 A `Transaction` is one log entry's view of a store. Ops read and write through it, each seeing what
 those before it did; `commit` hands everything to the store in one write, the applied index with it.
 There is no going back: an op decides first, and writes only when nothing can be refused any more.
+With it goes a row of the feed: which documents changed, and what happened (`corvo.kv.feed`).
 What is kept in memory between entries (documents, heads, counts) is bounded and derived: losing it
 costs time and changes no answer.
 """
@@ -19,6 +20,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from corvo.errors import StoreDamaged
+from corvo.kv.feed import FEED_BYTES_MAX, Feed, Told
 from corvo.kv.heads import Head
 from corvo.kv.keys import COUNTS, META, prefix_end
 from corvo.kv.store import Store
@@ -78,6 +80,9 @@ class Table(Generic[D]):
         tally: Callable[[D], Tally] | None = None,
         check: Callable[[D, D], None] | None = None,
         is_cold: Callable[[D], bool] | None = None,
+        is_fed: bool = False,
+        tell: Callable[["Transaction", D | None, D], None] | None = None,
+        tell_gone: Callable[["Transaction", D, str, str], None] | None = None,
         json: bool = False,
     ) -> None:
         self.name = name
@@ -93,6 +98,12 @@ class Table(Generic[D]):
         """Says that hardly anybody will ask for the document again: it is not kept in memory, where
         what is asked for has the room, and the memory of what is gone is used again while it is
         still in the processor's caches."""
+        self.is_fed = is_fed
+        """Whether followers are told of its documents."""
+        self.tell = tell
+        """Adds to `Transaction.told` what happened, where a document follows another or none."""
+        self.tell_gone = tell_gone
+        """The same where one is removed: what that is called, and why."""
         self.encode: Callable[[D], bytes] = (
             msgspec.json.Encoder().encode if json else msgspec.msgpack.Encoder().encode
         )
@@ -139,11 +150,15 @@ class Table(Generic[D]):
         tx.place(self, self.prefix + self.key(document).encode(), None, document)
         return document
 
-    def remove(self, tx: "Transaction", identifier: str) -> None:
-        """Remove a document that is there."""
+    def remove(
+        self, tx: "Transaction", identifier: str, *, what: str = "deleted", why: str = ""
+    ) -> None:
+        """Remove a document that is there; followers are told what that was, and why."""
         key = self.prefix + identifier.encode()
         held = tx.held(self, key)
         assert held is not None, f"{self.name} {identifier} is there"
+        if self.tell_gone is not None:
+            self.tell_gone(tx, held.document, what, why)
         tx.displace(key, held)
 
 
@@ -196,10 +211,47 @@ class Cache:
 class Transaction:
     """A store as the op at hand sees it."""
 
-    def __init__(self, store: Store, meta: Meta, *, cache_bytes_max: int = CACHE_BYTES_MAX) -> None:
+    # With more than thirty attributes, its heirs' included, an object without slots becomes slow.
+    __slots__ = (
+        "_get",
+        "_store",
+        "by",
+        "cache",
+        "changed_bytes",
+        "counted",
+        "counts",
+        "dirty",
+        "feed",
+        "heads",
+        "index",
+        "meta",
+        "moved",
+        "noted",
+        "now_ns",
+        "order_ns",
+        "term",
+        "told",
+        "writes",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        meta: Meta,
+        *,
+        cache_bytes_max: int = CACHE_BYTES_MAX,
+        feed_bytes_max: int = FEED_BYTES_MAX,
+    ) -> None:
         self._store = store
         self._get = store.get
         self.meta = meta
+        self.feed = Feed(store, applied=meta.applied, digest=meta.digest, bytes_max=feed_bytes_max)
+        self.by = ""
+        """Who asked for the op at hand."""
+        self.told: list[Told] = []
+        """What happened in this entry, in order."""
+        self.noted: dict[bytes, None] = {}
+        """Keys of fed documents that the entry removes, or that are in no table."""
         self.cache = Cache(cache_bytes_max)
         self.writes: dict[bytes, bytes | None] = {}
         """What the entry changes: index keys, and documents that were removed."""
@@ -248,11 +300,14 @@ class Transaction:
 
     def place(self, table: Table[D], key: bytes, before: Held[D] | None, document: D) -> None:
         """Write a document and what follows from it."""
+        tell = table.tell
         indexed = table.indexes(document) if table.indexes is not None else ()
         if before is None:
             held = Held(table, key, document, indexed, 0)
             self.cache.add(key, held)  # type: ignore[arg-type]  # as in `held`
             self.writes.pop(key, None)
+            if tell is not None:
+                tell(self, None, document)
             for entry in indexed:
                 self._set(entry)
         else:
@@ -262,6 +317,8 @@ class Transaction:
                 self.changed_bytes += before.size
             if table.check is not None:
                 table.check(before.document, document)
+            if tell is not None:
+                tell(self, before.document, document)
             held.document = document
             held.indexed = indexed
             # A key that only gets another value is removed first and then written.
@@ -302,6 +359,8 @@ class Transaction:
         self.dirty.pop(key, None)
         self.cache.drop(key)
         self.writes[key] = None
+        if held.table.is_fed:
+            self.noted[key] = None
 
     def _set(self, entry: IndexKey) -> None:
         key, value, group = entry
@@ -341,6 +400,10 @@ class Transaction:
     def remove_key(self, key: bytes) -> None:
         """Remove a key, if it is there."""
         self.writes[key] = None
+
+    def note(self, key: bytes) -> None:
+        """Followers are to be told of a key that is in no table, and is written or removed."""
+        self.noted[key] = None
 
     def get_key(self, key: bytes) -> bytes | None:
         """Read a key that is no document."""
@@ -435,6 +498,7 @@ class Transaction:
     def commit(self) -> None:
         """Hand everything that the entry changed to the store."""
         writes = self.writes
+        noted = self.noted
         encoded = 0
         for key, held in self.dirty.items():
             table, document = held.table, held.document
@@ -444,6 +508,8 @@ class Transaction:
             writes[key] = data
             if table.is_cold is not None and table.is_cold(document):
                 self.cache.drop(key)
+            if table.is_fed:
+                noted[key] = None
         self.cache.size += encoded
         for group in self.moved.values():
             head = self.heads.get(group.prefix)
@@ -453,12 +519,15 @@ class Transaction:
             counts = self.counts[name]
             key = COUNTS.prefix + name.encode()
             writes[key] = _encode(counts) if any(counts) else None
+            noted[key] = None
         digest = zlib.crc32(b"".join(writes), self.meta.digest)
         values = writes.values()
         digest = zlib.crc32(bytes([value is None for value in values]), digest)
         digest = zlib.crc32(b"".join(filter(None, values)), digest)
         self.meta = Meta(self.index, self.term, max(self.now_ns, self.order_ns), digest)
         writes[_META_KEY] = _encode(self.meta)
+        # Where a feed begins differs between replicas: what it writes is in no digest.
+        self.feed.append(writes, self.index, digest, self.now_ns, tuple(noted), self.told)
         self._store.write(writes)
         self._settle()
 
@@ -473,6 +542,8 @@ class Transaction:
         self.dirty = {}
         self.moved = {}
         self.counted = {}
+        self.told = []
+        self.noted = {}
         self.cache.settle()
         if len(self.heads) > HEADS_MAX:
             self.heads = {}

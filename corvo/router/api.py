@@ -1,4 +1,4 @@
-"""What endpoints work with: the shards, the parking, who may what, and what this router is."""
+"""What endpoints work with: shards, mirror, parking, who may what, and what this router is."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -11,14 +11,18 @@ from corvo import clock, wire
 from corvo.router import keys, positions
 from corvo.router.actions import Action
 from corvo.router.addressing import Addresses, Results, to_jobs, together
+from corvo.router.boards import Summaries
 from corvo.router.config import RouterConfig
 from corvo.router.fetching import Fetching
+from corvo.router.following import Hub
 from corvo.router.http import Principal, Problem, Request
 from corvo.router.keeping import Keeper
 from corvo.router.keys import Keyring
 from corvo.router.metrics import Metrics
+from corvo.router.mirror import Mirror
 from corvo.router.rates import Rates, client_of
 from corvo.router.shards import Answer, Shards
+from corvo.router.sightings import Judge
 from corvo.shard.ops.base import ITEMS_MAX, Op, Rejected
 from corvo.shard.ops.keys import HOME
 from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
@@ -40,6 +44,13 @@ class Api:
         self.fetching: Final = Fetching(config)
         self.shards: Final = Shards(config, pushed=self._pushed, came_up=self._came_up)
         self.fetching.attach(self.shards)
+        self.mirror = Mirror(config)
+        self.hub: Final = Hub(config)
+        self.summaries: Final = Summaries()
+        self.sightings: Final = self.fetching.sightings
+        self.judge: Final = Judge(
+            wait_s_max=config.limits.fetch_wait_s_max, began_ns=clock.now_ns()
+        )
         self.keyring: Final = Keyring(config)
         self.keeper: Final = Keeper(self.keyring, self.shards)
         self.rates: Final = Rates(config.limits)
@@ -68,6 +79,7 @@ class Api:
         """Long polls end with nothing, and nothing waits any more."""
         self.stopping.set()
         self.fetching.stop()
+        self.hub.stop()
 
     # Who may what.
 

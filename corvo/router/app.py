@@ -11,17 +11,25 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 import trio
-from hypercorn.typing import ASGISendCallable, HTTPScope, WebsocketScope
+from hypercorn.typing import (
+    ASGISendCallable,
+    HTTPResponseBodyEvent,
+    HTTPResponseStartEvent,
+    HTTPScope,
+    WebsocketScope,
+)
 from quart import Request as QuartRequest
 from quart import Response as QuartResponse
 from quart import Websocket
+from quart.typing import ResponseTypes
+from quart.utils import encode_headers
 from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 from corvo.router.api import Api
 from corvo.router.connections import LINGER_S, no_room, too_slow_body
 from corvo.router.door import Door, read_query
-from corvo.router.http import Problem, Request, Response
+from corvo.router.http import ClientGone, Problem, Request, Response, Sink
 from corvo.router.parsing import OF_ONE_HOP, join, too_large_body, too_large_head
 from corvo.router.rendering import WITHOUT_BODY
 from corvo.router.slow_lane import Exchange
@@ -31,6 +39,7 @@ STREAM_PATH: Final = "/api/v1/stream"
 
 RunStream: TypeAlias = Callable[[Api, Request, Channel], Awaitable[None]]
 GiveBack: TypeAlias = Callable[[], Awaitable[None]]
+Stream: TypeAlias = Callable[[Sink], Awaitable[None]]
 
 
 def make_app(door: Door, run_stream: RunStream) -> "App":
@@ -49,7 +58,11 @@ class _Connection(TrioASGIHTTPConnection):
         is_delivered = False
         try:
             response = await self.app.handle_request(request)
-            await self._send_response(send, response)
+            stream: Stream | None = self.scope["state"].get("stream")
+            if stream is None or request.method == "HEAD":
+                await self._send_response(send, response)
+            else:
+                await self._send_stream(send, response, stream)
             # Behind the last byte hypercorn awaits nothing that could be cancelled.
             is_delivered = not exchange_of(self.scope).is_broken
         finally:
@@ -58,6 +71,53 @@ class _Connection(TrioASGIHTTPConnection):
                 with trio.CancelScope(shield=True):
                     await give_back()
         nursery.cancel_scope.cancel()
+
+    async def _send_stream(
+        self, send: ASGISendCallable, response: ResponseTypes, stream: Stream
+    ) -> None:
+        """Send an answer piece by piece, for as long as there is somebody to read it."""
+        exchange = exchange_of(self.scope)
+        headers = encode_headers(response.headers)
+        await send(
+            HTTPResponseStartEvent(
+                type="http.response.start", status=response.status_code, headers=headers
+            )
+        )
+        try:
+            await stream(_Sink(send, self.scope))
+        except ClientGone:
+            # Without an end, so that nobody takes what was sent for the whole.
+            exchange.drop()
+            await trio.lowlevel.checkpoint()
+            return
+        await send(_piece(b"", has_more=False))
+
+
+class _Sink:
+    """The way of a stream to its client."""
+
+    def __init__(self, send: ASGISendCallable, scope: HTTPScope) -> None:
+        self._send = send
+        self._scope = scope
+        self._exchange = exchange_of(scope)
+
+    async def send(self, data: bytes) -> None:
+        """See `Sink`."""
+        if not data:
+            return  # it would end nothing, and tell nobody anything
+        until = trio.current_time() + self._exchange.send_s
+        self._exchange.wait_until(until)
+        with trio.CancelScope(deadline=until) as scope:
+            await self._send(_piece(data, has_more=True))
+            await self._exchange.drain(self._scope)
+        if scope.cancelled_caught:
+            raise ClientGone(f"a piece took more than {self._exchange.send_s:g} s")
+        if self._exchange.is_broken:
+            raise ClientGone("the connection is broken")
+
+
+def _piece(data: bytes, *, has_more: bool) -> HTTPResponseBodyEvent:
+    return HTTPResponseBodyEvent(type="http.response.body", body=data, more_body=has_more)
 
 
 class App(QuartTrio):
@@ -85,6 +145,7 @@ class App(QuartTrio):
             return _as_quart(self._door.turn_away(problem, ours))
         response = await self._door.answer(ours)
         scope["state"]["undelivered"] = response.undelivered
+        scope["state"]["stream"] = response.stream
         return _as_quart(response)
 
     async def handle_websocket(self, socket: Websocket) -> QuartResponse | None:
@@ -189,7 +250,9 @@ def _request_of(scope: HTTPScope | WebsocketScope, method: str) -> Request:
 def _as_quart(response: Response) -> QuartResponse:
     made = App.response_class(response.body, response.status, content_type=response.content_type)
     made.headers.extend(response.headers)
-    if not response.body:
+    if response.stream is not None:
+        del made.headers["content-length"]
+    elif not response.body:
         del made.headers["content-type"]
         if response.status in WITHOUT_BODY:
             del made.headers["content-length"]

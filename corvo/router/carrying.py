@@ -26,7 +26,7 @@ from corvo.router.positions import render
 from corvo.router.problems import problem_of
 from corvo.router.producing import LIMITS, BatchedJob, EnqueueItem, batched, new_job, queues_of
 from corvo.router.shards import Begun
-from corvo.router.words import key_of, signature
+from corvo.router.words import key_of, not_reserved, signature
 from corvo.router.working import (
     AckEntry,
     BeatEntry,
@@ -121,6 +121,8 @@ class Carrier:
         words = len(frame.acks) + len(frame.fails) + len(frame.heartbeats)
         if words or frame.fetch is not None:
             keys.allow(self._principal, Action.WORK)
+        for queue in frame.fetch.queues if frame.fetch is not None else ():
+            not_reserved("fetch.queues", queue)
         if frame.enqueues:
             keys.allow(self._principal, Action.PRODUCE)
         wanted = frame.fetch.count if frame.fetch is not None else 0

@@ -45,6 +45,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Jobs of one `enqueue/batch`."""
     leader_wait_ms: Annotated[int, msgspec.Meta(ge=0)] = 3_000
     """How long a request waits for a shard that has no leader."""
+    search_ms_max: Count = 1_000
+    """How long the mirror may look for an answer."""
+    listeners_max: Count = 1_000
+    """Clients that events are sent to as they happen."""
     streams_max: Count = 1_000
     stream_frames_max: Count = 64
     """Frames of one stream that are being answered."""
@@ -64,6 +68,8 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     shards: Count
     sockets: list[str]
     """Of the replica of each shard on this node, by the shard's number."""
+    mirror_socket: str = ""
+    """Of the mirror of this node; empty where it has none."""
     listen: list[int]
     """Descriptors of listening sockets, inherited: a router that is started again finds those who
     came in between waiting there."""

@@ -73,6 +73,30 @@ FAMILIES: Final[dict[str, Family]] = {
     "corvo_queue_paused": Family(GAUGE, "Whether the queue is paused.", ("queue",)),
     "corvo_workers_registered": Family(GAUGE, "Workers that fetched within the last day."),
     "corvo_workers_active": Family(GAUGE, "Workers heard of within the last minute."),
+    "corvo_workers_deaf": Family(
+        GAUGE, "Workers that are heard of, and do not ask for work though they have room for it."
+    ),
+    # The mirror of this node.
+    "corvo_mirror_up": Family(GAUGE, "Whether the mirror answered in time."),
+    "corvo_mirror_whole": Family(
+        GAUGE, "Whether all of the shard is there: no full pass is under way.", ("shard",)
+    ),
+    "corvo_mirror_lag_entries": Family(
+        GAUGE, "Entries that the shard has applied and the mirror not seen.", ("shard",)
+    ),
+    "corvo_mirror_lag_seconds": Family(
+        GAUGE, "How old what the mirror has of the shard is; 0 when it has all.", ("shard",)
+    ),
+    "corvo_mirror_changes_total": Family(COUNTER, "Documents taken in.", ("shard",)),
+    "corvo_mirror_write_lag_seconds": Family(
+        HISTOGRAM, "From a change in a shard to its row being written."
+    ),
+    "corvo_mirror_rebuilds_total": Family(COUNTER, "Rebuilds that were asked for or had to be."),
+    "corvo_mirror_file_bytes": Family(GAUGE, "Bytes of the mirror's file."),
+    "corvo_mirror_questions_total": Family(COUNTER, "Questions answered."),
+    "corvo_mirror_interrupted_total": Family(
+        COUNTER, "Questions whose time was over before all was looked at."
+    ),
     # Shards: what this node's replica of each is, and does.
     "corvo_shard_scrape_success": Family(
         GAUGE, "Whether the replica of this node answered in time.", ("shard",)

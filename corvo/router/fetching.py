@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 import msgspec
 import trio
 
-from corvo import wire
+from corvo import clock, wire
 from corvo.placement import shard_of_queue
 from corvo.router.config import RouterConfig
 from corvo.router.http import Problem
 from corvo.router.parking import Parking
 from corvo.router.shards import Shards
+from corvo.router.sightings import Sighting, Sightings
 from corvo.shard.ops.work import Claim, Claims, Fetch, Release, ReleaseItem
 
 _GIVE_BACK_S: Final = 5.0
@@ -40,6 +41,8 @@ class Fetching:
         self._shard_count = config.shards
         self._parking = Parking()
         self._is_stopping = False
+        self.sightings: Final = Sightings()
+        """Who asks for work."""
         self.given_back = 0
         """Claims whose client had gone."""
         self.shards: Shards
@@ -81,11 +84,16 @@ class Fetching:
         bell = _Bell()
         seeker = self._parking.begin(fetch.queues, bell.ring)
         found = False
+        sighting: Sighting | None = None
+        count = 0
         try:
             while True:
                 fetched = await self._ask(fetch)
+                if sighting is None:  # by now it is known to be a fetch that may be made
+                    sighting = self._sight(fetch)
                 if fetched.claims:
                     found = True
+                    count = len(fetched.claims)
                     return fetched
                 if self._parking.park(seeker):
                     await self._sleep(bell, deadline)
@@ -95,6 +103,11 @@ class Fetching:
                     return fetched
         finally:
             self._parking.end(seeker, found=found)
+            if sighting is not None:
+                self.sightings.has_asked(sighting, count, clock.now_ns())
+
+    def _sight(self, fetch: Fetch) -> Sighting | None:
+        return self.sightings.asks(fetch.worker_id, fetch.hostname, fetch.queues, clock.now_ns())
 
     async def _sleep(self, bell: "_Bell", deadline: float) -> None:
         if self._is_stopping or trio.current_time() >= deadline:

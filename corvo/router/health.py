@@ -1,13 +1,16 @@
 """How a node is, in the words of probes, of `/cluster/status` and of `/info`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from corvo import __version__
 from corvo.measures import Histogram, Vitals
+from corvo.questions import ShardStanding, Standing
 from corvo.router.config import RouterConfig
+from corvo.router.standing import lag_entries, lag_s, write_lag
+from corvo.router.words import Time, format_time_or_none
 from corvo.shard.gathering import WAITING_OPS_MAX
 from corvo.shard.numbers import Numbers
 
@@ -153,6 +156,115 @@ def measured(histogram: Histogram) -> Measured:
     )
 
 
+# The mirror.
+
+
+class MirrorShard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the mirror follows one shard."""
+
+    shard: int
+    index: int
+    """How far it has come in the shard's log."""
+    at: Time | None = None
+    """The shard's own time there."""
+    lag_entries: int | None = None
+    """Entries that the shard has applied behind that; not known while the shard does not answer."""
+    lag_ms: float | None = None
+    """From there to the shard's own time now; 0 when there are no such entries."""
+    is_linked: bool
+    is_whole: bool
+    """False while a full pass is under way: jobs may be missing, or be as they were before."""
+    passes: int
+    """Full passes that were begun."""
+    changes: int
+    """Documents taken in."""
+
+
+class MirrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the mirror is. What it counts begins with its process."""
+
+    status: str
+    """`following`; `catching up`; `cut off` from a shard; `away`; `none` where there is to be none.
+    """
+    why: str = ""
+    """Why it is away."""
+    shards: list[MirrorShard] = []
+    file_bytes: int = 0
+    jobs: int = 0
+    """About."""
+    rebuilds: int = 0
+    questions: int = 0
+    interrupted: int = 0
+    """Questions whose time was over before all was looked at."""
+    write_lag: Measured | None = None
+    """Seconds by which rows were late when they were written."""
+    schema: int = 0
+    resident_bytes: int = 0
+    cpu_seconds: float = 0.0
+
+
+class MirrorGlance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The mirror at a glance."""
+
+    status: str
+    lag: int | None = None
+    """Entries of the shard from which it is farthest behind."""
+    lag_ms: float | None = None
+
+
+def mirror_body(told: Standing | str | None, numbers: Mapping[int, Numbers]) -> MirrorBody:
+    """By what the mirror says, or why it says nothing; None where there is none."""
+    if told is None:
+        return MirrorBody(status="none")
+    if isinstance(told, str):
+        return MirrorBody(status="away", why=told)
+    return MirrorBody(
+        status=_mirror_status(told),
+        shards=[_mirror_shard(shard, numbers.get(shard.shard)) for shard in told.shards],
+        file_bytes=told.file_bytes,
+        jobs=told.jobs,
+        rebuilds=told.rebuilds,
+        questions=told.questions,
+        interrupted=told.interrupted,
+        write_lag=measured(write_lag(told)),
+        schema=told.schema,
+        resident_bytes=told.rss_bytes,
+        cpu_seconds=told.cpu_seconds,
+    )
+
+
+def _mirror_status(told: Standing) -> str:
+    if not all(shard.is_linked for shard in told.shards):
+        return "cut off"
+    return "following" if all(shard.is_whole for shard in told.shards) else "catching up"
+
+
+def _mirror_shard(standing: ShardStanding, numbers: Numbers | None) -> MirrorShard:
+    return MirrorShard(
+        shard=standing.shard,
+        index=standing.index,
+        at=format_time_or_none(standing.now_ns),
+        lag_entries=None if numbers is None else lag_entries(standing, numbers),
+        lag_ms=None if numbers is None else lag_s(standing, numbers) * 1_000,
+        is_linked=standing.is_linked,
+        is_whole=standing.is_whole,
+        passes=standing.passes,
+        changes=standing.changes,
+    )
+
+
+def mirror_glance(body: MirrorBody) -> MirrorGlance:
+    """The same in three numbers."""
+    entries = [shard.lag_entries for shard in body.shards if shard.lag_entries is not None]
+    late_ms = [shard.lag_ms for shard in body.shards if shard.lag_ms is not None]
+    return MirrorGlance(
+        status=body.status, lag=max(entries, default=None), lag_ms=max(late_ms, default=None)
+    )
+
+
+# Its shards.
+
+
 class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A replica of a shard."""
 
@@ -210,19 +322,25 @@ class ClusterStatus(Group, frozen=True, kw_only=True, omit_defaults=True):
     shards: int | msgspec.UnsetType = msgspec.UNSET
     groups: list[Group] = []
     """Each of several. One that is not healthy makes the whole `degraded`."""
+    sqlite_mirror: MirrorGlance | msgspec.UnsetType = msgspec.UNSET
+    """Of this node. Shards are healthy without it."""
 
 
-def cluster_status(config: RouterConfig, seen: Sequence[Numbers | str]) -> ClusterStatus:
+def cluster_status(
+    config: RouterConfig, seen: Sequence[Numbers | str], mirror: MirrorGlance
+) -> ClusterStatus:
     """By what the replicas of this node say, in the order of shards, or why one says nothing."""
     groups = [_group(config, numbers) for numbers in seen]
     if len(groups) == 1:
-        return ClusterStatus(mode="cluster", **msgspec.structs.asdict(groups[0]))
+        alone = msgspec.structs.asdict(groups[0])
+        return ClusterStatus(mode="cluster", sqlite_mirror=mirror, **alone)
     return ClusterStatus(
         mode="multi-raft",
         status="healthy" if all(group.status == "healthy" for group in groups) else "degraded",
         node_id=str(config.node),
         durability=config.durability,
         shards=len(groups),
+        sqlite_mirror=mirror,
         groups=[
             msgspec.structs.replace(group, shard=number) for number, group in enumerate(groups)
         ],
@@ -304,4 +422,4 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     loop_lag_p99_ns: int
     loop_stalls: int
     processes: dict[str, Vitals]
-    """The router's, and that of each shard that answered."""
+    """The router's, and those of each shard and of the mirror, if they answered."""

@@ -347,7 +347,7 @@ def read_results(body: bytes) -> list[Done | Rejected]:
 def job_body(view: View) -> JobBody:
     """A job for whoever asks for it."""
     job = view.job
-    errors = _error_bodies(view)
+    errors = error_bodies(view)
     return JobBody(
         id=job.id,
         queue=job.queue,
@@ -395,7 +395,8 @@ def job_body(view: View) -> JobBody:
     )
 
 
-def _error_bodies(view: View) -> list[ErrorBody]:
+def error_bodies(view: View) -> list[ErrorBody]:
+    """The errors that are kept of a job, the oldest first."""
     first = view.job.failures - len(view.errors) + 1
     return [
         ErrorBody(

@@ -48,15 +48,18 @@ _TAG_OF: Final = {
     "snooze": "Working",
     "stream": "Working",
     "jobs": "Jobs",
+    "search": "Jobs",
     "dead": "Jobs",
     "queues": "Queues",
+    "summary": "Queues",
     "workers": "Workers",
     "auth": "Keys",
     "openapi.json": "About",
     "docs": "About",
     "docs.css": "About",
 }
-_READS_YOUR_WRITES: Final = frozenset({"jobs", "dead", "queues", "workers"})
+_READS_YOUR_WRITES: Final = frozenset({"jobs", "dead", "queues", "workers", "search", "summary"})
+_READS_SO_TOO: Final = frozenset({"/api/v1/metrics/throughput"})
 """Where a read waits for `Corvo-Min-Seq`."""
 
 _PATH_SCHEMAS: Final[dict[str, Json]] = {
@@ -307,7 +310,8 @@ def changes(row: Route) -> bool:
 
 
 def _waits(row: Route) -> bool:
-    return row.action is Action.READ and _first(row) in _READS_YOUR_WRITES
+    waits = _first(row) in _READS_YOUR_WRITES or row.path in _READS_SO_TOO
+    return row.action is Action.READ and waits
 
 
 def _headers(row: Route) -> list[Json]:

@@ -62,6 +62,16 @@ def number_of(request: Request, name: str, *, default: int, at_most: int) -> int
     return int(text)
 
 
+def text_of(request: Request, name: str, *, at_most: int) -> str:
+    """A text in the query that has to be there. Raises `Problem`."""
+    text = request.query.get(name, "")
+    if not text.strip():
+        raise bad_field(name, f"{name} is required")
+    if len(text) > at_most:
+        raise bad_field(name, f"{name} has more than {at_most} characters")
+    return text
+
+
 def after_of(request: Request) -> str:
     """The name behind which a list is to begin; empty for its beginning. Raises `Problem`."""
     after = request.query.get("after", "")

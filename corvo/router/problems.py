@@ -24,6 +24,7 @@ _TABLE: Final[dict[str, tuple[int, str, str, int]]] = {
     "job_moved": (404, "NOT_FOUND", NOT_APPLIED, 0),
     "job_not_active": (409, "", NOT_APPLIED, 0),
     "bad_state": (409, "", NOT_APPLIED, 0),
+    "changed_since": (409, "", NOT_APPLIED, 0),
     "waits_for_others": (409, "", NOT_APPLIED, 0),
     "duplicate": (409, "", NOT_APPLIED, 0),
     "batch_closed": (409, "BATCH_CLOSED", NOT_APPLIED, 0),

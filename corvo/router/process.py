@@ -13,6 +13,7 @@ from typing import Final
 import trio
 
 from corvo import child, telemetry
+from corvo.router import bulking
 from corvo.router.api import Api
 from corvo.router.app import make_app
 from corvo.router.config import BadRouterConfig, RouterConfig, read_config
@@ -48,7 +49,10 @@ async def run(config: RouterConfig, log: Log) -> None:
     app = make_app(door, run_stream)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(api.shards.run)
+        nursery.start_soon(api.mirror.run)
+        nursery.start_soon(api.hub.run)
         nursery.start_soon(api.keeper.run)
+        nursery.start_soon(bulking.run, api, log)
         nursery.start_soon(watch, api.metrics, log)
         nursery.start_soon(_stop_with_parent, api)
         await serve(door, app, config, log, stop=api.stopping, ready=child.say_ready)

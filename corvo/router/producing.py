@@ -24,6 +24,7 @@ from corvo.router.words import (
     bad_field,
     either_ms,
     micros,
+    not_reserved,
     or_unset,
     read_body,
     renamed,
@@ -215,6 +216,7 @@ def new_job(item: EnqueueItem) -> NewJob:
             "chain_id" if item.chain_id else "chain_step",
             "chain_id and chain_step are given by the server: send `chain` with all its steps",
         )
+    not_reserved("queue", item.queue)
     job = NewJob(queue=item.queue, payload=item.payload)
     return _replace(job, **changes) if changes else job
 
@@ -291,11 +293,12 @@ def _add_others(changes: dict[str, object], item: EnqueueItem) -> None:
         depends_on += told.depends_on or ()
         chain = told if told.steps else None
     if chain is not None:
-        changes["chain"] = Chain(
-            steps=[Step(step.queue, or_unset(step.payload)) for step in chain.steps],
-            on_failure=_step(chain.on_failure),
-            on_exit=_step(chain.on_exit),
-        )
+        steps = [Step(step.queue, or_unset(step.payload)) for step in chain.steps]
+        on_failure, on_exit = _step(chain.on_failure), _step(chain.on_exit)
+        for step in (*steps, on_failure, on_exit):
+            if step is not None:
+                not_reserved("chain", step.queue)
+        changes["chain"] = Chain(steps=steps, on_failure=on_failure, on_exit=on_exit)
     named = dict.fromkeys(job_id.strip() for job_id in depends_on)
     named.pop("", None)
     if named:
@@ -337,6 +340,7 @@ def new_batch(batch: BatchBody | None) -> NewBatch | None:
     """A batch to be made."""
     if batch is None:
         return None
+    not_reserved("batch.callback_queue", batch.callback_queue or "")
     return NewBatch(
         callback_queue=batch.callback_queue or "",
         callback_payload=or_unset(batch.callback_payload),

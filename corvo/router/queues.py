@@ -6,8 +6,10 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from corvo.model import State, Worker
+from corvo.questions import AllRates
 from corvo.router.http import Problem
 from corvo.router.params import Key
+from corvo.router.sightings import Heard, Manner
 from corvo.router.words import (
     DURATION_MS_MAX,
     Time,
@@ -98,6 +100,20 @@ class QueueDoneBody(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
 
 
+class QueueRates(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs within the last whole minute, and within the last five."""
+
+    enqueued_1m: int = 0
+    started_1m: int = 0
+    completed_1m: int = 0
+    failed_1m: int = 0
+    """Attempts that failed."""
+    enqueued_5m: int = 0
+    started_5m: int = 0
+    completed_5m: int = 0
+    failed_5m: int = 0
+
+
 class QueueBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A queue, what is set for it, and how many jobs of each state it has."""
 
@@ -124,10 +140,12 @@ class QueueBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     oldest_pending_at: Time | None = None
     """Since when the job waits for a worker that has waited longest; not those that wait for other
     jobs first."""
+    rates: QueueRates | None = None
+    """Left out while the mirror is away, which counts them."""
 
 
-class WorkerBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that fetched lately."""
+class WorkerBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A worker that was heard of lately."""
 
     id: str
     hostname: str
@@ -136,7 +154,16 @@ class WorkerBody(msgspec.Struct, frozen=True, kw_only=True):
     queue_names: list[str]
     """The same as a list."""
     last_heartbeat: Time
+    """When it was heard of last, however."""
     started_at: Time
+    state: Manner
+    """`deaf`: it is heard of, but does not ask for work though it has room for it."""
+    waiting: bool = False
+    """Whether a fetch of it waits for work now."""
+    last_asked_at: Time | None = None
+    """When it asked for work last."""
+    active: int | msgspec.UnsetType = msgspec.UNSET
+    """Jobs that it holds; not told to keys that are for some queues, nor without the mirror."""
 
 
 # From one to the other.
@@ -147,7 +174,7 @@ def exists(view: QueueView) -> bool:
     return view.queue.created_ns != 0
 
 
-def queue_body(view: QueueView) -> QueueBody:
+def queue_body(view: QueueView, rates: QueueRates | None = None) -> QueueBody:
     """A queue for whoever asks for it."""
     queue, counts = view.queue, view.counts
     return QueueBody(
@@ -170,7 +197,19 @@ def queue_body(view: QueueView) -> QueueBody:
         rate_window_ms=queue.rate_window_ms,
         retention_ms=queue.retention_ms,
         oldest_pending_at=format_time_or_none(view.oldest_pending_ns),
+        rates=rates,
     )
+
+
+def read_rates(body: bytes) -> dict[str, QueueRates]:
+    """By queue; those in which nothing goes on are left out."""
+    return {
+        rates.queue: msgspec.convert(rates, QueueRates, from_attributes=True)
+        for rates in _decode_rates(body).queues
+    }
+
+
+_decode_rates: Final = msgspec.json.Decoder(AllRates).decode
 
 
 def no_such_queue(name: str) -> Problem:
@@ -202,13 +241,17 @@ def _merge(one: Worker, other: Worker) -> Worker:
     )
 
 
-def worker_body(worker: Worker, names: list[str]) -> WorkerBody:
+def worker_body(heard: Heard, names: list[str], state: Manner, *, active: int | None) -> WorkerBody:
     """A worker for whoever may see queues of these names."""
     return WorkerBody(
-        id=worker.id,
-        hostname=worker.hostname,
+        id=heard.id,
+        hostname=heard.hostname,
         queues=msgspec.json.encode(names).decode(),
         queue_names=names,
-        last_heartbeat=format_time(worker.seen_ns),
-        started_at=format_time(worker.started_ns),
+        last_heartbeat=format_time(heard.seen_ns),
+        started_at=format_time(heard.started_ns or heard.seen_ns),
+        state=state,
+        waiting=heard.is_asking,
+        last_asked_at=format_time_or_none(heard.asked_ns),
+        active=msgspec.UNSET if active is None else active,
     )

@@ -9,9 +9,11 @@ import msgspec
 from corvo import __version__
 from corvo.measures import Vitals
 from corvo.model import STATES
+from corvo.questions import Standing
 from corvo.router.config import RouterConfig
 from corvo.router.families import Page, label
 from corvo.router.metrics import OTHER, Metrics
+from corvo.router.standing import lag_entries, lag_s, write_lag
 from corvo.shard.gathering import WAITING_OPS_MAX
 from corvo.shard.numbers import Numbers, QueueNumbers
 
@@ -117,6 +119,11 @@ class Scrape(msgspec.Struct, kw_only=True):
     parked: int
     given_back: int
     streams: int
+    has_mirror: bool = False
+    mirror: Standing | None = None
+    """None when it did not answer in time, or there is none."""
+    deaf: int | None = None
+    """Workers that are heard of and do not ask for work; None when that cannot be known."""
 
 
 def render(scrape: Scrape) -> Iterator[bytes]:
@@ -129,6 +136,8 @@ def render(scrape: Scrape) -> Iterator[bytes]:
         _shard(page, scrape, shard)
         yield b""
     yield from _queues(page, scrape)
+    if scrape.has_mirror:
+        _mirror(page, scrape)
     _process(page, scrape)
     yield from page.pieces()
 
@@ -270,6 +279,8 @@ def _totals(page: Page, scrape: Scrape) -> None:
     page.add("corvo_workers_registered", len(heard))
     recent = sum(1 for seen_ns in heard if scrape.now_ns - seen_ns <= ACTIVE_NS)
     page.add("corvo_workers_active", recent)
+    if scrape.deaf is not None:
+        page.add("corvo_workers_deaf", scrape.deaf)
 
 
 def _jobs(page: Page, labels: str, counts: Sequence[int]) -> None:
@@ -278,6 +289,34 @@ def _jobs(page: Page, labels: str, counts: Sequence[int]) -> None:
 
 
 _STATES: Final = tuple(state.word for state in sorted(STATES, key=lambda state: state.number))
+
+
+def _mirror(page: Page, scrape: Scrape) -> None:
+    standing = scrape.mirror
+    page.add("corvo_mirror_up", int(standing is not None))
+    if standing is None:
+        return
+    page.add("corvo_mirror_rebuilds_total", standing.rebuilds)
+    page.add("corvo_mirror_file_bytes", standing.file_bytes)
+    page.add("corvo_mirror_questions_total", standing.questions)
+    page.add("corvo_mirror_interrupted_total", standing.interrupted)
+    page.add_histogram("corvo_mirror_write_lag_seconds", write_lag(standing))
+    numbers = {shard.number: shard.numbers for shard in scrape.shards}
+    for shard in standing.shards:
+        labels = label({"shard": str(shard.shard)})
+        page.add("corvo_mirror_changes_total", shard.changes, labels)
+        page.add("corvo_mirror_whole", int(shard.is_whole), labels)
+        there = numbers.get(shard.shard)
+        if there is not None:
+            page.add("corvo_mirror_lag_entries", lag_entries(shard, there), labels)
+            page.add("corvo_mirror_lag_seconds", lag_s(shard, there), labels)
+    of_mirror = {"process": "mirror"}
+    page.add(
+        "corvo_process_cpu_seconds_total",
+        standing.cpu_seconds,
+        label({**of_mirror, "mode": "all"}),
+    )
+    page.add("corvo_process_resident_memory_bytes", standing.rss_bytes, label(of_mirror))
 
 
 def _process(page: Page, scrape: Scrape) -> None:

@@ -5,6 +5,7 @@ is one request that has been read whole, answered by a protocol object of its ow
 connection is ours again. WebSocket and HTTP/2 keep theirs until the connection ends.
 """
 
+import math
 import sys
 import traceback
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.logging import Logger
 from hypercorn.protocol import ProtocolWrapper
+from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIFramework, ConnectionState
+from hypercorn.typing import ASGIFramework, ConnectionState, HTTPScope
 
 from corvo.router.config import Limits
 from corvo.router.connections import Seat, Stage
@@ -50,6 +52,7 @@ class SlowLane:
         self.hangups: Final = hangups
         self.log: Final = log
         self.is_stopping = False
+        self.send_s: Final = limits.send_ms / 1_000
         self._app: Final = ASGIWrapper(app)
         self._config: Final = _configure(limits, log)
         self._context: Final = WorkerContext(None)
@@ -83,10 +86,13 @@ class Exchange:
     def __init__(self, lane: SlowLane, line: Line, seat: Seat, ends: Ends) -> None:
         self.is_broken = False
         """Whether something that was to be sent has not left."""
+        self.send_s: Final = lane.send_s
+        """How long a piece of a stream may take."""
         self._lane = lane
         self._line = line
         self._seat = seat
         self._ends = ends
+        self._until = math.inf  # what is sent has to have left by then
         self._is_handed_over = False
         self._is_idle = False
         self._has_sent = False
@@ -164,6 +170,33 @@ class Exchange:
         for scope in self._sends:
             scope.cancel()
 
+    def wait_until(self, until: float) -> None:
+        """What is sent next has to have left by then.
+
+        Not where others send beside it: of theirs, nothing may be cut off in the middle.
+        """
+        if not self._is_handed_over:
+            self._until = until
+
+    async def drain(self, scope: HTTPScope) -> None:
+        """Wait until what was sent of an answer so far has left.
+
+        Over HTTP/2 a client may open no window for it, and hypercorn keeps what is sent meanwhile,
+        without a bound.
+        """
+        protocol = self._protocol.protocol if self._protocol is not None else None
+        if not isinstance(protocol, H2Protocol):
+            return  # it has left, or the connection is broken
+        for number, stream in protocol.streams.items():
+            if stream.scope is scope and number in protocol.stream_buffers:
+                await protocol.stream_buffers[number].drain()
+                break
+
+    def drop(self) -> None:
+        """Wait for this client no longer, whatever else is sent to it."""
+        self.is_broken = True
+        self._seat.cut()
+
     def hold(self, body_bytes: int) -> bool:
         """So much more of a body is kept, or less. False when there is no room for it."""
         self._held_bytes += body_bytes
@@ -201,8 +234,8 @@ class Exchange:
             self._has_sent = True
             data = with_reason(data)
         # Whoever is cancelled in the middle of a frame would break the frames of all others. So
-        # nobody is, but by `cut`, behind which nothing follows; and there is no wait without it.
-        with trio.CancelScope(shield=True) as scope:
+        # nobody is, but by `cut` or `wait_until`, behind which nothing follows.
+        with trio.CancelScope(shield=True, deadline=self._until) as scope:
             self._sends[scope] = None
             try:
                 async with self._send_lock:

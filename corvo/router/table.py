@@ -2,16 +2,30 @@
 
 from typing import Final
 
-from corvo.router.endpoints import docs, jobs, keys, node, producing, queues, working
+from corvo.router.endpoints import (
+    bulk,
+    docs,
+    events,
+    jobs,
+    keys,
+    node,
+    producing,
+    queues,
+    searching,
+    working,
+)
 from corvo.router.routes import Routes
 
 _ROWS: Final = (
     *producing.ROUTES,
     *working.ROUTES,
     *keys.ROUTES,
+    *events.ROUTES,
     *node.ROUTES,
+    *bulk.ROUTES,
     *jobs.ROUTES,
     *queues.ROUTES,
+    *searching.ROUTES,
 )
 
 ROUTES: Final = Routes((*_ROWS, *docs.rows(_ROWS)))

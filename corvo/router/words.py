@@ -327,6 +327,20 @@ def usd(cost_micros: int) -> float:
     return cost_micros / MICROS
 
 
+# Queues that are not for everybody.
+
+RESERVED: Final = "_corvo."
+"""Names of queues that begin so are the server's own: its work on itself is jobs in them."""
+
+
+def not_reserved(field: str, queue: str) -> None:
+    """Raise `Problem` for a queue that nobody but the server uses."""
+    if queue.startswith(RESERVED):
+        raise bad_field(
+            field, f"{field}: queues whose names begin with {RESERVED} are the server's own"
+        )
+
+
 # Who asks, and what they call it.
 
 

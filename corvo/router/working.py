@@ -25,6 +25,7 @@ from corvo.router.words import (
     format_duration,
     format_time,
     micros,
+    not_reserved,
     or_unset,
     usd,
 )
@@ -108,6 +109,8 @@ decode_fetch_batch: Final = msgspec.json.Decoder(FetchBatchBody).decode
 def fetch_op(body: FetchBody, request_key: str, by: str, count: int | None = 1) -> Fetch:
     """What is asked for as the op has it."""
     queues = body.queues
+    for number, queue in enumerate(queues):
+        not_reserved(f"queues[{number}]", queue)
     lease_s = body.lease_seconds
     if lease_s is None:
         timeout = body.timeout

@@ -5,6 +5,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from corvo.errors import CorvoError
+from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.shard.ops.base import Limits
 
 SOCKET_BYTES_MAX: Final = 107
@@ -63,6 +64,8 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     checkpoint_entries: Annotated[int, msgspec.Meta(ge=1)] = 200_000
     keep_entries: Annotated[int, msgspec.Meta(ge=0)] = 10_000
     """Entries left in the log behind a checkpoint, for followers that lag a little."""
+    feed_bytes: Annotated[int, msgspec.Meta(ge=1)] = FEED_BYTES_MAX
+    """Kept of what followers are told: how far behind one may be without a full pass."""
     room_bytes_min: Annotated[int, msgspec.Meta(ge=0)] = 64 << 20
     """With less room than this on the disk nothing new is taken. It is for what was taken before:
     a state that cannot be written any more ends the process."""

@@ -30,6 +30,8 @@ ERRORS_MAX: Final = 20
 CRASH_LOOP: Final = "crash_loop"
 """Why a job is held whose lease ran out too often."""
 RUN_TOO_LONG: Final = "max_run_time exceeded"
+SWEPT: Final = "cleared, or deleted with its queue"
+"""Why a job is removed that nobody had named."""
 NS: Final = 1_000_000
 """Nanoseconds of one millisecond."""
 
@@ -468,6 +470,7 @@ def retry_delay_ms(tx: Tx, job: Job, retry_after_ms: int | None) -> int:
 def record_error(tx: Tx, job: Job, failure: Failure) -> None:
     """Keep why an attempt failed, and no more than the last few."""
     number = job.failures + 1
+    tx.minutes.failed(job.queue)
     error = JobError(
         attempt=job.attempt,
         error=failure.error,
@@ -476,9 +479,11 @@ def record_error(tx: Tx, job: Job, failure: Failure) -> None:
         at_ns=tx.now_ns,
         worker_id=job.worker_id,
     )
-    tx.set_key(error_key(job.id, number), _encode_error(error))
+    key = error_key(job.id, number)
+    tx.set_key(key, _encode_error(error))
+    tx.note(key)
     if number > ERRORS_MAX:
-        tx.remove_key(error_key(job.id, number - ERRORS_MAX))
+        remove_error(tx, job, number - ERRORS_MAX)
 
 
 def error_key(job_id: str, number: int) -> bytes:
@@ -491,15 +496,22 @@ def error_numbers(job: Job) -> range:
     return range(max(1, job.failures - ERRORS_MAX + 1), job.failures + 1)
 
 
-def remove(tx: Tx, found: Held[Job]) -> None:
-    """A job and everything of it is gone."""
+def remove_error(tx: Tx, job: Job, number: int) -> None:
+    """An error is not kept any longer."""
+    key = error_key(job.id, number)
+    tx.remove_key(key)
+    tx.note(key)
+
+
+def remove(tx: Tx, found: Held[Job], *, what: str = "deleted", why: str = "") -> None:
+    """A job and everything of it is gone; followers are told what that was, and why."""
     job = found.document
     for number in error_numbers(job):
-        tx.remove_key(error_key(job.id, number))
+        remove_error(tx, job, number)
     tx.touched[job.queue] = None
     if job.state not in FINISHED:
         consequences.follow(tx, _replace(job, state=State.CANCELLED))
-    JOBS.remove(tx, job.id)
+    JOBS.remove(tx, job.id, what=what, why=why)
     consequences.removed(tx, job)
 
 
@@ -508,7 +520,7 @@ def remove_doomed(tx: Tx) -> None:
     while tx.doomed:
         found = JOBS.find(tx, tx.doomed.pop(0))
         if found is not None:
-            remove(tx, found)
+            remove(tx, found, why=SWEPT)
 
 
 # Unique locks: a lock is in the index of the job that has it, and follows from `unique_until_ns`.
@@ -529,7 +541,7 @@ def free_lock(tx: Tx, queue: str, unique_key: str) -> None:
         return
     assert _has_lost_lock(tx, found.document), "nobody takes a lock that is held"
     if find(tx, found.document.id) is None:
-        remove(tx, found)
+        remove(tx, found, why=SWEPT)
     else:
         unlock(tx, found)
 

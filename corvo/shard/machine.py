@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
 from corvo.shard import lifecycle, requests
@@ -41,9 +42,16 @@ class Machine:
         shard: int,
         shards: int,
         cache_bytes_max: int = CACHE_BYTES_MAX,
+        feed_bytes_max: int = FEED_BYTES_MAX,
     ) -> None:
+        self.store = store
         self.tx = Tx(
-            store, read_meta(store), shard=shard, shards=shards, cache_bytes_max=cache_bytes_max
+            store,
+            read_meta(store),
+            shard=shard,
+            shards=shards,
+            cache_bytes_max=cache_bytes_max,
+            feed_bytes_max=feed_bytes_max,
         )
 
     @property

@@ -104,7 +104,7 @@ def _is_gone(tx: Tx, queue: Queue, found: Held[Job]) -> bool:
     """Remove a job that should not be there any more, and say so."""
     job = found.document
     if is_swept(queue, job):
-        lifecycle.remove(tx, found)
+        lifecycle.remove(tx, found, why=lifecycle.SWEPT)
         return True
     if job.expires_ns and job.expires_ns <= tx.now_ns:
         lifecycle.expire(tx, found)

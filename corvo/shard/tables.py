@@ -2,6 +2,9 @@
 
 A job's keys follow from its present state alone. What is asked for at the front of (`qa|`, `p|` and
 the timers) belongs to a `Group`; the rest is for walking through.
+
+What followers are told of a job or a queue follows from two documents, the one before and the one
+behind it, so that no op can forget to say what it did.
 """
 
 from enum import IntEnum
@@ -9,13 +12,15 @@ from functools import lru_cache
 from typing import Final
 
 from corvo.kv import keys
+from corvo.kv.feed import Told
 from corvo.kv.keys import check_name
-from corvo.kv.tables import Group, IndexKey, Table
+from corvo.kv.tables import Group, IndexKey, Table, Transaction
 from corvo.model import (
     FINISHED,
     ApiKey,
     Batch,
     Ending,
+    Event,
     Forward,
     Job,
     Priority,
@@ -175,6 +180,94 @@ def _check(before: Job, after: Job) -> None:
     assert after.lease_token >= before.lease_token, "tokens rise"
 
 
+# What happened.
+
+
+def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
+    """What the job's trail has that it had not before; of one that is new here, its last event."""
+    trail = job.trail
+    if not trail:
+        return
+    event = trail[-1]
+    if before is not None:
+        known = before.trail
+        if not known or event is known[-1]:
+            # Whatever leaves an event changes no progress.
+            _tell_progress(tx, before, job)
+            return
+        if trail[-2] is not known[-1]:
+            _tell_several(tx, known[-1], job)
+            return
+    tx.told.append(
+        (
+            event.what,
+            job.id,
+            job.queue,
+            job.kind,
+            job.state.word,
+            job.attempt,
+            event.by,
+            event.why,
+        )
+    )
+
+
+def _tell_progress(tx: Transaction, before: Job, job: Job) -> None:
+    progress = job.progress
+    if progress and progress != before.progress:
+        tx.told.append((*_subject("progress", job), tx.by, "", progress))
+
+
+def _tell_several(tx: Transaction, last: Event, job: Job) -> None:
+    new: list[Event] = []
+    for event in reversed(job.trail):
+        if event is last:
+            break
+        new.append(event)
+    tx.told += [(*_subject(event.what, job), event.by, event.why) for event in reversed(new)]
+
+
+def _tell_job_gone(tx: Transaction, job: Job, what: str, why: str) -> None:
+    tx.told.append((what, job.id, job.queue, job.kind, "", job.attempt, tx.by, why))
+
+
+def _subject(what: str, job: Job) -> tuple[str, str, str, str, str, int]:
+    return what, job.id, job.queue, job.kind, job.state.word, job.attempt
+
+
+def _tell_queue(tx: Transaction, before: Queue | None, queue: Queue) -> None:
+    """What became of a queue; one that is deleted is gone before its jobs are swept."""
+    if before is None:
+        before = _NO_QUEUE
+    if not queue.created_ns:
+        if before.created_ns:
+            tx.told.append(_of_queue("queue.deleted", tx, queue))
+        return
+    if not before.created_ns:
+        tx.told.append(_of_queue("queue.created", tx, queue))
+    if queue.draining and not before.draining:
+        tx.told.append(_of_queue("queue.draining", tx, queue))
+    elif queue.paused and not before.paused:
+        tx.told.append(_of_queue("queue.paused", tx, queue))
+    elif before.paused and not queue.paused:
+        tx.told.append(_of_queue("queue.resumed", tx, queue))
+    if queue.cleared_ns > before.cleared_ns:
+        tx.told.append(_of_queue("queue.cleared", tx, queue))
+    if _settings(queue) != _settings(before):
+        tx.told.append(_of_queue("queue.changed", tx, queue))
+
+
+_NO_QUEUE: Final = Queue(name="")
+
+
+def _settings(queue: Queue) -> tuple[int, ...]:
+    return queue.max_concurrency, queue.rate_limit, queue.rate_window_ms, queue.retention_ms
+
+
+def _of_queue(what: str, tx: Transaction, queue: Queue) -> Told:
+    return what, "", queue.name, "", "", 0, tx.by
+
+
 REQUEST_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000
 """How long the answer to a request key is kept: longer than anybody retries."""
 WORKER_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000
@@ -208,6 +301,9 @@ JOBS: Final = Table(
     tally=_tally,
     check=_check,
     is_cold=lambda job: job.state in FINISHED,
+    is_fed=True,
+    tell=_tell_job,
+    tell_gone=_tell_job_gone,
 )
 QUEUES: Final = Table(
     "queue",
@@ -215,6 +311,8 @@ QUEUES: Final = Table(
     Queue,
     key=lambda queue: queue.name,
     indexes=_queue_indexes,
+    is_fed=True,
+    tell=_tell_queue,
     json=True,
 )
 WORKERS: Final = Table(
@@ -225,9 +323,12 @@ WORKERS: Final = Table(
     indexes=lambda worker: (
         timer_key(Timer.WORKER, worker.seen_ns + WORKER_KEPT_NS, worker.id.encode()),
     ),
+    is_fed=True,
     json=True,
 )
-BATCHES: Final = Table("batch", keys.BATCH.prefix, Batch, key=lambda batch: batch.id, json=True)
+BATCHES: Final = Table(
+    "batch", keys.BATCH.prefix, Batch, key=lambda batch: batch.id, is_fed=True, json=True
+)
 ENDINGS: Final = Table(
     "ending",
     keys.ENDING.prefix,

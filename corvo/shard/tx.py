@@ -10,10 +10,12 @@ from typing import Final
 import msgspec
 
 from corvo.ids import Mint
+from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.kv.keys import META
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, Meta, Transaction
 from corvo.shard.entry import Stamp
+from corvo.shard.throughput import Minutes
 
 ERRANDS_MAX: Final = 256
 """Jobs that are told in one entry of the end of another that they waited for; the leader has the
@@ -42,6 +44,22 @@ class Grace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Tx(Transaction):
     """One entry's view of one shard."""
 
+    __slots__ = (
+        "dice",
+        "doomed",
+        "errands_left",
+        "grace",
+        "keys_changed",
+        "mint",
+        "minutes",
+        "rates",
+        "seen",
+        "shard",
+        "shards",
+        "token",
+        "touched",
+    )
+
     def __init__(
         self,
         store: Store,
@@ -50,12 +68,14 @@ class Tx(Transaction):
         shard: int,
         shards: int,
         cache_bytes_max: int = CACHE_BYTES_MAX,
+        feed_bytes_max: int = FEED_BYTES_MAX,
     ) -> None:
-        super().__init__(store, meta, cache_bytes_max=cache_bytes_max)
+        super().__init__(
+            store, meta, cache_bytes_max=cache_bytes_max, feed_bytes_max=feed_bytes_max
+        )
         self.shard = shard
         self.shards = shards
-        self.by = ""
-        """Who asked for the op at hand."""
+        self.minutes = Minutes()
         self.seen = ""
         """The worker whose fetch was remembered last, in this entry."""
         self.touched: dict[str, None] = {}
@@ -81,6 +101,12 @@ class Tx(Transaction):
         self.mint = Mint(self.shard, self.now_ns, index)
         self.token = index << TOKEN_BITS
         """Of a lease that begins in this entry, unless the job had one from it before."""
+
+    def commit(self) -> None:
+        """Count what happened, and hand everything that the entry changed to the store."""
+        self.minutes.count(self)
+        super().commit()
+        self.minutes.settle()
 
     @property
     def is_full(self) -> bool:

@@ -262,8 +262,13 @@ def run(
         assert read_meta(store) == tx.meta
         content = store.content()
         content.pop(keys.META.build("applied"))
-        assert content == twin.content()
+        assert without_feed(content) == twin.content()
     return Run(answers, metas, store.content())
+
+
+def without_feed(content: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """What is stored, but for what followers are told of it."""
+    return {key: value for key, value in content.items() if not key.startswith((b"ev|", b"evc|"))}
 
 
 @contextmanager
@@ -398,7 +403,7 @@ def test_a_document_that_came_and_went_within_an_entry_leaves_nothing() -> None:
     assert TOYS.get(tx, "t") is None
     tx.commit()
 
-    assert list(store.content()) == [keys.META.build("applied")]
+    assert list(without_feed(store.content())) == [keys.META.build("applied")]
 
 
 def test_a_document_may_come_again_in_the_entry_that_removed_it() -> None:
@@ -450,7 +455,7 @@ def test_a_table_without_indexes_has_documents_alone() -> None:
     tx.commit()
 
     assert store.get(b"b|t") == b'["t","cows",1,2]'
-    assert len(store.content()) == 2
+    assert len(without_feed(store.content())) == 2
 
 
 def test_the_check_of_a_table_sees_before_and_after() -> None:

@@ -298,6 +298,7 @@ async def serving(
     fast: bool = True,
     limits: Limits | None = None,
     told: Mapping[str, object] | None = None,
+    routes: Routes | None = None,
 ) -> AsyncIterator[Street]:
     """A server until the block ends, with no connection left behind."""
     config = msgspec.structs.replace(config_of(told or {}), limits=limits or Limits())
@@ -311,7 +312,8 @@ async def serving(
 
     log = telemetry.Log(put, "router", telemetry.Style(is_text=True), telemetry.Level.INFO)
     bugs: list[BaseException] = []
-    door = Door(Api(config), endpoints.routes(), on_bug=lambda _, error: bugs.append(error))
+    served = routes or endpoints.routes()
+    door = Door(Api(config), served, on_bug=lambda _, error: bugs.append(error))
     door.api.keyring.replace([], now_s=0)
     server = Server(door, make_app(door, no_stream), config, log)
     server.lane.is_open = fast

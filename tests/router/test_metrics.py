@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from corvo.measures import DISK_S, LAG_S, POWERS, REQUEST_S, Vitals, empty
 from corvo.model import STATES
+from corvo.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.config import RouterConfig
 from corvo.router.families import FAMILIES, HISTOGRAM, Page, label
 from corvo.router.metrics import CODES_MAX, MINUTES, OTHER, Metrics, Throughput
@@ -247,6 +248,38 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
         parked=4,
         given_back=1,
         streams=2,
+        has_mirror=True,
+        mirror=standing(len(shards)),
+        deaf=1,
+    )
+
+
+def standing(shards: int) -> Standing:
+    """A mirror that has seen eight entries of each shard, the last a minute ago."""
+    return Standing(
+        shards=[
+            ShardStanding(
+                shard=shard,
+                index=8,
+                now_ns=NOW_NS - MINUTE_NS,
+                through=8,
+                is_linked=True,
+                is_whole=shard == 0,
+                passes=1,
+                changes=30,
+            )
+            for shard in range(shards)
+        ],
+        file_bytes=4_096,
+        jobs=7,
+        rebuilds=2,
+        lag_seconds=[3, 1] + [0] * (len(LAG_BOUNDS_MS) - 1),
+        lag_sum_ms=44.0,
+        questions=11,
+        interrupted=1,
+        schema=1,
+        rss_bytes=1 << 25,
+        cpu_seconds=2.5,
     )
 
 
@@ -294,6 +327,17 @@ def test_a_page_tells_what_was_counted() -> None:
         'corvo_scheduler_promote_total{shard="0"} 3',
         'corvo_shard_scrape_success{shard="0"} 1',
         'corvo_process_cpu_seconds_total{process="shard-0",mode="user"} 1.5',
+        "corvo_mirror_up 1",
+        'corvo_mirror_whole{shard="0"} 1',
+        'corvo_mirror_lag_entries{shard="0"} 1',
+        'corvo_mirror_lag_seconds{shard="0"} 60.0',
+        'corvo_mirror_changes_total{shard="0"} 30',
+        "corvo_mirror_rebuilds_total 2",
+        'corvo_mirror_write_lag_seconds_bucket{le="0.01"} 3',
+        'corvo_mirror_write_lag_seconds_bucket{le="0.025"} 4',
+        "corvo_mirror_write_lag_seconds_sum 0.044",
+        'corvo_process_cpu_seconds_total{process="mirror",mode="all"} 2.5',
+        "corvo_workers_deaf 1",
     ):
         assert line in lines
 
@@ -363,6 +407,33 @@ def test_the_page_of_a_thousand_queues_comes_in_small_pieces() -> None:
 
 def told_families(page: str) -> set[str]:
     return {*re.findall(r"^# TYPE (\S+) ", page, re.MULTILINE)}
+
+
+def test_a_mirror_that_has_seen_all_is_not_late_however_long_ago_that_was() -> None:
+    lines = text(scrape(whole(applied=8))).splitlines()
+
+    assert 'corvo_mirror_lag_entries{shard="0"} 0' in lines
+    assert 'corvo_mirror_lag_seconds{shard="0"} 0.0' in lines
+
+
+def test_a_mirror_that_is_away_is_told_as_down_and_one_that_is_not_to_be_there_not_at_all() -> None:
+    away, none = scrape(whole()), scrape(whole())
+    away.mirror = none.mirror = None
+    none.has_mirror = False
+
+    told = [line for line in text(away).splitlines() if "corvo_mirror" in line and line[0] != "#"]
+
+    assert told == ["corvo_mirror_up 0"]
+    assert "corvo_mirror" not in text(none)
+
+
+def test_the_lag_behind_a_shard_that_does_not_answer_is_not_told() -> None:
+    silent = ShardScrape(number=0, calls_in_flight=0)
+
+    page = text(scrape(silent))
+
+    assert 'corvo_mirror_changes_total{shard="0"} 30' in page
+    assert "corvo_mirror_lag_entries" not in page
 
 
 def test_every_family_that_is_declared_is_told() -> None:

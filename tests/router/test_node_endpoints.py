@@ -409,4 +409,6 @@ def test_who_may_ask_for_what() -> None:
         "/api/v1/info": Action.OPEN,
         "/api/v1/cluster/status": Action.READ,
         "/api/v1/debug/runtime": Action.ADMIN,
+        "/api/v1/admin/mirror": Action.ADMIN,
+        "/api/v1/admin/rebuild-sqlite": Action.ADMIN,
     }

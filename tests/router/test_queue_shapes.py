@@ -468,6 +468,8 @@ def test_workers_of_all_shards_are_listed_once_the_one_seen_last_first() -> None
             "queue_names": sorted([A, C]),
             "last_heartbeat": format_time(last),
             "started_at": format_time(first),
+            "last_asked_at": format_time(last),
+            "state": "unknown",
         }
 
     run(main)

@@ -91,8 +91,9 @@ def test_a_key_that_was_deleted_leaves_nothing_behind() -> None:
 
     assert done == KeyDone(hash_of("two"), "deleted", 1)
     after = shard.store.content()
-    assert {key: value for key, value in after.items() if not key.startswith(b"m|applied")} == {
-        key: value for key, value in before.items() if not key.startswith(b"m|applied")
+    of_each_entry = (b"m|applied", b"ev|")
+    assert {key: value for key, value in after.items() if not key.startswith(of_each_entry)} == {
+        key: value for key, value in before.items() if not key.startswith(of_each_entry)
     }
 
 

@@ -132,11 +132,14 @@ async def running(
             await process.wait()
 
 
-def stand_ins(journal: Path, *, router: str = "serve", shard: str = "serve") -> Programs:
+def stand_ins(
+    journal: Path, *, router: str = "serve", shard: str = "serve", mirror: str = "serve"
+) -> Programs:
     """Programs that write down what befalls them."""
     return Programs(
         router=standins.command("router", journal, router),
         shard=standins.command("shard", journal, shard),
+        mirror=standins.command("mirror", journal, mirror),
     )
 
 

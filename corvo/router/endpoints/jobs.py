@@ -34,7 +34,7 @@ from corvo.router.jobs import (
 )
 from corvo.router.problems import problem_of
 from corvo.router.routes import Endpoint, Parameter, Route
-from corvo.router.words import read_body, request_key
+from corvo.router.words import not_reserved, read_body, request_key
 from corvo.shard.ops.base import NAME_BYTES_MAX, Rejected
 from corvo.shard.ops.jobs import (
     Approve,
@@ -128,6 +128,7 @@ async def move_job(api: Api, request: Request) -> Response:
     """Bring a job to another queue."""
     body = read_body(_read_move, request.body)
     queue = params.checked_queue("queue", body.queue)
+    not_reserved("queue", queue)
     api.allow_queue(request.principal, queue)
     key = request_key(request, body.request_key)
     resets = body.reset_attempts or False

@@ -13,9 +13,12 @@ import trio
 
 from corvo import clock
 from corvo.measures import Vitals
+from corvo.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
+from corvo.router import params, positions
 from corvo.router.actions import Action
 from corvo.router.addressing import together
 from corvo.router.api import Api
+from corvo.router.endpoints.queues import call_roll
 from corvo.router.families import CONTENT_TYPE
 from corvo.router.health import (
     Alive,
@@ -23,20 +26,27 @@ from corvo.router.health import (
     ClusterStatus,
     Health,
     Info,
+    MirrorBody,
     Ready,
     Runtime,
     cluster_status,
     health,
     info,
+    mirror_body,
+    mirror_glance,
     readiness,
 )
 from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.metrics import Minute
+from corvo.router.mirror import reached
 from corvo.router.routes import Parameter, Route
 from corvo.router.scrape import Queues, Scrape, ShardScrape, render
+from corvo.router.seeing import MinuteView, minute_view, read_minutes
 from corvo.router.shards import Shard
-from corvo.router.words import format_time
+from corvo.router.sightings import DEAF
+from corvo.router.words import request_key
 from corvo.shard.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
+from corvo.shard.ops.base import NAME_BYTES_MAX
 from corvo.shard.queries import (
     GetNumbers,
     GetQueueNumbers,
@@ -48,11 +58,12 @@ from corvo.vitals import Pulse
 
 _DEADLINE_S: Final = 1.0
 """How long shards have to answer."""
-_MINUTE_NS: Final = 60 * 1_000_000_000
 
 _decode_numbers: Final = msgspec.json.Decoder(Numbers).decode
 _decode_status: Final = msgspec.json.Decoder(Status).decode
 _decode_queues: Final = msgspec.json.Decoder(QueuePage).decode
+_decode_standing: Final = msgspec.json.Decoder(Standing).decode
+_decode_rebuilding: Final = msgspec.json.Decoder(Rebuilding).decode
 _decode_workers: Final = msgspec.json.Decoder(WorkerPage).decode
 
 
@@ -65,8 +76,10 @@ def _pulse() -> Pulse:
 # Asking the shards.
 
 
-async def _each(api: Api, ask: Callable[[Shard], Awaitable[None]]) -> None:
-    """Ask all shards at once. Those that do not answer in time are given up."""
+async def _each(
+    api: Api, ask: Callable[[Shard], Awaitable[None]], *others: Callable[[], Awaitable[None]]
+) -> None:
+    """Ask all shards at once, and others. Those that do not answer in time are given up."""
 
     async def dare(shard: Shard) -> None:
         try:
@@ -75,19 +88,32 @@ async def _each(api: Api, ask: Callable[[Shard], Awaitable[None]]) -> None:
             return  # whoever asks says what is missing
 
     with trio.move_on_after(_DEADLINE_S):
-        await together([partial(dare, shard) for shard in api.shards])
+        await together([*(partial(dare, shard) for shard in api.shards), *others])
 
 
-async def _numbers(api: Api) -> dict[int, Numbers]:
-    """The numbers of the shards that answer in time."""
+async def _standing(api: Api) -> Standing | None:
+    """What the mirror says of itself, if it does so in time."""
+    answer = await api.mirror.ask_now(GetStanding(), _NOBODY, patience_s=_DEADLINE_S)
+    return _decode_standing(answer) if answer is not None else None
+
+
+async def _node(api: Api) -> tuple[dict[int, Numbers], Standing | None]:
+    """The numbers of the shards that answer in time, and what the mirror says of itself."""
     found: dict[int, Numbers] = {}
+    told: list[Standing | None] = []
 
     async def ask(shard: Shard) -> None:
         answer = await shard.ask(GetNumbers())
         found[shard.number] = _decode_numbers(answer.body)
 
-    await _each(api, ask)
-    return found
+    async def ask_mirror() -> None:
+        told.append(await _standing(api))
+
+    await _each(api, ask, ask_mirror)
+    return found, told[0] if told else None
+
+
+_NOBODY: Final = Request(method="GET", path="")
 
 
 # Metrics.
@@ -101,6 +127,8 @@ class _Collection:
         self._principal = request.principal
         self.queues = Queues()
         self.workers: dict[str, int] = {}
+        self.standing: Standing | None = None
+        self.deaf: int | None = None
         self.shards = {
             shard.number: ShardScrape(number=shard.number, calls_in_flight=shard.calls_in_flight)
             for shard in api.shards
@@ -120,6 +148,13 @@ class _Collection:
         self.queues.merge(queues)
         for name, seen_ns in workers.items():
             self.workers[name] = max(seen_ns, self.workers.get(name, 0))
+
+    async def ask_mirror(self) -> None:
+        """Ask the mirror how it is, and of the workers that hold jobs."""
+        self.standing = await _standing(self._api)
+        roll = await call_roll(self._api, ())
+        if roll.knows_jobs:
+            self.deaf = sum(manner == DEAF for _, manner in roll.workers)
 
     async def _ask_for_queues(self, shard: Shard) -> Queues:
         queues = Queues()
@@ -149,7 +184,7 @@ class _Collection:
 async def metrics(api: Api, request: Request) -> Response:
     """All numbers, as text for a scraper. A key that is for some queues sees no others."""
     collection = _Collection(api, request)
-    await _each(api, collection.ask)
+    await _each(api, collection.ask, collection.ask_mirror)
     shards = list(collection.shards.values())
     collection.queues.settle()
     api.metrics.errors += sum(not shard.is_whole for shard in shards)
@@ -166,6 +201,9 @@ async def metrics(api: Api, request: Request) -> Response:
         parked=api.fetching.parked,
         given_back=api.fetching.given_back,
         streams=api.streams,
+        has_mirror=api.mirror.is_there,
+        mirror=collection.standing,
+        deaf=collection.deaf,
     )
     pieces: list[bytes] = []
     for piece in render(scrape):
@@ -174,29 +212,28 @@ async def metrics(api: Api, request: Request) -> Response:
     return Response(body=b"".join(pieces), content_type=CONTENT_TYPE)
 
 
-class MinuteView(msgspec.Struct, frozen=True, kw_only=True):
-    """What went through this node's router in one minute."""
-
-    minute: str
-    """When it began."""
-    enqueued: int
-    completed: int
-    failed: int
+async def throughput(api: Api, request: Request) -> Response:
+    """The last sixty minutes, oldest first; of one queue, or of all together."""
+    queue = request.query.get("queue", "")
+    if queue:
+        params.checked_queue("queue", queue)
+        api.allow_queue(request.principal, queue)
+    if api.mirror.is_there or queue:
+        body = await api.mirror.ask(GetThroughput(queue=queue), request)
+        told = read_minutes(body)
+        return json_response([*told.minutes], seq=positions.render(reached(told.as_of)))
+    # Where there is no mirror, this router tells what went through itself.
+    await trio.lowlevel.checkpoint()
+    return json_response([_minute_view(minute) for minute in api.metrics.throughput.minutes()])
 
 
 def _minute_view(minute: Minute) -> MinuteView:
-    return MinuteView(
-        minute=format_time(minute.number * _MINUTE_NS),
+    return minute_view(
+        minute.number,
         enqueued=minute.enqueued,
         completed=minute.completed,
         failed=minute.failed,
     )
-
-
-async def throughput(api: Api, _: Request) -> Response:
-    """The last sixty minutes, the present one included, oldest first."""
-    await trio.lowlevel.checkpoint()
-    return json_response([_minute_view(minute) for minute in api.metrics.throughput.minutes()])
 
 
 # Probes.
@@ -261,18 +298,44 @@ async def get_info(api: Api, _: Request) -> Response:
 
 async def get_status(api: Api, _: Request) -> Response:
     """The shards, as their replicas on this node see them."""
-    found = await _numbers(api)
+    found, told = await _node(api)
     seen = [found.get(shard.number, shard.last_error) for shard in api.shards]
-    return json_response(cluster_status(api.config, seen))
+    mirror = mirror_glance(mirror_body(_said(api, told), found))
+    return json_response(cluster_status(api.config, seen, mirror))
+
+
+async def get_mirror(api: Api, _: Request) -> Response:
+    """How the mirror is, and how far behind each shard."""
+    found, told = await _node(api)
+    return json_response(mirror_body(_said(api, told), found))
+
+
+def _said(api: Api, told: Standing | None) -> Standing | str | None:
+    """What the mirror said of itself, or why nothing."""
+    if not api.mirror.is_there:
+        return None
+    return told or (_SILENT if api.mirror.is_up else api.mirror.last_error)
+
+
+_SILENT: Final = "it did not answer in time"
+
+
+async def rebuild(api: Api, request: Request) -> Response:
+    """Make the mirror anew from the shards. It goes on answering meanwhile."""
+    request_key(request)
+    answer = await api.mirror.ask(Rebuild(), request)
+    return json_response(_decode_rebuilding(answer), status=202)
 
 
 async def runtime(api: Api, _: Request) -> Response:
     """The processes of this node."""
-    found = await _numbers(api)
+    found, told = await _node(api)
     vitals, loop = _pulse().feel(), api.metrics.loop
     processes: dict[str, Vitals] = {"router": vitals}
     for number, numbers in sorted(found.items()):
         processes[f"shard-{number}"] = numbers.vitals
+    if told is not None:
+        processes["mirror"] = Vitals(resident_bytes=told.rss_bytes, cpu_user_s=told.cpu_seconds)
     return json_response(
         Runtime(
             goroutines=trio.lowlevel.current_statistics().tasks_living,
@@ -319,7 +382,14 @@ def _get(
 ROUTES: Final[tuple[Route, ...]] = (
     _get("/metrics", metrics, Action.READ, None),
     _get("/api/v1/metrics", metrics, Action.READ, None),
-    _get("/api/v1/metrics/throughput", throughput, Action.READ, list[MinuteView]),
+    _get(
+        "/api/v1/metrics/throughput",
+        throughput,
+        Action.READ,
+        list[MinuteView],
+        Parameter("queue", "string", "Of this queue only.", None, NAME_BYTES_MAX),
+        problems=(501,),
+    ),
     _get("/livez", livez, Action.OPEN, Alive),
     _get("/readyz", readyz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),
     _get("/startupz", startupz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),
@@ -327,4 +397,14 @@ ROUTES: Final[tuple[Route, ...]] = (
     _get("/api/v1/info", get_info, Action.OPEN, Info),
     _get("/api/v1/cluster/status", get_status, Action.READ, ClusterStatus),
     _get("/api/v1/debug/runtime", runtime, Action.ADMIN, Runtime),
+    _get("/api/v1/admin/mirror", get_mirror, Action.ADMIN, MirrorBody),
+    Route(
+        method="POST",
+        path="/api/v1/admin/rebuild-sqlite",
+        endpoint=rebuild,
+        action=Action.ADMIN,
+        summary="Make the mirror anew from the shards; it goes on answering meanwhile",
+        gives={202: Rebuilding},
+        problems=(501,),
+    ),
 )

@@ -1,11 +1,14 @@
 """Queues: what is in them and what is set for them; and the workers that fetch from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from corvo import clock
+from corvo.model import Worker
+from corvo.questions import Beats, GetBeats, GetRates
 from corvo.router import params, positions
 from corvo.router.actions import Action
 from corvo.router.api import Api
@@ -15,6 +18,7 @@ from corvo.router.queues import (
     PAGE_MAX,
     QueueBody,
     QueueDoneBody,
+    QueueRates,
     SetConcurrencyBody,
     SetRetentionBody,
     SetThrottleBody,
@@ -23,10 +27,13 @@ from corvo.router.queues import (
     merge_workers,
     no_such_queue,
     queue_body,
+    read_rates,
     worker_body,
 )
 from corvo.router.routes import Endpoint, Parameter, Route
-from corvo.router.words import read_body, request_key
+from corvo.router.seeing import SummaryWorkers
+from corvo.router.sightings import ALIVE, DEAF, Heard, Manner, gather
+from corvo.router.words import RESERVED, not_reserved, read_body, request_key
 from corvo.shard.ops.base import NAME_BYTES_MAX
 from corvo.shard.ops.queues import (
     Clear,
@@ -53,6 +60,9 @@ from corvo.shard.queries import (
 
 PART: Final = 250
 """Queues that one question asks for: 4 ms of a shard's loop."""
+_NAMED_MAX: Final = 100
+"""Queues that the mirror is asked for by their names; for more it tells all."""
+_QUIET: Final = QueueRates()
 
 _read_concurrency: Final = msgspec.json.Decoder(SetConcurrencyBody).decode
 _read_throttle: Final = msgspec.json.Decoder(SetThrottleBody).decode
@@ -60,6 +70,7 @@ _read_retention: Final = msgspec.json.Decoder(SetRetentionBody).decode
 _read_view: Final = msgspec.json.Decoder(QueueView).decode
 _read_views: Final = msgspec.json.Decoder(Queues).decode
 _read_workers: Final = msgspec.json.Decoder(Workers).decode
+_read_beats: Final = msgspec.json.Decoder(Beats).decode
 _read_done: Final = msgspec.json.Decoder(QueueDone).decode
 
 
@@ -123,28 +134,62 @@ async def list_queues(api: Api, request: Request) -> Response:
     """All queues, by name. What is beyond the limit is behind the link `next`."""
     limit = params.number_of(request, "limit", default=PAGE_MAX, at_most=PAGE_MAX)
     after = params.after_of(request)
+    shows_reserved = request.query.get("reserved") == "true"
     lists = await _lists(api, request, _ask_queues, _read_views, after=after, limit=limit)
     views = [view for page in lists.pages for view in page.queues]
     if lists.reached:
         views = [view for view in views if view.queue.name <= lists.reached]
     visible = sorted(
         (
-            queue_body(view)
+            view
             for view in views
-            if exists(view) and api.may_see(request.principal, view.queue.name)
+            if exists(view)
+            and api.may_see(request.principal, view.queue.name)
+            and (shows_reserved or not view.queue.name.startswith(RESERVED))
         ),
-        key=lambda body: body.name,
+        key=lambda view: view.queue.name,
     )
-    following = visible[limit - 1].name if len(visible) > limit else lists.reached
-    headers = []
+    shown = visible[:limit]
+    following = shown[-1].queue.name if len(visible) > limit else lists.reached
+    rates = await _rates(api, request, [view.queue.name for view in shown])
+    headers = _told_without(rates)
     if following:
         url = f"/api/v1/queues?after={quote(following, safe='')}&limit={limit}"
+        url += "&reserved=true" if shows_reserved else ""
         headers.append(("link", f'<{url}>; rel="next"'))
-    return json_response([*visible[:limit]], seq=positions.render(lists.seen), headers=headers)
+    bodies = [queue_body(view, _rates_of(rates, view)) for view in shown]
+    return json_response([*bodies], seq=positions.render(lists.seen), headers=headers)
 
 
 def _ask_queues(after: str, limit: int) -> Query:
     return GetQueues(after=after, limit=limit)
+
+
+async def all_queues(api: Api, request: Request) -> list[QueueView]:
+    """The queues of all shards, as many as one answer lists. Raises `Problem`."""
+    lists = await _lists(api, request, _ask_queues, _read_views, after="", limit=PAGE_MAX)
+    views = [view for page in lists.pages for view in page.queues]
+    return sorted(views, key=lambda view: view.queue.name)[:PAGE_MAX]
+
+
+async def _rates(api: Api, request: Request, names: list[str]) -> dict[str, QueueRates] | None:
+    """What went on in queues; None while nobody can say it at once."""
+    wanted = tuple(names) if len(names) <= _NAMED_MAX else ()
+    body = await api.mirror.ask_now(GetRates(queues=wanted), _of_now(request))
+    return read_rates(body) if body is not None else None
+
+
+def _of_now(request: Request) -> Request:
+    """The same asker, who is content with what there is by now."""
+    return Request(method="GET", path=request.path, principal=request.principal)
+
+
+def _rates_of(rates: dict[str, QueueRates] | None, view: QueueView) -> QueueRates | None:
+    return None if rates is None else rates.get(view.queue.name, _QUIET)
+
+
+def _told_without(rates: dict[str, QueueRates] | None) -> list[tuple[str, str]]:
+    return [] if rates is not None else [("corvo-left-out", "rates")]
 
 
 async def get_queue(api: Api, request: Request) -> Response:
@@ -156,22 +201,66 @@ async def get_queue(api: Api, request: Request) -> Response:
     view = _read_view(answer.body)
     if not exists(view):
         raise no_such_queue(name)
-    return json_response(queue_body(view), seq=positions.render({shard: answer.index}))
+    rates = await _rates(api, request, [name])
+    body = queue_body(view, _rates_of(rates, view))
+    seq = positions.render({shard: answer.index})
+    return json_response(body, seq=seq, headers=_told_without(rates))
 
 
 async def list_workers(api: Api, request: Request) -> Response:
-    """Workers that fetched within the last day, the one seen last first."""
+    """Workers that were heard of within the last day, the one heard of last first."""
     lists = await _lists(api, request, _ask_workers, _read_workers, after="", limit=PAGE_MAX)
+    known = (worker for page in lists.pages for worker in page.workers)
+    roll = await call_roll(api, known)
     shown: list[msgspec.Struct] = []
-    for worker in merge_workers(worker for page in lists.pages for worker in page.workers):
-        names = [name for name in worker.queues if api.may_see(request.principal, name)]
+    tells_jobs = roll.knows_jobs and not request.principal.queues
+    for heard, manner in roll.workers:
+        names = _names_for(api, request, heard)
         if names:
-            shown.append(worker_body(worker, names))
+            active = heard.active if tells_jobs else None
+            shown.append(worker_body(heard, names, manner, active=active))
     return json_response(shown[:PAGE_MAX], seq=positions.render(lists.seen))
 
 
 def _ask_workers(after: str, limit: int) -> Query:
     return GetWorkers(after=after, limit=limit)
+
+
+def _names_for(api: Api, request: Request, heard: Heard) -> list[str]:
+    """The queues of a worker that somebody may see."""
+    return [
+        name
+        for name in sorted(heard.queues)
+        if api.may_see(request.principal, name) and not name.startswith(RESERVED)
+    ]
+
+
+class Roll(NamedTuple):
+    """Workers and how they are, and whether anybody could say which jobs they hold."""
+
+    workers: list[tuple[Heard, Manner]]
+    knows_jobs: bool
+
+
+async def call_roll(api: Api, workers: Iterable[Worker]) -> Roll:
+    """How workers are: those that shards know, that hold jobs, or that this router has heard."""
+    # Asked for all queues, whoever asks: how many jobs a worker holds must not depend on that.
+    body = await api.mirror.ask_now(GetBeats(), Request(method="GET", path=""))
+    told = _read_beats(body) if body is not None else Beats(workers=[])
+    knows_jobs = body is not None and all(place.is_whole for place in told.as_of.values())
+    now_ns = clock.now_ns()
+    heard = gather(merge_workers(workers), told.workers, api.sightings, now_ns)
+    judge = api.judge
+    return Roll(
+        [(each, judge.state(each, now_ns, knows_jobs=knows_jobs)) for each in heard], knows_jobs
+    )
+
+
+async def muster(api: Api, request: Request) -> SummaryWorkers:
+    """How many workers are heard of, of those that somebody may see."""
+    roll = await call_roll(api, ())
+    manners = [manner for heard, manner in roll.workers if _names_for(api, request, heard)]
+    return SummaryWorkers(alive=manners.count(ALIVE), deaf=manners.count(DEAF))
 
 
 # Changing.
@@ -247,8 +336,10 @@ async def set_retention(api: Api, request: Request) -> Response:
 
 
 def _named(request: Request) -> tuple[str, str]:
-    """The queue in the path, and who asks."""
-    return params.queue_of(request), request.principal.name
+    """The queue in the path, which must not be the server's own, and who asks."""
+    name = params.queue_of(request)
+    not_reserved("name", name)
+    return name, request.principal.name
 
 
 async def _change(api: Api, request: Request, op: QueueOp) -> Response:
@@ -289,13 +380,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/queues",
         endpoint=list_queues,
         action=Action.READ,
-        summary="All queues, by name, with their settings and how many jobs they have",
+        summary="All queues, by name: their settings, how many jobs they have, and their rates",
         gives={200: list[QueueBody]},
         query=(
             Parameter("after", "string", "Only those behind this name.", 0, NAME_BYTES_MAX),
             Parameter(
                 "limit", "integer", f"How many at most; {PAGE_MAX:,} if not given.", 1, PAGE_MAX
             ),
+            Parameter("reserved", "boolean", "Whether the server's own are shown, too."),
         ),
     ),
     Route(
@@ -339,7 +431,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/workers",
         endpoint=list_workers,
         action=Action.READ,
-        summary="Workers that fetched jobs within the last day, the one seen last first",
+        summary="Workers of the last day and how they are, whoever was heard of last first",
         gives={200: list[WorkerBody]},
     ),
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
+from corvo import clock
 from corvo.ids import shard_of
 from corvo.placement import shard_of_queue
 from corvo.router.addressing import Results
@@ -225,6 +226,8 @@ async def heartbeat(api: Api, request: Request) -> Response:
     body = read_body(decode_heartbeat, request.body)
     check_count("heartbeat", "jobs", len(body.jobs), BEATS_MAX)
     items = beat_items(body)
+    if body.worker_id:
+        api.sightings.beats(body.worker_id, clock.now_ns())
     if not items:
         return json_response(heartbeat_answer((), ()))
     key, by = request_key(request, body.request_key), signature(request.principal)

@@ -19,7 +19,7 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS: Final = b"[]{}"
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
-_TAKEN: Final = {".", "..", "batch", "bulk-get"}
+_TAKEN: Final = {".", "..", "batch", "bulk", "bulk-get", "search"}
 """What could be an id and stands for something else where ids stand in paths."""
 _ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{ID_BYTES_MAX}}}")
 

@@ -265,6 +265,6 @@ def _make_room(tx: Tx, new: NewJob) -> None:
     if new.id is not None:
         swept = JOBS.find(tx, new.id)
         if swept is not None:
-            lifecycle.remove(tx, swept)
+            lifecycle.remove(tx, swept, why=lifecycle.SWEPT)
     if new.unique_key:
         lifecycle.free_lock(tx, new.queue, new.unique_key)

@@ -4,6 +4,7 @@ Each op names some jobs and does each by itself, in order: one that is refused d
 others. An op is the states that it takes a job from, and what becomes of it.
 """
 
+from itertools import groupby
 from typing import Annotated, ClassVar, Final
 
 import msgspec
@@ -17,10 +18,12 @@ from corvo.shard.ops.base import (
     Id,
     Limits,
     Name,
+    Nanos,
     Op,
     Rejected,
     Text,
     Token,
+    encode_json,
     left_out,
 )
 from corvo.shard.ops.checks import bad_name
@@ -43,6 +46,17 @@ class JobResults(msgspec.Struct, frozen=True):
     results: list[Done | Rejected]
 
 
+class _Run(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What is kept of answers that are the same for jobs in a row."""
+
+    count: int
+    status: str = ""
+    refused: Rejected | None = None
+
+
+_decode_runs: Final = msgspec.json.Decoder(list[_Run]).decode
+
+
 class JobsOp(Op, frozen=True, kw_only=True):
     """An op on jobs."""
 
@@ -50,6 +64,9 @@ class JobsOp(Op, frozen=True, kw_only=True):
     """The states that a job may be in; from any other it is refused."""
 
     job_ids: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
+    unchanged_since_ns: Nanos = 0
+    """By the shard's own time: a job to which anything happened later is left alone. 0 is no such
+    condition."""
 
     def apply(self, tx: Tx) -> JobResults:
         """Do it to one after the other."""
@@ -61,6 +78,9 @@ class JobsOp(Op, frozen=True, kw_only=True):
         found = presence.find(tx, job_id)
         if found is None:
             return lifecycle.missing(tx, job_id)
+        since_ns = self.unchanged_since_ns
+        if since_ns and _changed_ns(found.document) > since_ns:
+            return _changed_since(found.document)
         if found.document.state not in self.TAKES:
             return self._bad_state(found.document)
         done = self.change(tx, found)
@@ -77,6 +97,45 @@ class JobsOp(Op, frozen=True, kw_only=True):
     def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
         """Do it to one job, which is in one of the states. Returns the status."""
         raise NotImplementedError
+
+    def keep(self, result: msgspec.Struct) -> bytes:
+        """Of a bulk operation, which comes in many pieces, what takes little room."""
+        if not self.unchanged_since_ns:
+            return super().keep(result)
+        assert isinstance(result, JobResults)
+        said = groupby(
+            _Run(1, one.status) if isinstance(one, Done) else _Run(1, refused=one)
+            for one in result.results
+        )
+        return encode_json([msgspec.structs.replace(run, count=len([*all_])) for run, all_ in said])
+
+    def again(self, tx: Tx, kept: bytes) -> bytes:
+        """The same answer as before."""
+        if not self.unchanged_since_ns:
+            return super().again(tx, kept)
+        said = [run for run in _decode_runs(kept) for _ in range(run.count)]
+        return encode_json(
+            JobResults(
+                [
+                    Done(job_id, run.status) if run.refused is None else run.refused
+                    for job_id, run in zip(self.job_ids, said, strict=True)
+                ]
+            )
+        )
+
+
+def _changed_ns(job: Job) -> int:
+    """When something happened to a job last. A heartbeat is no event."""
+    return job.trail[-1].at_ns if job.trail else job.created_ns
+
+
+def _changed_since(job: Job) -> Rejected:
+    last = job.trail[-1].what if job.trail else "enqueued"
+    return Rejected(
+        "changed_since",
+        f"job {job.id} is {job.state.value}: something happened to it since then ({last})",
+        job_id=job.id,
+    )
 
 
 # Back to the queue.

@@ -131,10 +131,10 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
             job_id=job.id,
         )
     for number in lifecycle.error_numbers(job):
-        tx.remove_key(lifecycle.error_key(job.id, number))
+        lifecycle.remove_error(tx, job, number)
     tx.touched[job.queue] = None
     consequences.left(tx, job)
-    JOBS.remove(tx, job.id)
+    JOBS.remove(tx, job.id, what="moved", why=leaving.trail[-1].why)
     if is_at_home:
         _send(tx, job, queue, effect)
     else:
@@ -229,7 +229,7 @@ def _stay(tx: Tx, arrival: Arrival) -> None:
 def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
     stale = JOBS.find(tx, job.id)
     if stale is not None:
-        lifecycle.remove(tx, stale)  # it is being swept, and its id is free
+        lifecycle.remove(tx, stale, why=lifecycle.SWEPT)  # it is being swept, and its id is free
     job = consequences.landed(tx, job)
     until_ns, lock_lost = _lock(tx, job)
     after = _replace(
@@ -242,7 +242,9 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
     JOBS.insert(tx, after)
     numbers = lifecycle.error_numbers(job)
     for number, error in zip(numbers, arrival.errors, strict=True):
-        tx.set_key(lifecycle.error_key(job.id, number), bytes(error))
+        key = lifecycle.error_key(job.id, number)
+        tx.set_key(key, bytes(error))
+        tx.note(key)
     tx.touched[job.queue] = None
 
 

@@ -206,7 +206,7 @@ def _was_swept(tx: Tx, found: Held[Job]) -> bool:
     assert queue is not None, "a job's queue is known"
     if not is_swept(queue, found.document):
         return False
-    lifecycle.remove(tx, found)
+    lifecycle.remove(tx, found, why=lifecycle.SWEPT)
     return True
 
 
@@ -234,7 +234,7 @@ class Purge(QueueUpkeep, frozen=True, kw_only=True):
             tx,
             self.limit,
             self._finished_until(tx, edge_ns),
-            lambda found: lifecycle.remove(tx, found),
+            lambda found: lifecycle.remove(tx, found, what="purged"),
         )
 
     def _finished_until(self, tx: Tx, edge_ns: int) -> Iterator[Held[Job]]:
@@ -387,6 +387,7 @@ def _end_sweep(tx: Tx, found: Held[Queue]) -> None:
         return
     assert not any(tx.count(queue.name)), "a queue that has jobs was created"
     QUEUES.remove(tx, queue.name)
+    tx.minutes.forget(tx, queue.name)
     # What is in memory of the index goes with the cursor: a replica that starts now has neither.
     group = queue_keys(queue.name).append_group
     tx.heads.pop(group.prefix, None)

@@ -1,0 +1,167 @@
+"""The mirror's file: opened when it is ours and sound, and otherwise made, by sqlite-utils.
+
+`user_version` is the number of the schema and the table `about` says whose the file is. An older
+file gets what it lacks; a newer one, or another cluster's, is not ours. Whatever is not taken is
+removed by whoever asked: the shards have everything that is in it.
+
+The import of sqlite-utils takes longer than all else at the start of the process, and is only for
+when something is to be built.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from corvo.errors import CorvoError
+from corvo.mirror.schema import (
+    FULL_TEXT,
+    FULL_TEXT_OPTIONS,
+    FULL_TEXT_STATEMENTS,
+    SEEDS,
+    TABLES,
+    VERSION,
+    Index,
+    TableSpec,
+)
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+PAGE_BYTES: Final = 8_192
+ENDINGS: Final = ("", "-wal", "-shm", "-journal")
+"""Of the files that one file of SQLite's may be."""
+
+
+class Unfit(CorvoError):
+    """The file is not ours, or of no use: it is to be made anew."""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The one connection that writes. Only it may be, and one thread at a time has it."""
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=64
+    )
+    for pragma in (
+        f"page_size = {PAGE_BYTES}",
+        "journal_mode = WAL",
+        # What a loss of power leaves behind is noticed, and made anew: see `corvo.mirror.marks`.
+        "synchronous = OFF",
+        # The writer checkpoints when it says so. A checkpoint by anybody else, at the same time,
+        # is what some versions of SQLite get wrong.
+        "wal_autocheckpoint = 0",
+        "temp_store = MEMORY",
+        "cache_size = -65536",
+        "foreign_keys = OFF",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, cluster: str) -> bool:
+    """Make the file what it is to be; whether rows have to be made again from the shards.
+
+    Raises `Unfit` for a file that is not ours, and `sqlite3.DatabaseError` for one that is damaged.
+    """
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    tables = set(_names(connection, "table"))
+    if version == 0 and not tables:
+        _build(connection, cluster)
+        return False
+    if "about" not in tables:
+        raise Unfit("it is not a file of ours")
+    about = dict(connection.execute("SELECT name, value FROM about"))
+    if about.get("cluster") != cluster:
+        raise Unfit(f"it is of cluster {about.get('cluster')}")
+    if version == VERSION:
+        return False
+    if version > VERSION:
+        raise Unfit(f"it is of schema {version}, and this version knows {VERSION}")
+    _build(connection, cluster)
+    return True
+
+
+def _names(connection: sqlite3.Connection, kind: str) -> Iterable[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = ?", (kind,))
+    return [str(name) for (name,) in rows]
+
+
+def _build(connection: sqlite3.Connection, cluster: str) -> None:
+    """Make what is not there yet."""
+    from sqlite_utils import Database  # noqa: PLC0415 -- heavy, and only needed here
+
+    database = Database(connection, execute_plugins=False)
+    there = set(_names(connection, "table"))
+    indexes = set(_names(connection, "index"))
+    triggers = set(_names(connection, "trigger"))
+    for spec in TABLES.values():
+        if spec.name in there:
+            _widen(database, spec)
+        else:
+            _create(database, spec)
+        for index in spec.indexes:
+            if index.name not in indexes:
+                connection.execute(_index_statement(spec, index))
+    for name, statement in FULL_TEXT_STATEMENTS.items():
+        if name not in there | triggers:
+            connection.execute(statement)
+            if name == FULL_TEXT:
+                _set_up_full_text(connection)
+    if "about" not in there:
+        database.table("about").create({"name": str, "value": str}, pk="name", not_null=["value"])
+    for seed in SEEDS:
+        connection.execute(seed)
+    connection.execute("INSERT OR REPLACE INTO about VALUES ('cluster', ?)", (cluster,))
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _set_up_full_text(connection: sqlite3.Connection) -> None:
+    into = f"INSERT INTO {FULL_TEXT} ({FULL_TEXT}, rank) VALUES (?, ?)"  # noqa: S608 -- a name of ours
+    for option, value in FULL_TEXT_OPTIONS.items():
+        connection.execute(into, (option, value))
+    # An older file may have jobs already.
+    connection.execute(into, ("rebuild", None))
+
+
+def _create(database: "Database", spec: TableSpec) -> None:
+    database.table(spec.name).create(
+        {column.name: column.type for column in spec.columns},
+        pk=spec.key if len(spec.key) > 1 else spec.key[0],
+        not_null=[column.name for column in spec.columns if column.required],
+        defaults={
+            column.name: column.default for column in spec.columns if column.default is not None
+        },
+    )
+
+
+def _widen(database: "Database", spec: TableSpec) -> None:
+    """Add the columns that an older file lacks."""
+    table = database.table(spec.name)
+    for column in spec.columns:
+        if column.name not in table.columns_dict:
+            table.add_column(
+                column.name,
+                column.type,
+                not_null_default=_filler(column.default, column.type) if column.required else None,
+            )
+
+
+def _filler(default: str | int | None, kind: str) -> str | int:
+    """What is in an older row until it is made again."""
+    if default is not None:
+        return default
+    return "" if kind == "TEXT" else 0
+
+
+def _index_statement(spec: TableSpec, index: Index) -> str:
+    """sqlite-utils knows no index on a part of the rows."""
+    unique = "UNIQUE " if index.is_unique else ""
+    where = f" WHERE {index.where}" if index.where else ""
+    columns = ", ".join(index.columns)
+    return f"CREATE {unique}INDEX {index.name} ON {spec.name} ({columns}){where}"
+
+
+def remove(path: Path) -> None:
+    """Remove the file, and what SQLite has beside it."""
+    for ending in ENDINGS:
+        path.with_name(path.name + ending).unlink(missing_ok=True)

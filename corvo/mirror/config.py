@@ -1,0 +1,67 @@
+"""What the mirror process is told: one line of JSON on its stdin, as a shard is."""
+
+from typing import Annotated
+
+import msgspec
+
+from corvo.errors import CorvoError
+
+
+class BadMirrorConfig(CorvoError):
+    """The mirror was told something that cannot work."""
+
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Amount = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class MirrorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One mirror. Every field can be given; those without a default must be."""
+
+    cluster: Annotated[str, msgspec.Meta(min_length=1)]
+    node: Count
+    shards: Count
+    sockets: list[str]
+    """Of the replica of each shard on this node, by the shard's number."""
+    data_dir: str
+    """The mirror's own directory; made if it is not there."""
+    socket: str
+    """Where routers of this node come in."""
+    readers: Count = 4
+    """Questions that are looked up at a time; each has a thread."""
+    questions_max: Count = 64
+    """Questions that are looked up or wait; beyond them, whoever asks is told to come again."""
+    pause_ms: Amount = 50
+    """Between two looks at a shard that has little news, so that what changes twice is written
+    once."""
+    catch_up_ms: Amount = 2_000
+    """How long a question waits for the mirror to come as far as it has to."""
+    keys_max: Count = 4_000
+    """Documents of one page of changes."""
+    scan_keys_max: Count = 1_000
+    """Documents of one page of a full pass: changes wait while it is written."""
+    wal_bytes_max: Count = 256 << 20
+    """What SQLite's log may grow to while somebody reads all the time."""
+    room_bytes_min: Amount = 128 << 20
+    """With less room than this on the disk nothing is written: what is left is for the shards."""
+    niceness: Annotated[int, msgspec.Meta(ge=0, le=19)] = 5
+    """How much the mirror stands back for whoever else wants a processor."""
+    log_level: str = "info"
+    log_format: str = "json"
+
+    def check(self) -> None:
+        """Raise `BadMirrorConfig` naming the first key that cannot work."""
+        if len(self.sockets) != self.shards:
+            raise BadMirrorConfig(
+                f"sockets: {len(self.sockets)}, and there are {self.shards} shards"
+            )
+
+
+def read_config(line: bytes) -> MirrorConfig:
+    """The config in a line of JSON. Raises `BadMirrorConfig`."""
+    try:
+        config = msgspec.json.decode(line, type=MirrorConfig)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise BadMirrorConfig(str(error)) from error
+    config.check()
+    return config

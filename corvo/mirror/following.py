@@ -1,0 +1,330 @@
+"""The mirror's tasks: one that follows each shard, and one that writes what they bring.
+
+A follower asks for changes behind its cursor and hands them to the scribe, which writes what came
+from all shards in one transaction. When a shard cannot tell what changed from there (`Reset`), the
+follower takes the shard's present place for its cursor and begins a full pass, page by page, with
+changes in between. Whatever comes later is newer, so it is written in the order in which it came.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import clock, wire
+from corvo.errors import CorvoError, WireError
+from corvo.link import Link, LinkLost, LinkRefused, UnixAddress, connect, open_link
+from corvo.mirror.config import MirrorConfig
+from corvo.mirror.places import Cursor, Page, Places
+from corvo.mirror.writing import Stuck, Writing
+from corvo.questions import LAG_BOUNDS_MS
+from corvo.telemetry import Log
+
+_RETRY_S: Final = 0.25
+"""Between two tries of what may come back: a shard, or room on the disk."""
+_PAGES_MAX: Final = 4
+"""Pages that wait to be written, beside the one that each shard may hold."""
+_GATHERED_MAX: Final = 8_000
+"""Documents of one transaction, but for those of its last page."""
+_LOOK_S: Final = 2.0
+"""Between two looks whether the file is still there."""
+OP_VERSION: Final = 1
+MS: Final = 1_000_000
+
+
+class Lag:
+    """How late rows were when they were written."""
+
+    def __init__(self) -> None:
+        self.counts: Final = [0] * (len(LAG_BOUNDS_MS) + 1)
+        self.sum_ms = 0.0
+
+    def note(self, late_ns: int) -> None:
+        """Rows of a page were so late."""
+        late_ms = max(0, late_ns) / MS
+        self.counts[bisect_left(LAG_BOUNDS_MS, late_ms)] += 1
+        self.sum_ms += late_ms
+
+
+class Scribe:
+    """Writes pages in the order in which they come, many at a time."""
+
+    def __init__(self, writing: Writing, places: Places, config: MirrorConfig, log: Log) -> None:
+        self.lag: Final = Lag()
+        self._writing = writing
+        self._places = places
+        self._config = config
+        self._log = log
+        self._limiter = trio.CapacityLimiter(1)
+        self._put, self._taken = trio.open_memory_channel[Page](_PAGES_MAX)
+        self._moved = trio.Event()  # something was written
+        self._is_stuck = False
+        # A reader that begins while another still reads keeps SQLite's log growing, so from time
+        # to time new ones wait until there is none.
+        self.readers = 0
+        self._gate = trio.Event()
+        self._gate.set()
+        self._quiet = trio.Event()
+
+    async def put(self, page: Page) -> None:
+        """Have a page written; waits while too many do."""
+        await self._put.send(page)
+
+    async def run(self) -> None:
+        """Write until cancelled. Raises `Damaged`."""
+        while True:
+            pages = [await self._next()]
+            count = len(pages[0].pairs)
+            with suppress(trio.WouldBlock):
+                while count < _GATHERED_MAX:
+                    page = self._taken.receive_nowait()
+                    count += len(page.pairs)
+                    pages.append(page)
+            await self._write(pages)
+            now_ns = clock.now_ns()
+            for page in pages:
+                self._places.written(page)
+                if page.is_news:
+                    self.lag.note(now_ns - page.cursor.now_ns)
+            self._moved.set()
+            self._moved = trio.Event()
+            if self._writing.wal_bytes > self._config.wal_bytes_max:
+                await self._shrink()
+
+    async def _next(self) -> Page:
+        """The next page. While there is none, look whether the file is still there."""
+        while True:
+            with trio.move_on_after(_LOOK_S):
+                return await self._taken.receive()
+            self._writing.check_place()
+
+    async def _write(self, pages: list[Page]) -> None:
+        while True:
+            try:
+                if self._writing.room() < self._config.room_bytes_min:
+                    raise Stuck(f"less than {self._config.room_bytes_min} bytes of room are left")
+                self._writing.check_place()
+                await trio.to_thread.run_sync(self._writing.write, pages, limiter=self._limiter)
+            except Stuck as error:
+                if not self._is_stuck:
+                    self._log.warning(
+                        "mirror.stuck", reason=str(error), then="it waits, and answers from what it has"
+                    )
+                self._is_stuck = True
+                await trio.sleep(_RETRY_S)
+            else:
+                if self._is_stuck:
+                    self._log.info("mirror.unstuck")
+                self._is_stuck = False
+                return
+
+    # Readers.
+
+    async def enter(self) -> None:
+        """A question begins to read; waits while SQLite's log is being emptied."""
+        while not self._gate.is_set():
+            await self._gate.wait()
+        self.readers += 1
+
+    def leave(self) -> None:
+        """It has read."""
+        self.readers -= 1
+        if not self.readers:
+            self._quiet.set()
+
+    async def _shrink(self) -> None:
+        """Empty SQLite's log when nobody reads: a question has its time, so that is soon."""
+        self._gate = trio.Event()
+        try:
+            while self.readers:
+                self._quiet = trio.Event()
+                await self._quiet.wait()
+            with suppress(Stuck):
+                await trio.to_thread.run_sync(self._writing.shrink, limiter=self._limiter)
+        finally:
+            self._gate.set()
+
+    # Whoever waits for us to come somewhere.
+
+    async def wait_for(self, least: Mapping[int, int]) -> None:
+        """Wait until everything up to these places, by shard, is written."""
+        while not self._places.has(least):
+            await self._moved.wait()
+
+
+class Follower:
+    """Follows one shard."""
+
+    def __init__(
+        self, number: int, config: MirrorConfig, places: Places, scribe: Scribe, log: Log
+    ) -> None:
+        self._number = number
+        self._config = config
+        self._seen = places.seen[number]
+        self._scribe = scribe
+        self._log = log
+        # Ahead of what is written: pages that wait to be are behind it.
+        self._cursor: Cursor = self._seen.cursor
+        self._more = b""
+        """The last key told of an entry whose documents are too large for one answer."""
+        self._last_id = 0
+        self._link: trio.CancelScope | None = None
+        self._is_anew = False  # a pass was asked for
+        self._hurry = trio.Event()
+
+    def hurry(self) -> None:
+        """Somebody waits for what is new."""
+        self._hurry.set()
+
+    def begin_pass(self) -> None:
+        """Go through all documents, from the first on."""
+        self._is_anew = True
+        if self._link is not None:  # which may be waiting for news
+            self._link.cancel()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            try:
+                with trio.CancelScope() as self._link:
+                    await self._serve_one_link()
+            except (LinkLost, LinkRefused, WireError) as error:
+                self._log.debug("shard.unlinked", shard=self._number, reason=str(error))
+            self._link = None
+            if not self._is_anew:
+                await trio.sleep(_RETRY_S)
+
+    async def _serve_one_link(self) -> None:
+        hello = wire.Hello(
+            role=wire.MIRROR,
+            node=self._config.node,
+            shard=self._number,
+            cluster=self._config.cluster,
+            wire_version=wire.WIRE_VERSION,
+            op_version=OP_VERSION,
+            config_digest=0,
+        )
+        stream = await connect(UnixAddress(self._config.sockets[self._number]))
+        async with open_link(stream, hello) as link:
+            self._seen.is_linked = True
+            self._more = b""
+            try:
+                if self._is_anew:
+                    self._is_anew = False
+                    await self._move(
+                        msgspec.structs.replace(self._cursor, pass_key=b""), is_pass=True
+                    )
+                while True:
+                    await self._take_turn(link)
+            finally:
+                self._seen.is_linked = False
+
+    async def _take_turn(self, link: Link) -> None:
+        """One page of changes; while a pass is under way, one of the pass before it."""
+        if self._cursor.pass_key is not None:
+            through = await self._scan(link, self._cursor.pass_key)
+            # Without news an answer would wait for some, and the pass with it.
+            if through > self._cursor.index:
+                await self._follow(link)
+        elif await self._follow(link) * 2 < self._config.keys_max:
+            # There is little news, so what changes now had better be taken together.
+            with trio.move_on_after(self._config.pause_ms / 1_000):
+                await self._hurry.wait()
+            self._hurry = trio.Event()
+
+    async def _scan(self, link: Link, after: bytes) -> int:
+        """Take a page of the pass; the place that it is as of."""
+        self._last_id += 1
+        request = wire.Scan(self._last_id, after, self._config.scan_keys_max)
+        answer = await self._ask(link, request)
+        if not isinstance(answer, wire.Scanned):
+            raise WireError(f"a scan was answered with {type(answer).__name__}")
+        cursor = self._cursor
+        await self._move(
+            msgspec.structs.replace(
+                cursor, through=max(cursor.through, answer.through), pass_key=answer.last or None
+            ),
+            pairs=answer.pairs,
+            scanned=(after, answer.last),
+        )
+        if self._cursor.is_whole:
+            self._log.info("mirror.pass_ended", shard=self._number, through=self._cursor.through)
+        return answer.through
+
+    async def _follow(self, link: Link) -> int:
+        """Take a page of changes; how many documents there were."""
+        self._last_id += 1
+        cursor = self._cursor
+        request = wire.Follow(
+            self._last_id,
+            cursor.index,
+            cursor.digest,
+            keys_max=self._config.keys_max,
+            after_key=self._more,
+        )
+        answer = await self._ask(link, request)
+        match answer:
+            case wire.Changes():
+                moved = msgspec.structs.replace(
+                    cursor,
+                    index=answer.index,
+                    digest=answer.digest,
+                    now_ns=answer.now_ns,
+                    through=max(cursor.through, answer.through),
+                )
+                await self._move(moved, pairs=answer.pairs, is_news=True)
+                self._more = answer.more
+                return len(answer.pairs)
+            case wire.Reset():
+                await self._begin_anew(answer)
+            case wire.Scanned():
+                raise WireError("changes were answered with a page of a pass")
+        return self._config.keys_max
+
+    async def _begin_anew(self, reset: wire.Reset) -> None:
+        """What we have may be of another log: everything is to be looked at."""
+        self._log.info(
+            "mirror.reset",
+            shard=self._number,
+            at=self._cursor.index,
+            to=reset.index,
+            begin=reset.begin,
+        )
+        cursor = Cursor(
+            self._number,
+            index=reset.index,
+            digest=reset.digest,
+            now_ns=reset.now_ns,
+            through=reset.index,
+            pass_key=b"",
+        )
+        await self._move(cursor, is_pass=True)
+        self._more = b""
+
+    async def _move(
+        self,
+        cursor: Cursor,
+        *,
+        pairs: tuple[wire.Pair, ...] = (),
+        scanned: tuple[bytes, bytes] | None = None,
+        is_news: bool = False,
+        is_pass: bool = False,
+    ) -> None:
+        """Have a page written and be where it ends; when cancelled, neither."""
+        await self._scribe.put(Page(cursor, pairs, scanned, is_news))
+        self._cursor = cursor
+        self._seen.passes += is_pass
+
+    async def _ask(self, link: Link, request: wire.FollowerRequest) -> wire.FollowerAnswer:
+        if not link.send(request):
+            raise LinkLost("the shard left", was_sent=False)
+        answers = await link.receive(wire.TO_FOLLOWER)
+        if not answers:
+            raise LinkLost(f"the shard left: {link.goodbye}")
+        if len(answers) > 1 or answers[0].id != request.id:
+            raise WireError("an answer to a question that was not asked")
+        return answers[0]
+

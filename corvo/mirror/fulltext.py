@@ -1,0 +1,156 @@
+"""Jobs by their words. What people write becomes quoted words, and never a query of FTS5."""
+
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from corvo.mirror.moments import shown
+from corvo.mirror.reading import Reading, TimeOver
+from corvo.mirror.refusals import bad_filter
+from corvo.mirror.terms import NOT_RESERVED, Condition, all_of, in_scope
+from corvo.questions import FullText, TextFound, TextHit
+
+TERMS_MAX: Final = 32
+ANSWER_BYTES_MAX: Final = 8 << 20
+_NOT_RESERVED: Final = Condition(NOT_RESERVED.text.replace("queue", "jobs.queue"))
+_RANKING: Final = 0.6
+_LOOKING: Final = 0.85
+"""Of the time."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word, a phrase or a beginning of a word; or one that must not be there."""
+
+    text: str
+    is_prefix: bool = False
+    is_refused: bool = False
+
+    @property
+    def quoted(self) -> str:
+        """As FTS5 has it: in quotation marks nothing has a meaning but these."""
+        text = self.text.replace('"', '""')
+        return f'"{text}"*' if self.is_prefix else f'"{text}"'
+
+
+def read_terms(q: str) -> list[Term]:
+    """What is looked for. Raises `NotAnswered`.
+
+    Every text is read: a quotation mark that has no other goes to the end, and what has neither
+    letter nor digit is passed over.
+    """
+    terms = []
+    place = 0
+    text = "".join(" " if unicodedata.category(letter) == "Cc" else letter for letter in q)
+    while place < len(text):
+        if text[place].isspace():
+            place += 1
+            continue
+        is_refused = text[place] == "-"
+        place += is_refused
+        if text[place : place + 1] == '"':
+            end = text.find('"', place + 1)
+            end = len(text) if end < 0 else end
+            word = text[place + 1 : end]
+            place = end + 1
+            is_prefix = text[place : place + 1] == "*"
+            place += is_prefix
+        else:
+            end = place
+            while end < len(text) and not text[end].isspace() and text[end] != '"':
+                end += 1
+            word = text[place:end]
+            place = end
+            is_prefix = word.endswith("*")
+        if any(_is_of_a_word(letter) for letter in word):
+            terms.append(Term(word, is_prefix=is_prefix, is_refused=is_refused))
+    return _checked(terms)
+
+
+def _is_of_a_word(letter: str) -> bool:
+    category = unicodedata.category(letter)
+    return category[0] in "LN" or category == "Co"
+
+
+def _checked(terms: list[Term]) -> list[Term]:
+    if not any(not term.is_refused for term in terms):
+        raise bad_filter(
+            "q", 'has no word to look for; words, "phrases", beginnings* and -words do'
+        )
+    if len(terms) > TERMS_MAX:
+        raise bad_filter("q", f"has more than {TERMS_MAX} words")
+    return terms
+
+
+def match_of(terms: list[Term]) -> str:
+    """The same for FTS5, where it is a parameter, too."""
+    wanted = " AND ".join(term.quoted for term in terms if not term.is_refused)
+    refused = " OR ".join(term.quoted for term in terms if term.is_refused)
+    return f"({wanted}) NOT ({refused})" if refused else wanted
+
+
+_BEST: Final = "ORDER BY jobs_fts.rank"
+_NEWEST: Final = "ORDER BY jobs_fts.rowid DESC"
+
+
+def full_text(reading: Reading, question: FullText) -> TextFound:
+    """Jobs that have the words. Raises `NotAnswered`."""
+    match = match_of(read_terms(question.q))
+    seen = all_of([in_scope("jobs.queue", question.scope), _NOT_RESERVED])
+    results: list[TextHit] = []
+    is_partial = False
+    with reading.snapshot():
+        as_of = reading.as_of()
+        try:
+            with reading.until(question.budget_ms * _RANKING):
+                is_partial = _add_hits(reading, question, match, seen, _BEST, results)
+        except TimeOver:
+            # Too many jobs have the words to say which are best: then the newest ones will do.
+            is_partial = True
+            results.clear()
+            try:
+                with reading.until(question.budget_ms * _LOOKING):
+                    _add_hits(reading, question, match, seen, _NEWEST, results)
+            except TimeOver:
+                pass
+    return TextFound(
+        q=question.q,
+        results=results,
+        partial=is_partial,
+        duration_ms=round(reading.taken_ms, 3),
+        as_of=as_of,
+    )
+
+
+def _add_hits(
+    reading: Reading,
+    question: FullText,
+    match: str,
+    seen: Condition,
+    order: str,
+    results: list[TextHit],
+) -> bool:
+    """Whether some had to be left out."""
+    text = (
+        "SELECT jobs.id, jobs.queue, jobs.state, jobs.payload, jobs.tags, jobs.created_at"  # noqa: S608 -- all words are ours
+        " FROM jobs_fts CROSS JOIN jobs ON jobs.row = jobs_fts.rowid"
+        f" WHERE jobs_fts MATCH ? AND ({seen.text}) {order} LIMIT ?"
+    )
+    size = 0
+    found: tuple[str, str, str, str, str | None, str]
+    for found in reading.run(text, (match, *seen.parameters, question.limit)):
+        job_id, queue, state, payload, tags, created_at = found
+        size += len(payload)
+        if results and size > ANSWER_BYTES_MAX:
+            return True
+        results.append(
+            TextHit(
+                id=job_id,
+                queue=queue,
+                state=state,
+                payload=payload,
+                tags=tags or "",
+                created_at=shown(created_at),
+            )
+        )
+    return False

@@ -1,0 +1,529 @@
+"""What a `payload_jq` expression says: the subset of jq that a payload may be asked with.
+
+An expression is a condition over one JSON value, and is built as jq builds it: `|` binds least,
+then `or`, `and` and the comparisons. What stands behind `|` speaks of the value ahead of it; here
+that is resolved at once, so that a way is always one from the value that is being looked at.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from corvo.mirror.jq_lexer import INDEX_MAX, BadJq, Token, tokens
+
+DEPTH_MAX: Final = 16
+"""Of parentheses, pipes, `any` and `all` inside each other."""
+EACH_MAX: Final = 3
+"""Of `any` and `all` inside each other."""
+STEPS_MAX: Final = 16
+"""Of one way."""
+NODES_MAX: Final = 64
+"""Values and conditions of one expression."""
+
+Operator: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
+MeasureName: TypeAlias = Literal["length", "type", "ascii_downcase", "ascii_upcase"]
+PieceName: TypeAlias = Literal["contains", "startswith", "endswith"]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number as it is written."""
+
+    text: str
+
+
+Constant: TypeAlias = str | bool | Number | None
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A value that stands in the expression."""
+
+    value: Constant
+    at: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """The value at the end of some steps; null if they lead nowhere."""
+
+    steps: tuple[str | int, ...]
+    at: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a function makes of a value."""
+
+    name: MeasureName
+    of: "Way | Measured"
+    at: int
+
+
+Value: TypeAlias = Way | Measured
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Two values, one of which may be fixed: then it is the right one."""
+
+    operator: Operator
+    left: Value
+    right: Value | Fixed
+    at: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Whether a text has a piece, or an array an element."""
+
+    name: PieceName
+    of: Value
+    piece: Constant
+    at: int
+
+
+@dataclass(frozen=True)
+class Has:
+    """Whether an object has a key, or an array an element there."""
+
+    of: Way
+    key: str | int
+    at: int
+
+
+@dataclass(frozen=True)
+class Each:
+    """Whether a condition holds for any element of an array, or for all of them."""
+
+    name: Literal["any", "all"]
+    of: Way
+    condition: "Condition"
+    at: int
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Whether a value is neither null nor false."""
+
+    of: Way
+    at: int
+
+
+@dataclass(frozen=True)
+class Not:
+    """Whether a condition does not hold."""
+
+    of: "Condition"
+    at: int
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Whether all conditions hold, or one of them."""
+
+    name: Literal["and", "or"]
+    parts: "tuple[Condition, ...]"
+    at: int
+
+
+Condition: TypeAlias = Compare | Piece | Has | Each | Truth | Not | Joined
+Node: TypeAlias = Condition | Value | Fixed
+
+_COMPARISONS: Final[dict[str, Operator]] = {
+    "==": "==",
+    "!=": "!=",
+    "<": "<",
+    "<=": "<=",
+    ">": ">",
+    ">=": ">=",
+}
+_MIRRORED: Final[dict[Operator, Operator]] = {
+    "==": "==",
+    "!=": "!=",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+}
+_MEASURES: Final[dict[str, MeasureName]] = {
+    name: name for name in ("length", "type", "ascii_downcase", "ascii_upcase")
+}
+_PIECES: Final[dict[str, PieceName]] = {
+    name: name for name in ("contains", "startswith", "endswith")
+}
+_EACH: Final[dict[str, Literal["any", "all"]]] = {"any": "any", "all": "all"}
+_WORDS: Final[dict[str, Constant]] = {"true": True, "false": False, "null": None}
+_KNOWN: Final = "length, type, contains, startswith, endswith, has, any, all, not, ascii_downcase"
+
+_REFUSED: Final = {
+    "test": "there are no regular expressions: use contains, startswith or endswith",
+    "match": "there are no regular expressions: use contains, startswith or endswith",
+    "select": "`select` is not needed: write the condition itself",
+    "if": "`if` is not of the subset: use `and`, `or` and `not`",
+    "in": "`in` is not of the subset: use `has`",
+    "inside": "`inside` is not of the subset: use `contains`",
+    "keys": "`keys` is not of the subset: use `has`, or `length`",
+}
+
+# How closely operators bind.
+_PIPE, _OR, _AND, _COMPARISON = 1, 2, 3, 4
+
+
+def parse(source: str) -> Condition:
+    """The condition that an expression is. Raises `BadJq`."""
+    parser = _Parser(tokens(source))
+    found = parser.expression(_PIPE)
+    parser.expect_end()
+    return parser.condition(found)
+
+
+class _Parser:
+    """Goes through the words once, from left to right."""
+
+    def __init__(self, words: list[Token]) -> None:
+        self._words: Final = words
+        self._next = 0
+        self._subject: Node = Way((), 0)
+        """What `.` is."""
+        self._depth = 0
+        self._each = 0
+        self._nodes = 0
+
+    # Words.
+
+    @property
+    def _token(self) -> Token:
+        return self._words[self._next]
+
+    def _take(self) -> Token:
+        token = self._token
+        self._next += 1
+        return token
+
+    def _is_mark(self, text: str) -> bool:
+        return self._token.kind == "mark" and self._token.text == text
+
+    def _expect(self, text: str, why: str) -> None:
+        if not self._is_mark(text):
+            raise BadJq(f"here `{text}` is missing: {why}", self._token.at)
+        self._take()
+
+    def expect_end(self) -> None:
+        """Nothing may be left over."""
+        token = self._token
+        if token.kind == "end":
+            return
+        if token.kind == "mark" and token.text in "([":
+            error = f"`{token.text}` cannot stand here"
+        elif token.kind == "mark" and token.text in ")]":
+            error = f"there is nothing that this `{token.text}` closes"
+        elif token.kind == "mark" and token.text in {",", ";"}:
+            error = f"`{token.text}` is not of the subset: there is one condition"
+        elif token.kind == "number" and token.text.startswith("-"):
+            error = 'there is no arithmetic; a key with a dash stands between quotes: ."a-b"'
+        else:
+            error = "here an operator is missing: ==, !=, <, <=, >, >=, |, and, or"
+        raise BadJq(error, token.at)
+
+    def _made(self, node: Node) -> Node:
+        self._nodes += 1
+        if self._nodes > NODES_MAX:
+            raise BadJq(f"an expression may have {NODES_MAX} values and conditions", node.at)
+        return node
+
+    # Operators.
+
+    def expression(self, binding: int) -> Node:
+        """What stands here, with all operators that bind at least so closely."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise BadJq(f"this is nested more than {DEPTH_MAX} deep", self._token.at)
+        left = self._primary()
+        while True:
+            token = self._token
+            if token.kind == "mark" and token.text in _COMPARISONS and binding <= _COMPARISON:
+                left = self._comparison(left)
+            elif token == ("word", "and", token.at) and binding <= _AND:
+                left = self._joined("and", left, _AND)
+            elif token == ("word", "or", token.at) and binding <= _OR:
+                left = self._joined("or", left, _OR)
+            elif self._is_mark("|") and binding <= _PIPE:
+                left = self._piped(left)
+            else:
+                break
+        self._depth -= 1
+        return left
+
+    def _comparison(self, left: Node) -> Node:
+        token = self._take()
+        operator = _COMPARISONS[token.text]
+        right = self.expression(_COMPARISON + 1)
+        if self._token.kind == "mark" and self._token.text in _COMPARISONS:
+            raise BadJq("comparisons do not follow each other: join them by `and`", self._token.at)
+        if isinstance(left, Fixed):
+            left, right, operator = right, left, _MIRRORED[operator]
+        if isinstance(left, Fixed):
+            raise BadJq("one side of a comparison has to be of the payload, as `.a` is", token.at)
+        if not isinstance(left, Value):
+            raise BadJq("a condition cannot be compared: use it as it is, or `| not`", left.at)
+        if not isinstance(right, Value | Fixed):
+            raise BadJq("a condition cannot be compared: use it as it is, or `| not`", right.at)
+        _check_kinds(operator, left, right)
+        return self._made(Compare(operator, left, right, token.at))
+
+    def _joined(self, name: Literal["and", "or"], first: Node, binding: int) -> Node:
+        at = self._token.at
+        parts = [self.condition(first)]
+        while self._token == ("word", name, self._token.at):
+            self._take()
+            parts.append(self.condition(self.expression(binding + 1)))
+        if isinstance(self._subject, Way) and self._subject.steps:
+            _refuse_trap(self._subject, parts)
+        return self._made(Joined(name, tuple(parts), at))
+
+    def _piped(self, left: Node) -> Node:
+        token = self._take()
+        if isinstance(left, Fixed):
+            raise BadJq("ahead of `|` stands a value of the payload, or a condition", left.at)
+        before, self._subject = self._subject, left
+        right = self.expression(_PIPE)
+        self._subject = before
+        if isinstance(right, Fixed):
+            raise BadJq("behind `|` stands what is to be asked of the value", token.at)
+        return right
+
+    def condition(self, node: Node) -> Condition:
+        """A node as a condition: a value holds if it is neither null nor false."""
+        if isinstance(node, Fixed):
+            raise BadJq("a value is no condition: compare it with something", node.at)
+        if isinstance(node, Measured):
+            raise BadJq(f"what `{node.name}` gives is no condition: compare it", node.at)
+        if isinstance(node, Way):
+            truth = self._made(Truth(node, node.at))
+            assert isinstance(truth, Truth)
+            return truth
+        return node
+
+    # What operators stand between.
+
+    def _primary(self) -> Node:
+        token = self._take()
+        if token.kind == "number":
+            return self._made(Fixed(Number(token.text), token.at))
+        if token.kind == "string":
+            return self._made(Fixed(token.text, token.at))
+        if token.kind == "field" or token == ("mark", ".", token.at):
+            return self._way(token)
+        if token == ("mark", "(", token.at):
+            inner = self.expression(_PIPE)
+            self._expect(")", f"there is a `(` at character {token.at + 1}")
+            if self._token.kind == "field" or self._is_mark("["):
+                raise BadJq("a way goes on inside the parentheses, or behind `|`", self._token.at)
+            return inner
+        if token.kind == "word":
+            return self._word(token)
+        error = "here a value is missing, such as .a, 1 or a text between quotes"
+        raise BadJq(
+            "the expression ends too early: " + error if token.kind == "end" else error, token.at
+        )
+
+    def _way(self, first: Token) -> Node:
+        steps: list[str | int] = []
+        if first.kind == "field":
+            steps.append(first.text)
+        elif self._token.kind == "string":
+            steps.append(self._take().text)
+        while True:
+            if self._token.kind == "field":
+                steps.append(self._take().text)
+            elif self._is_mark("["):
+                self._take()
+                steps.append(self._inside_brackets())
+            elif self._is_mark(".") and self._words[self._next + 1].kind == "string":
+                self._take()
+                steps.append(self._take().text)
+            elif self._is_mark(".") and self._words[self._next + 1][:2] == ("mark", "["):
+                self._take()
+            elif self._is_mark("."):
+                raise BadJq("behind `.` a key is missing", self._token.at + 1)
+            else:
+                break
+        if not steps:
+            return self._subject_here(first)
+        subject = self._subject
+        if not isinstance(subject, Way):
+            raise BadJq(
+                "behind this `|` there is no object or array, so nothing is in it", first.at
+            )
+        if len(subject.steps) + len(steps) > STEPS_MAX:
+            raise BadJq(f"a way may have {STEPS_MAX} steps", first.at)
+        return self._made(Way((*subject.steps, *steps), first.at))
+
+    def _subject_here(self, token: Token) -> Node:
+        if isinstance(self._subject, Way):
+            return self._made(Way(self._subject.steps, token.at))
+        return self._made(self._subject)
+
+    def _inside_brackets(self) -> str | int:
+        token = self._take()
+        if token.kind == "string":
+            step: str | int = token.text
+        elif token.kind == "number" and token.text.lstrip("-").isdigit():
+            if len(token.text) > 10 or abs(int(token.text)) > INDEX_MAX:
+                raise BadJq(f"an index is at most {INDEX_MAX}", token.at)
+            step = int(token.text)
+        elif token == ("mark", "]", token.at):
+            raise BadJq("`[]` is not of the subset: use any(…) or all(…)", token.at)
+        else:
+            raise BadJq('between brackets stands an index or a key: [0], [-1] or ["a"]', token.at)
+        self._expect("]", "an index or a key stands alone between brackets")
+        return step
+
+    def _word(self, token: Token) -> Node:
+        name = token.text
+        if name in _WORDS:
+            return self._made(Fixed(_WORDS[name], token.at))
+        if name == "not":
+            return self._not(token)
+        if name in _MEASURES or name in _PIECES or name in _EACH or name == "has":
+            return self._made(self._asked(token))
+        if name in {"and", "or"}:
+            raise BadJq(f"ahead of `{name}` a condition is missing", token.at)
+        if self._is_mark("(") and name not in _REFUSED:
+            raise BadJq(f"there is no function of this name: there are {_KNOWN}", token.at)
+        raise BadJq(
+            _REFUSED.get(
+                name, f"a key has a dot ahead of it, a text quotes; functions are {_KNOWN}"
+            ),
+            token.at,
+        )
+
+    def _not(self, token: Token) -> Node:
+        if self._words[self._next - 2][:2] != ("mark", "|") or self._is_mark("("):
+            raise BadJq("`not` stands behind what it turns round: (…) | not", token.at)
+        return self._made(Not(self.condition(self._subject), token.at))
+
+    def _asked(self, token: Token) -> Node:
+        """A function of the subject."""
+        name, subject = token.text, self._subject
+        if not isinstance(subject, Value):
+            raise BadJq("behind a condition only `and`, `or` and `| not` can stand", token.at)
+        if name in _MEASURES:
+            return Measured(_MEASURES[name], _textual(name, subject, token), token.at)
+        if name in _PIECES:
+            return Piece(_PIECES[name], subject, self._piece(name, subject), token.at)
+        if not isinstance(subject, Way):
+            raise BadJq(f"`{name}` is asked of an object or an array", token.at)
+        if name == "has":
+            return Has(subject, self._key(), token.at)
+        return Each(_EACH[name], subject, self._each_condition(token), token.at)
+
+    def _argument(self, name: str) -> Token:
+        self._expect("(", f"`{name}` has a value between parentheses behind it")
+        token = self._take()
+        if token.kind == "end":
+            raise BadJq("the expression ends too early", token.at)
+        self._expect(")", f"`{name}` has one value")
+        return token
+
+    def _piece(self, name: str, subject: Value) -> Constant:
+        token = self._argument(name)
+        if token.kind == "string":
+            return token.text
+        if name != "contains" or isinstance(subject, Measured):
+            raise BadJq(f"`{name}` has a text between its parentheses", token.at)
+        if token.kind == "number":
+            return Number(token.text)
+        if token.kind == "word" and token.text in _WORDS:
+            return _WORDS[token.text]
+        raise BadJq("`contains` has one text, number, true, false or null", token.at)
+
+    def _key(self) -> str | int:
+        token = self._argument("has")
+        if token.kind == "string":
+            return token.text
+        if token.kind == "number" and token.text.isdigit() and len(token.text) < 10:
+            return int(token.text)
+        raise BadJq('`has` has a key or an index: has("a"), has(0)', token.at)
+
+    def _each_condition(self, token: Token) -> Condition:
+        self._each += 1
+        if self._each > EACH_MAX:
+            raise BadJq(f"any and all stand at most {EACH_MAX} deep in each other", token.at)
+        before, self._subject = self._subject, Way((), token.at)
+        if self._is_mark("("):
+            self._take()
+            condition = self.condition(self.expression(_PIPE))
+            self._expect(")", f"`{token.text}` has one condition")
+        else:
+            condition = self.condition(self._subject)
+        self._subject = before
+        self._each -= 1
+        return condition
+
+
+def _textual(name: str, subject: Value, token: Token) -> Value:
+    if isinstance(subject, Measured) and subject.name == "length" and name != "type":
+        raise BadJq("`length` gives a number", token.at)
+    return subject
+
+
+def _gives(value: Value | Fixed) -> str:
+    """What kind of value this is for certain; nothing if that is for the payload to say."""
+    if isinstance(value, Way):
+        return ""
+    if isinstance(value, Measured):
+        return "number" if value.name == "length" else "text"
+    if isinstance(value.value, Number):
+        return "number"
+    return "text" if isinstance(value.value, str) else "other"
+
+
+def _check_kinds(operator: Operator, left: Value, right: Value | Fixed) -> None:
+    kinds = _gives(left), _gives(right)
+    if "other" in kinds and operator not in {"==", "!="}:
+        raise BadJq(
+            f"`{operator}` compares numbers, or texts; null, true and false are == or !=", right.at
+        )
+    if "" not in kinds and kinds[0] != kinds[1]:
+        raise BadJq(f"a {kinds[0]} is never equal to this", right.at)
+
+
+def _refuse_trap(subject: Way, parts: list[Condition]) -> None:
+    """Refuse `.a | contains("x") and .b == 1`, which is about `.a.b`, and was not meant so.
+
+    A text or an array has no keys, so no payload could ever satisfy both sides.
+    """
+    mine = subject.steps
+    ways = [way for part in parts for way in _ways(part)]
+    is_of_text = any(isinstance(part, Piece) and _start(part.of).steps == mine for part in parts)
+    for way in ways:
+        inner = way.steps[len(mine) : len(mine) + 1]
+        if is_of_text and inner and isinstance(inner[0], str):
+            raise BadJq(
+                "all that is behind `|` speaks of what is ahead of it: put parentheses around"
+                " `.a | contains(…)`, as in `(.a | contains(…)) and .b == 1`",
+                way.at,
+            )
+
+
+def _start(value: Value) -> Way:
+    while isinstance(value, Measured):
+        value = value.of
+    return value
+
+
+def _ways(condition: Condition) -> Iterator[Way]:
+    """Those that begin where the condition stands."""
+    if isinstance(condition, Joined):
+        for part in condition.parts:
+            yield from _ways(part)
+    elif isinstance(condition, Not):
+        yield from _ways(condition.of)
+    elif isinstance(condition, Compare):
+        yield _start(condition.left)
+        if not isinstance(condition.right, Fixed):
+            yield _start(condition.right)
+    else:
+        yield _start(condition.of)

@@ -1,0 +1,256 @@
+"""Looking for jobs in an order: as many as are wanted, or as many as there is time for.
+
+What is found is always the beginning of what there is: it has no gaps, and where it ends is known.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Final
+
+from corvo.mirror.cursors import Key
+from corvo.mirror.plan import (
+    SET_MAX,
+    STREAMS_MAX,
+    Order,
+    Row,
+    Start,
+    Stream,
+    counting,
+    segment,
+    sets,
+    sifting,
+    streams_of,
+    taking,
+    walking,
+)
+from corvo.mirror.reading import Reading, TimeOver
+from corvo.mirror.terms import Condition, Meaning, encode_json, in_scope
+
+QUEUES_MAX: Final = 8
+"""Queues of a scope whose jobs are looked for one by one."""
+_CHUNK_MIN: Final = 16
+_CHUNK_MAX: Final = 512
+_CHUNK_MS: Final = 20.0
+_ONE_MORE_MS: Final = 50.0
+"""So long it is looked whether there is one more, when there are as many as are wanted."""
+
+
+@dataclass(kw_only=True)
+class Looked:
+    """What was found."""
+
+    rows: list[Row] = field(default_factory=list)
+    has_more: bool = False
+    """There is at least one more behind."""
+    stopped: Key | None = None
+    """Not everything was looked at: up to there all was; the empty key is the beginning."""
+    total: int | None = None
+    """How many are meant altogether, if that is known by the way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is looked for."""
+
+    meaning: Meaning
+    order: Order
+    descending: bool
+    """How the walk goes, which is not how the page is read when it goes backwards."""
+    backwards: bool = False
+    start: Start | None = None
+    limit: int
+
+    @property
+    def ranks(self) -> list[int]:
+        """The segments that the walk comes to."""
+        ranks = self.order.ranks_in_order(descending=self.descending, backwards=self.backwards)
+        if self.start is None:
+            return ranks
+        return ranks[ranks.index(self.order.rank(self.start.key)) :]
+
+    def start_in(self, rank: int) -> Start | None:
+        """Where it begins in a segment."""
+        if self.start is None or self.order.rank(self.start.key) != rank:
+            return None
+        return self.start
+
+
+def look(reading: Reading, wanted: Wanted, until_ms: float) -> Looked:
+    """Look for jobs."""
+    looked = Looked(stopped=wanted.start.key if wanted.start is not None else ())
+    meaning = wanted.meaning
+    if meaning.is_void:
+        return Looked(total=0)
+    try:
+        with reading.until(until_ms):
+            queues = queues_of(reading, meaning)
+            if queues == []:
+                return Looked(total=0)
+            rows = small_set(reading, meaning, wanted.order, queues or [])
+            if rows is None:
+                _walk(reading, wanted, queues or [], looked)
+            else:
+                _sift(reading, wanted, rows, looked)
+    except TimeOver:
+        pass
+    return looked
+
+
+def queues_of(reading: Reading, meaning: Meaning) -> list[str] | None:
+    """The queues that jobs that are meant may be in; None when they are too many to be told."""
+    if meaning.queue:
+        return [meaning.queue]
+    if not meaning.scope:
+        return None
+    seen = in_scope("queue", meaning.scope)
+    named = Condition(
+        f"SELECT min(queue) FROM jobs INDEXED BY idx_jobs_queue_state_priority"  # noqa: S608 -- all words are ours
+        f" WHERE queue > ? AND ({seen.text})",
+        seen.parameters,
+    )
+    queues: list[str] = []
+    while len(queues) < QUEUES_MAX and streams_of(meaning, len(queues)) < STREAMS_MAX:
+        last = queues[-1] if queues else ""
+        found: str | None = reading.run(named.text, (last, *named.parameters)).fetchone()[0]
+        if found is None:
+            return queues
+        queues.append(found)
+    return None
+
+
+def small_set(
+    reading: Reading, meaning: Meaning, order: Order, queues: Sequence[str]
+) -> list[Row] | None:
+    """The jobs that may be meant, if they are few: all of them, in no order."""
+    for rows in sets(meaning, order, queues):
+        count = counting(rows)
+        size: int = reading.run(*count).fetchone()[0]
+        if size <= SET_MAX:
+            found: list[Row] = reading.run(*taking(rows, order, meaning)).fetchall()
+            return found
+    return None
+
+
+def _sift(reading: Reading, wanted: Wanted, rows: list[Row], looked: Looked) -> None:
+    """Find those of a set that are meant, in order."""
+    ordered = _in_order(wanted, rows)
+    behind = _behind_start(wanted, ordered)
+    for row, is_meant in sifted(reading, wanted.meaning, behind):
+        if is_meant and _take(reading, wanted, row, looked):
+            return
+        looked.stopped = wanted.order.key(row)
+    looked.stopped = None
+    if len(behind) == len(ordered):
+        looked.total = len(looked.rows)
+
+
+def _in_order(wanted: Wanted, rows: list[Row]) -> list[Row]:
+    order = wanted.order
+    by_rank: dict[int, list[Row]] = {}
+    for row in rows:
+        by_rank.setdefault(order.rank(order.key(row)), []).append(row)
+    ranks = order.ranks_in_order(descending=wanted.descending, backwards=wanted.backwards)
+    ordered: list[Row] = []
+    for rank in ranks:
+        found = by_rank.get(rank, [])
+        ordered += sorted(found, key=_comparable(order), reverse=wanted.descending)
+    return ordered
+
+
+def _behind_start(wanted: Wanted, ordered: list[Row]) -> list[Row]:
+    start = wanted.start
+    if start is None:
+        return ordered
+    order = wanted.order
+    ranks = wanted.ranks
+    first = ranks[0]
+
+    def is_behind(row: Row) -> bool:
+        key = order.key(row)
+        rank = order.rank(key)
+        if rank != first or rank not in ranks:
+            return rank in ranks
+        if key == start.key:
+            return start.is_inclusive
+        # Within one segment, what is sorted by is of one kind.
+        is_greater = _plain(key) > _plain(start.key)
+        return is_greater is not wanted.descending
+
+    return [row for row in ordered if is_behind(row)]
+
+
+def _plain(key: Key) -> tuple[str | int, ...]:
+    return tuple("" if part is None else part for part in key)
+
+
+def sifted(reading: Reading, meaning: Meaning, rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
+    """Each of the rows, and whether it is meant; a few at a time, as long as each few takes."""
+    if not meaning.heavy:
+        yield from ((row, True) for row in rows)
+        return
+    text, parameters = sifting(meaning)
+    place, size = 0, _CHUNK_MIN
+    while place < len(rows):
+        begun_ms = reading.taken_ms
+        chunk = rows[place : place + size]
+        numbers = encode_json([row[0] for row in chunk]).decode()
+        meant = {number for (number,) in reading.run(text, (numbers, *parameters))}
+        yield from ((row, row[0] in meant) for row in chunk)
+        place += size
+        is_quick = reading.taken_ms - begun_ms < _CHUNK_MS
+        size = min(size * 2, _CHUNK_MAX) if is_quick else max(size // 2, 1)
+
+
+def _walk(reading: Reading, wanted: Wanted, queues: Sequence[str], looked: Looked) -> None:
+    """Find what is meant, along the order."""
+    for rank in wanted.ranks:
+        streams = segment(wanted.order, rank, wanted.meaning, queues)
+        for row in _merged(reading, wanted, streams, wanted.start_in(rank)):
+            if row[7] and _take(reading, wanted, row, looked):
+                return
+            looked.stopped = wanted.order.key(row)
+    looked.stopped = None
+    if wanted.start is None:
+        looked.total = len(looked.rows)
+
+
+def _take(reading: Reading, wanted: Wanted, row: Row, looked: Looked) -> bool:
+    """Whether it is enough; then one more is there, and is not taken."""
+    if len(looked.rows) < wanted.limit:
+        looked.rows.append(row)
+        if len(looked.rows) == wanted.limit:
+            reading.hurry(_ONE_MORE_MS)
+        return False
+    looked.has_more = True
+    looked.stopped = None
+    return True
+
+
+def _merged(
+    reading: Reading, wanted: Wanted, streams: Sequence[Stream], start: Start | None
+) -> Iterator[Row]:
+    cursors = [
+        reading.run(*walking(stream, wanted.order, start, descending=wanted.descending))
+        for stream in streams
+    ]
+    try:
+        if len(cursors) == 1:
+            yield from cursors[0]
+        else:
+            yield from heapq.merge(
+                *cursors, key=_comparable(wanted.order), reverse=wanted.descending
+            )
+    finally:
+        for cursor in cursors:
+            cursor.close()
+
+
+_BY_AGE: Final = itemgetter(4, 5, 6)
+_BY_VALUE: Final = itemgetter(3, 4, 5, 6)
+
+
+def _comparable(order: Order) -> "itemgetter[tuple[str | int, ...]]":
+    """What rows of one segment are compared by."""
+    return _BY_AGE if order.column == "created_at" else _BY_VALUE

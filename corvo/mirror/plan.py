@@ -1,0 +1,435 @@
+"""How jobs are found: through which indexes, and in which order they come.
+
+A page is walked for in its order, so that it costs what it shows and not what there is. The order
+is cut into segments, one behind the other; a segment is merged from streams, each of which an index
+has in order; and what no index knows is looked at job by job on the way. Where few jobs are meant
+at all, these are taken as a set and sorted.
+
+Every index is named in the statements: no statistics, and no planner, can make a page slow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from corvo.mirror.cursors import Key
+from corvo.mirror.terms import STATE_WORDS, Condition, Meaning, Value, all_of
+
+SET_MAX: Final = 4_000
+"""So many jobs are sorted in no time."""
+STREAMS_MAX: Final = 96
+_MARK_EVERY: Final = 64
+"""A walk shows at least every so manieth job that is not meant, to say how far it has come."""
+
+_TIE: Final = ("created_at", "id", "shard")
+"""No two jobs are equal in these."""
+_PRIORITIES: Final = (0, 1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """An order of all jobs. What they are sorted by is followed by what tells equals apart."""
+
+    column: str
+    key_types: tuple[type | tuple[type, ...], ...]
+    ranks: int = 1
+    """Segments."""
+    nulls_last: bool = False
+    """In both directions: whoever sorts by a time wants to see times."""
+
+    def rank(self, key: Key) -> int:
+        """The segment that a job is in, by its key."""
+        value = key[0]
+        if self.nulls_last:
+            return int(value is None)
+        if self.ranks == 1:
+            return 0
+        assert isinstance(value, int), "sorted by a number"
+        return min(max(value, 0), self.ranks - 1)
+
+    def ranks_in_order(self, *, descending: bool, backwards: bool) -> list[int]:
+        """The segments as a walk comes to them. `descending` is how each of them is walked."""
+        is_falling = backwards if self.nulls_last else descending
+        ranks = list(range(self.ranks))
+        return ranks[::-1] if is_falling else ranks
+
+    def key(self, row: "Row") -> Key:
+        """Where a row stands."""
+        return row[4:7] if self.column == "created_at" else row[3:7]
+
+
+Row = tuple[int, str, str, str | int | None, str, str, int, int]
+"""Number, queue, state, what is sorted by, created_at, id, shard, and whether the job is meant."""
+
+_NULL: Final = type(None)
+ORDERS: Final = {
+    order.column: order
+    for order in (
+        Order(column="created_at", key_types=(str, str, int)),
+        Order(column="priority", key_types=(int, str, str, int), ranks=3),
+        Order(column="attempt", key_types=(int, str, str, int), ranks=3),
+        Order(
+            column="started_at", key_types=((str, _NULL), str, str, int), ranks=2, nulls_last=True
+        ),
+        Order(
+            column="completed_at", key_types=((str, _NULL), str, str, int), ranks=2, nulls_last=True
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Jobs that an index has in order."""
+
+    index: str
+    begin: Condition
+    """The beginning of the index that they share."""
+    order: tuple[str, ...] = _TIE
+    rest: Condition
+    """What else is true of the jobs that are meant: `1` for nothing."""
+    above: Value = None
+    """The first of `order` is more than that, if it is given."""
+    below: Value = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a walk begins: behind a key, or with it."""
+
+    key: Key
+    is_inclusive: bool = False
+
+
+def segment(order: Order, rank: int, meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
+    """The streams of a segment; none when nothing that is meant can be in it."""
+    match order.column:
+        case "priority":
+            if meaning.priority not in {None, rank}:
+                return []
+            condition = Condition("priority = ?", (rank,))
+            light = meaning.light | {"priority": condition}
+            return by_age(replace(meaning, light=light, priority=rank), queues)
+        case "attempt":
+            return _by_attempt(rank, meaning, queues)
+        case "started_at" | "completed_at":
+            return _by_moment(order.column, rank, meaning, queues)
+        case _:
+            return by_age(meaning, queues)
+
+
+def _by_attempt(rank: int, meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
+    least, most = meaning.parameter("attempt_min"), meaning.parameter("attempt_max")
+    if isinstance(most, int) and most < rank:
+        return []
+    if rank == 2:
+        rest = all_of([*meaning.without(), *meaning.heavy])
+        return [
+            Stream(
+                index="idx_jobs_attempt",
+                begin=Condition("attempt > 1"),
+                order=("attempt", *_TIE),
+                rest=rest,
+            )
+        ]
+    if isinstance(least, int) and least > rank:
+        return []
+    light = meaning.light | {"attempt": Condition("attempt = ?", (rank,))}
+    return by_age(replace(meaning, light=light), queues)
+
+
+def _by_moment(column: str, rank: int, meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
+    stem = column.removesuffix("_at")
+    after, before = f"{stem}_after", f"{stem}_before"
+    if rank == 0:
+        return [
+            Stream(
+                index=f"idx_jobs_{stem}",
+                begin=Condition(f"{column} IS NOT NULL"),
+                order=(column, *_TIE),
+                rest=all_of([*meaning.without(after, before), *meaning.heavy]),
+                above=meaning.parameter(after),
+                below=meaning.parameter(before),
+            )
+        ]
+    if after in meaning.light or before in meaning.light:
+        return []
+    light = meaning.light | {column: Condition(f"{column} IS NULL")}
+    return by_age(replace(meaning, light=light), queues)
+
+
+_SHARED: Final = {
+    "batch_id": "idx_jobs_batch",
+    "parent_id": "idx_jobs_parent",
+    "chain_id": "idx_jobs_chain",
+}
+_AGES: Final = ("created_after", "created_before")
+
+
+def by_age(meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
+    """Streams in the order of `created_at`.
+
+    `queues` are all that may have jobs that are meant, if they are few enough to be told.
+    """
+    for name, index in _SHARED.items():
+        if name in meaning.light:
+            return [_aged(meaning, index, [meaning.light[name]], name)]
+    if queues:
+        return _by_queue(meaning, queues)
+    if meaning.priority in {0, 1}:
+        begin = [Condition("priority < 2"), Condition("priority = ?", (meaning.priority,))]
+        return [_aged(meaning, "idx_jobs_priority", begin, "priority")]
+    if meaning.states:
+        return [
+            _aged(meaning, "idx_jobs_state", [Condition("state = ?", (state,))], "state")
+            for state in meaning.states
+        ]
+    return [_aged(meaning, "idx_jobs_created", [])]
+
+
+def streams_of(meaning: Meaning, queues: int) -> int:
+    """How many streams so many queues need."""
+    priorities = len(_PRIORITIES) if meaning.priority is None else 1
+    return queues * len(meaning.states or STATE_WORDS) * priorities
+
+
+def _by_queue(meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
+    priorities = _PRIORITIES if meaning.priority is None else (meaning.priority,)
+    return [
+        _aged(
+            meaning,
+            "idx_jobs_queue_state_priority",
+            [Condition("queue = ? AND state = ? AND priority = ?", (queue, state, priority))],
+            "queue",
+            "scope",
+            "state",
+            "priority",
+        )
+        for queue in queues
+        for state in meaning.states or STATE_WORDS
+        for priority in priorities
+    ]
+
+
+def _aged(meaning: Meaning, index: str, begin: list[Condition], *told: str) -> Stream:
+    return Stream(
+        index=index,
+        begin=all_of(begin),
+        rest=all_of([*meaning.without(*_AGES, *told), *meaning.heavy]),
+        above=meaning.parameter("created_after"),
+        below=meaning.parameter("created_before"),
+    )
+
+
+def walking(
+    stream: Stream, order: Order, start: Start | None, *, descending: bool
+) -> tuple[str, tuple[Value, ...]]:
+    """The statement that walks a stream: all jobs that are meant, and marks between them."""
+    within, asked = _range(stream, start, descending=descending)
+    value = "NULL" if order.column == "created_at" else order.column
+    rest = stream.rest
+    if rest.text == "1":
+        is_meant, filtered = "1", ""
+    else:
+        is_meant = f"({rest.text}) IS TRUE"
+        filtered = f" AND (({rest.text}) OR row % {_MARK_EVERY} = 0)"
+    way = " DESC" if descending else ""
+    text = (
+        f"SELECT row, queue, state, {value}, created_at, id, shard, {is_meant}"  # noqa: S608 -- all words are ours
+        f" FROM jobs INDEXED BY {stream.index} WHERE {within} AND {stream.begin.text}{filtered}"
+        f" ORDER BY {', '.join(f'{column}{way}' for column in stream.order)}"
+    )
+    parameters = (*asked, *stream.begin.parameters)
+    if filtered:
+        return text, (*rest.parameters, *parameters, *rest.parameters)
+    return text, parameters
+
+
+def _range(
+    stream: Stream, start: Start | None, *, descending: bool
+) -> tuple[str, tuple[Value, ...]]:
+    """From where to where.
+
+    Of two limits on the side where it begins, only the nearer one is told: an index can begin at
+    one place, and might take the other.
+    """
+    first = stream.order[0]
+    texts: list[str] = []
+    parameters: list[Value] = []
+    near, far = (stream.below, stream.above) if descending else (stream.above, stream.below)
+    behind, before = ("<", ">") if descending else (">", "<")
+    if start is not None:
+        key = start.key[-len(stream.order) :]
+        if near is None or _is_behind(key[0], near, descending=descending):
+            near = None
+            behind_or_at = f"{behind}=" if start.is_inclusive else behind
+            places = ", ".join("?" * len(key))
+            texts.append(f"{first} {behind}= ?")
+            texts.append(f"({', '.join(stream.order)}) {behind_or_at} ({places})")
+            parameters += [key[0], *key]
+    if near is not None:
+        texts.append(f"{first} {behind} ?")
+        parameters.append(near)
+    if far is not None:
+        texts.append(f"{first} {before} ?")
+        parameters.append(far)
+    return " AND ".join(texts) or "1", tuple(parameters)
+
+
+def _is_behind(value: Value, limit: Value, *, descending: bool) -> bool:
+    assert isinstance(value, str), "only times have limits"
+    assert isinstance(limit, str), "only times have limits"
+    return value < limit if descending else value > limit
+
+
+def totalling(stream: Stream, *, grouped: bool) -> tuple[str, tuple[Value, ...]]:
+    """The statement that counts a stream, by queue and state. How far it counts comes last."""
+    within, asked = _range(stream, None, descending=False)
+    # Whoever looks at all jobs does so best in the order in which they lie there.
+    looks_at_all = within == "1" and stream.begin.text == "1"
+    index = "NOT INDEXED" if looks_at_all else f"INDEXED BY {stream.index}"
+    group = "queue, state" if grouped else "'' AS queue, '' AS state"
+    text = (
+        f"SELECT queue, state, count(*) FROM (SELECT {group} FROM jobs {index}"  # noqa: S608 -- all words are ours
+        f" WHERE {within} AND {stream.begin.text} AND {stream.rest.text} LIMIT ?)"
+        " GROUP BY queue, state"
+    )
+    return text, (*asked, *stream.begin.parameters, *stream.rest.parameters)
+
+
+# Few jobs.
+
+
+def sets(meaning: Meaning, order: Order, queues: Sequence[str]) -> list[Condition]:
+    """Statements for sets that all jobs that are meant are in; the first one with few will do.
+
+    A walk by age is as good as a set that comes in that order anyway.
+    """
+    found = [*_named(meaning), *_timed(meaning)]
+    if order.column != "created_at":
+        found += _plain(meaning, queues)
+    return found
+
+
+def _rows(index: str, condition: Condition) -> Condition:
+    text = f"SELECT row FROM jobs INDEXED BY {index} WHERE {condition.text}"  # noqa: S608 -- all words are ours
+    return Condition(text, condition.parameters)
+
+
+_UNIQUE: Final = """
+SELECT jobs.row FROM (
+  WITH RECURSIVE used (queue) AS (
+    SELECT min(queue) FROM jobs INDEXED BY idx_jobs_unique WHERE unique_key IS NOT NULL
+    UNION ALL
+    SELECT (
+      SELECT min(jobs.queue) FROM jobs INDEXED BY idx_jobs_unique
+      WHERE jobs.unique_key IS NOT NULL AND jobs.queue > used.queue
+    )
+    FROM used WHERE used.queue IS NOT NULL
+  )
+  SELECT queue FROM used WHERE queue IS NOT NULL
+) AS used CROSS JOIN jobs INDEXED BY idx_jobs_unique
+ON jobs.queue = used.queue AND jobs.unique_key = ?
+"""
+_WORKER: Final = """
+SELECT row FROM (
+  SELECT row FROM jobs INDEXED BY idx_jobs_worker WHERE worker_id = ? LIMIT 4001
+)
+UNION
+SELECT row FROM (
+  SELECT DISTINCT jobs.row FROM job_errors INDEXED BY idx_job_errors_worker
+  CROSS JOIN jobs INDEXED BY idx_jobs_id
+  ON jobs.id = job_errors.job_id AND jobs.shard = job_errors.shard
+  WHERE job_errors.worker_id = ? LIMIT 4001
+)
+"""
+"""Whoever has more on either side has too many altogether."""
+
+
+def _named(meaning: Meaning) -> list[Condition]:
+    light = meaning.light
+    found = []
+    if "job_id_prefix" in light:
+        found.append(_rows("idx_jobs_id", light["job_id_prefix"]))
+    if "unique_key" in light:
+        if meaning.queue:
+            both = all_of([light["queue"], light["unique_key"]])
+            found.append(_rows("idx_jobs_unique", both))
+        else:
+            found.append(Condition(_UNIQUE, light["unique_key"].parameters))
+    found += [_rows(index, light[name]) for name, index in _SHARED.items() if name in light]
+    if meaning.worker_id:
+        found.append(Condition(_WORKER, (meaning.worker_id, meaning.worker_id)))
+    return found
+
+
+def _timed(meaning: Meaning) -> list[Condition]:
+    found = []
+    for stem in ("scheduled", "expire", "started", "completed"):
+        limits = [
+            meaning.light[name]
+            for name in (f"{stem}_after", f"{stem}_before")
+            if name in meaning.light
+        ]
+        if not limits:
+            continue
+        if stem != "scheduled":
+            found.append(_rows(f"idx_jobs_{stem}", all_of(limits)))
+        elif meaning.states and all(state in _DELAYED for state in meaning.states):
+            found.append(
+                _rows("idx_jobs_scheduled", all_of([_IS_DELAYED, *_states(meaning), *limits]))
+            )
+    least = meaning.parameter("attempt_min")
+    if isinstance(least, int) and least > 1:
+        above = [Condition("attempt > 1"), meaning.light["attempt_min"]]
+        found.append(_rows("idx_jobs_attempt", all_of(above)))
+    return found
+
+
+_DELAYED: Final = ("scheduled", "retrying")
+_IS_DELAYED: Final = Condition("state IN ('scheduled', 'retrying')")
+
+
+def _states(meaning: Meaning) -> list[Condition]:
+    return [meaning.light["state"]] if meaning.states else []
+
+
+def _plain(meaning: Meaning, queues: Sequence[str]) -> list[Condition]:
+    ages = [meaning.light[name] for name in _AGES if name in meaning.light]
+    found = []
+    if queues:
+        named = Condition(f"queue IN ({', '.join('?' * len(queues))})", tuple(queues))
+        states = _states(meaning)
+        found.append(_rows("idx_jobs_queue_state_priority", all_of([named, *states])))
+    elif meaning.states:
+        found.append(_rows("idx_jobs_state", all_of([*_states(meaning), *ages])))
+    if ages:
+        found.append(_rows("idx_jobs_created", all_of(ages)))
+    return found
+
+
+def counting(rows: Condition) -> Condition:
+    """How many are in a set, as far as it matters."""
+    text = f"SELECT count(*) FROM (SELECT row FROM ({rows.text}) LIMIT {SET_MAX + 1})"  # noqa: S608 -- all words are ours
+    return Condition(text, rows.parameters)
+
+
+def taking(rows: Condition, order: Order, meaning: Meaning) -> Condition:
+    """The jobs of a set that are meant as far as their columns tell."""
+    value = "NULL" if order.column == "created_at" else order.column
+    light = all_of(meaning.without())
+    text = (
+        f"SELECT row, queue, state, {value}, created_at, id, shard, 1"  # noqa: S608 -- all words are ours
+        f" FROM jobs NOT INDEXED WHERE row IN ({rows.text}) AND {light.text}"
+    )
+    return Condition(text, (*rows.parameters, *light.parameters))
+
+
+def sifting(meaning: Meaning) -> Condition:
+    """Of the jobs whose numbers are in a JSON array, those that are meant. That comes first."""
+    heavy = all_of(meaning.heavy)
+    text = (
+        "SELECT row FROM jobs NOT INDEXED"  # noqa: S608 -- all words are ours
+        f" WHERE row IN (SELECT value FROM json_each(?)) AND {heavy.text}"
+    )
+    return Condition(text, heavy.parameters)

@@ -1,0 +1,406 @@
+"""The mirror process: follows all shards of its node, and answers what needs a view across them.
+
+    <data_dir>/mirror.db    the rows                                corvo.mirror.schema
+    <data_dir>/running      in which boot of the machine they are being written
+
+It holds nothing that the shards do not hold, so it may be killed at any time, and its file removed.
+It says `ready` when it can be asked; who asks before the file is open waits. One thread writes;
+questions are looked up in threads of their own, so many at a time, each with a connection that can
+do nothing but read.
+"""
+
+import gc
+import os
+import sqlite3
+import sys
+import traceback
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import child, clock, telemetry, wire
+from corvo.errors import CorvoError, WireError
+from corvo.link import Link, LinkLost, LinkRefused, listen_unix, open_link
+from corvo.measures import LoopTimes
+from corvo.mirror.answers import answer
+from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
+from corvo.mirror.following import OP_VERSION, Follower, Scribe
+from corvo.mirror.places import Places
+from corvo.mirror.reading import Reading, prepare
+from corvo.mirror.schema import VERSION
+from corvo.mirror.writing import (
+    BOOT_ID,
+    NAME,
+    Damaged,
+    Stuck,
+    Writing,
+    discard,
+    is_damage,
+    open_writing,
+)
+from corvo.questions import (
+    QUESTIONS,
+    GetStanding,
+    Question,
+    Rebuild,
+    Rebuilding,
+    Refused,
+    Standing,
+)
+from corvo.telemetry import Log
+from corvo.vitals import Pulse
+from corvo.watchdog import watch
+
+_SWITCH_S: Final = 50e-6
+"""The loop has little to do, and should not wait long for a thread that decodes or counts."""
+_RETRY_S: Final = 0.25
+_RETRY_AFTER_MS: Final = 100
+_STEPS: Final = 1_000
+"""Of SQLite's, between two looks whether a question has taken too long."""
+_CACHE_KIB: Final = 16 << 10
+_COUNT_JOBS: Final = (
+    "SELECT coalesce(sum(pending + active + held + completed + retrying + dead + cancelled"
+    " + scheduled), 0) FROM queue_counts"
+)
+
+
+class Readers:
+    """The connections that read, and whoever has one."""
+
+    def __init__(self, path: Path, scribe: Scribe, count: int) -> None:
+        self.interrupted = 0
+        self._path = path
+        self._scribe = scribe
+        self._free: list[sqlite3.Connection] = []
+        self._turns = trio.Semaphore(count)
+        self._limiter = trio.CapacityLimiter(count)
+
+    @asynccontextmanager
+    async def connection(self, wait_ms: int) -> AsyncIterator[sqlite3.Connection]:
+        """A connection, once one is free. Raises `trio.TooSlowError` when none is in time."""
+        with trio.fail_after(wait_ms / 1_000):
+            await self._turns.acquire()
+        try:
+            await self._scribe.enter()
+            try:
+                held = self._free.pop() if self._free else self._open()
+                try:
+                    yield held
+                finally:
+                    self._free.append(held)
+            finally:
+                self._scribe.leave()
+        finally:
+            self._turns.release()
+
+    def _open(self) -> sqlite3.Connection:
+        """A connection that changes nothing, and makes no checkpoint either."""
+        place = self._path.absolute().as_uri()
+        connection = sqlite3.connect(
+            f"{place}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        )
+        for pragma in ("query_only = ON", f"cache_size = -{_CACHE_KIB}", "temp_store = MEMORY"):
+            connection.execute(f"PRAGMA {pragma}")
+        prepare(connection)
+        return connection
+
+    async def look_up(self, question: Question, readings: set[Reading]) -> bytes | Refused:
+        """Answer a question; `readings` has it while that is under way, so it can be abandoned."""
+        async with self.connection(question.budget_ms) as connection:
+            # Cancelling would not stop the thread: whoever cancels abandons the reading first.
+            return await trio.to_thread.run_sync(
+                self._look_up, connection, question, readings, limiter=self._limiter
+            )
+
+    def _look_up(
+        self, connection: sqlite3.Connection, question: Question, readings: set[Reading]
+    ) -> bytes | Refused:
+        reading = Reading(connection, clock=clock.steady_ns, now_ns=clock.now_ns())
+        is_cut = False
+
+        def is_over() -> bool:
+            nonlocal is_cut
+            is_cut = reading.is_over()
+            return is_cut
+
+        readings.add(reading)
+        connection.set_progress_handler(is_over, _STEPS)
+        try:
+            return answer(reading, question)
+        finally:
+            connection.set_progress_handler(None, _STEPS)
+            readings.discard(reading)
+            self.interrupted += is_cut
+
+    async def jobs(self) -> int:
+        """How many jobs there are, by the counts of the queues."""
+        async with self.connection(_RETRY_AFTER_MS) as connection:
+            [count] = await trio.to_thread.run_sync(
+                lambda: connection.execute(_COUNT_JOBS).fetchone(), limiter=self._limiter
+            )
+            return int(count)
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        for connection in self._free:
+            connection.close()
+
+
+class Mirror:
+    """The mirror at work, with its file open."""
+
+    def __init__(self, config: MirrorConfig, writing: Writing, log: Log) -> None:
+        self._config = config
+        self._writing = writing
+        self.places: Final = Places(writing.cursors(config.shards))
+        self.scribe: Final = Scribe(writing, self.places, config, log)
+        self.readers: Final = Readers(writing.path, self.scribe, config.readers)
+        self.followers: Final = [
+            Follower(number, config, self.places, self.scribe, log)
+            for number in range(config.shards)
+        ]
+        self._pulse = Pulse()
+        self._open = 0  # questions
+        self._questions = 0
+        self._rebuilds = 0
+
+    async def run(self) -> None:
+        """Follow and write until cancelled. Raises `Damaged`."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.scribe.run)
+            for follower in self.followers:
+                nursery.start_soon(follower.run)
+
+    async def answer(
+        self, ask: wire.Ask, readings: set[Reading]
+    ) -> wire.Reply | wire.Busy:
+        """Answer a question. Raises `Damaged`."""
+        if self._open >= self._config.questions_max:
+            return wire.Busy(ask.id, _RETRY_AFTER_MS)
+        self._open += 1
+        self._questions += 1
+        try:
+            told = await self._answer(ask, readings)
+        except trio.TooSlowError:
+            return wire.Busy(ask.id, _RETRY_AFTER_MS)
+        except sqlite3.Error as error:
+            if is_damage(error):
+                raise Damaged(f"a question found damage: {error}") from error
+            return wire.Busy(ask.id, _RETRY_AFTER_MS)
+        finally:
+            self._open -= 1
+        if isinstance(told, Refused):
+            return wire.Reply(ask.id, told.code, msgspec.json.encode(told))
+        return wire.Reply(ask.id, "", told)
+
+    async def _answer(self, ask: wire.Ask, readings: set[Reading]) -> bytes | Refused:
+        kind = QUESTIONS.get(ask.query)
+        if kind is None:
+            return Refused(code="unknown_query", error=f"there is no question {ask.query}")
+        try:
+            question = msgspec.json.decode(ask.body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return Refused(code="bad_filter", error=str(error))
+        refusal = await self._catch_up(question)
+        if refusal is not None:
+            return refusal
+        match question:
+            case GetStanding():
+                return msgspec.json.encode(await self._standing())
+            case Rebuild():
+                return msgspec.json.encode(self._rebuild())
+            case _:
+                return await self.readers.look_up(question, readings)
+
+    async def _catch_up(self, question: Question) -> Refused | None:
+        """Wait until what is asked for is written; why it is not, after some time."""
+        if self.places.has(question.min_seq):
+            return None
+        with trio.move_on_after(self._config.catch_up_ms / 1_000):
+            for number in question.min_seq:
+                if 0 <= number < len(self.followers):
+                    self.followers[number].hurry()
+            await self.scribe.wait_for(question.min_seq)
+            return None
+        return Refused(
+            code="not_caught_up",
+            error="the mirror has not come so far yet",
+            as_of=self.places.as_of(),
+        )
+
+    async def _standing(self) -> Standing:
+        vitals = self._pulse.feel()
+        lag = self.scribe.lag
+        return Standing(
+            shards=self.places.standings(),
+            file_bytes=self._writing.file_bytes,
+            jobs=await self.readers.jobs(),
+            rebuilds=self._rebuilds,
+            lag_seconds=list(lag.counts),
+            lag_sum_ms=lag.sum_ms,
+            questions=self._questions,
+            interrupted=self.readers.interrupted,
+            schema=VERSION,
+            rss_bytes=vitals.resident_bytes,
+            cpu_seconds=vitals.cpu_user_s + vitals.cpu_system_s,
+        )
+
+    def _rebuild(self) -> Rebuilding:
+        """Look at every document again. Until then rows are what they are."""
+        self._rebuilds += 1
+        for follower in self.followers:
+            follower.begin_pass()
+        return Rebuilding(shards=len(self.followers))
+
+    def close(self) -> None:
+        """Leave the file as the next start may believe it."""
+        self.readers.close()
+        self._writing.close()
+        self._pulse.close()
+
+
+# The process.
+
+
+class Desk:
+    """Where questions come in."""
+
+    def __init__(self, config: MirrorConfig) -> None:
+        self.loop: Final = LoopTimes()
+        self._config = config
+        self._mirror: Mirror | None = None
+        self._opened = trio.Event()
+
+    def open(self, mirror: Mirror) -> None:
+        """The file is open: questions can be answered."""
+        self._mirror = mirror
+        self._opened.set()
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Answer a router."""
+        hello = wire.Hello(
+            role=wire.MIRROR,
+            node=self._config.node,
+            shard=0,
+            cluster=self._config.cluster,
+            wire_version=wire.WIRE_VERSION,
+            op_version=OP_VERSION,
+            config_digest=0,
+        )
+        with suppress(LinkLost, LinkRefused, WireError):
+            async with open_link(stream, hello) as link:
+                await self._hear(link)
+
+    async def _hear(self, link: Link) -> None:
+        readings: set[Reading] = set()
+        lost: LinkLost | WireError | None = None
+        async with trio.open_nursery() as nursery:
+            try:
+                while messages := await link.receive(wire.FROM_ROUTER):
+                    for message in messages:
+                        if isinstance(message, wire.Ask):
+                            nursery.start_soon(self._answer, link, message, readings)
+                        else:
+                            body = msgspec.json.encode(
+                                Refused(code="unknown_query", error="nothing is changed here")
+                            )
+                            link.send(wire.Reply(message.id, "unknown_query", body))
+            except (LinkLost, WireError) as error:
+                lost = error
+            finally:
+                for reading in tuple(readings):
+                    reading.abandon()
+                nursery.cancel_scope.cancel()
+        if lost is not None:
+            raise lost
+
+    async def _answer(self, link: Link, ask: wire.Ask, readings: set[Reading]) -> None:
+        if self._mirror is None:
+            with trio.move_on_after(self._config.catch_up_ms / 1_000):
+                await self._opened.wait()
+        if self._mirror is None:
+            link.send(wire.Busy(ask.id, _RETRY_AFTER_MS))
+            return
+        link.send(await self._mirror.answer(ask, readings))
+
+
+async def run(config: MirrorConfig, log: Log) -> None:
+    """Be the mirror until stdin closes. Raises `Damaged`."""
+    listener = await listen_unix(config.socket)
+    desk = Desk(config)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, desk, log)
+        nursery.start_soon(partial(trio.serve_listeners, desk.serve, [listener]))
+        child.say_ready()
+        nursery.start_soon(_follow, config, desk, log)
+        if not await child.wait_for_parent():
+            child.vanish()
+        nursery.cancel_scope.cancel()
+
+
+async def _follow(config: MirrorConfig, desk: Desk, log: Log) -> None:
+    mirror = Mirror(config, await _open(config, log), log)
+    desk.open(mirror)
+    try:
+        await mirror.run()
+    except trio.Cancelled:
+        mirror.close()
+        raise
+
+
+async def _open(config: MirrorConfig, log: Log) -> Writing:
+    """Open the file, as soon as there is room for it."""
+    directory = Path(config.data_dir)
+    boot_id = BOOT_ID.read_text().strip()
+    opening: Callable[[], tuple[Writing, str]] = partial(
+        open_writing, directory, config.cluster, config.shards, boot_id=boot_id
+    )
+    is_told = False
+    while True:
+        try:
+            writing, why = await trio.to_thread.run_sync(opening)
+        except Stuck as error:
+            if not is_told:
+                log.warning("mirror.stuck", reason=str(error), then="it waits for room")
+            is_told = True
+            await trio.sleep(_RETRY_S)
+        else:
+            if why:
+                log.warning("mirror.made_anew", file=str(directory / NAME), reason=why)
+            return writing
+
+
+def main() -> int:
+    """Read the config and follow; returns the exit code."""
+    try:
+        config = read_config(sys.stdin.buffer.readline())
+    except BadMirrorConfig as error:
+        return child.complain("mirror", child.MISCONFIGURED, "config", error)
+    os.nice(config.niceness)
+    gc.set_threshold(child.GC_AFTER, 20, 50)
+    sys.setswitchinterval(_SWITCH_S)
+    with telemetry.open_log("mirror", form=config.log_format, level=config.log_level) as log:
+        try:
+            trio.run(run, config, log)
+        except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
+            return end(config, child.first_of(error), log)
+    return child.OK
+
+
+def end(config: MirrorConfig, error: BaseException, log: Log) -> int:
+    """Say why this process ends; returns the exit code."""
+    match error:
+        case Damaged():
+            discard(Path(config.data_dir))
+            log.error("mirror.damaged", reason=str(error), then="the next start makes it anew")
+        case CorvoError() | OSError():
+            log.error("mirror.failed", reason=str(error))
+        case _:
+            traceback.print_exception(error, file=sys.stderr)
+            log.error("mirror.bug", reason=repr(error))
+    return child.FAILED

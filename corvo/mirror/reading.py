@@ -1,0 +1,103 @@
+"""What an answer is made from: a connection that only reads, and the time that it may take."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from corvo.errors import CorvoError
+from corvo.mirror.moments import format_ns
+from corvo.mirror.terms import Value, has_tags
+from corvo.questions import AsOf, Place
+
+MS: Final = 1_000_000
+
+
+class TimeOver(CorvoError):
+    """The time is over; whoever asked gets what there is."""
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Give a new connection the functions that our statements call."""
+    connection.create_function("has_tags", 2, has_tags, deterministic=True)
+
+
+class Reading:
+    """One question's time at a connection.
+
+    The process has SQLite ask `is_over` again and again while it works, and stop when it is.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, *, clock: Callable[[], int], now_ns: int
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._begun_ns = clock()
+        self._until_ns: int | None = None
+        self._is_abandoned = False
+        self.now_ns: Final = now_ns
+        """What people call the time."""
+
+    def is_over(self) -> bool:
+        """Whether to stop."""
+        if self._is_abandoned:
+            return True
+        return self._until_ns is not None and self._clock() >= self._until_ns
+
+    def abandon(self) -> None:
+        """Stop soon, for nobody waits any more. May be called by another thread."""
+        self._is_abandoned = True
+
+    @property
+    def taken_ms(self) -> float:
+        """How long it has taken so far."""
+        return (self._clock() - self._begun_ns) / MS
+
+    @contextmanager
+    def until(self, ms: float) -> Iterator[None]:
+        """Raise `TimeOver` when what is read within is not done so long after the beginning."""
+        self._until_ns = self._begun_ns + int(ms * MS)
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise TimeOver from None
+            raise
+        finally:
+            self._until_ns = None
+
+    def hurry(self, ms: float) -> None:
+        """What is read within `until` is to be done in so much time from now."""
+        until_ns = self._clock() + int(ms * MS)
+        assert self._until_ns is not None, "there is a limit that can be nearer"
+        self._until_ns = min(self._until_ns, until_ns)
+
+    def run(self, statement: str, parameters: Sequence[Value] = ()) -> sqlite3.Cursor:
+        """Run a statement of ours. What others wrote is among the parameters, or nowhere."""
+        return self._connection.execute(statement, parameters)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read within is of one moment."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def as_of(self) -> AsOf:
+        """How far the mirror has come."""
+        found: list[tuple[int, int, int, int]] = self.run(_CURSORS).fetchall()
+        return {
+            f"s{shard}": Place(index, format_ns(now_ns), bool(is_whole))
+            for shard, index, now_ns, is_whole in found
+        }
+
+    def bounds(self) -> dict[int, int]:
+        """By shard, its own time."""
+        found: list[tuple[int, int, int, int]] = self.run(_CURSORS).fetchall()
+        return {shard: now_ns for shard, _, now_ns, _ in found}
+
+
+_CURSORS: Final = "SELECT shard, idx, now_ns, pass_key IS NULL FROM cursors ORDER BY shard"

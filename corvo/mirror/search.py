@@ -1,0 +1,236 @@
+"""Pages of jobs, and selections of all that a filter means."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from corvo.mirror.counting import tally
+from corvo.mirror.cursors import Cursor, Way, digest_of, read_cursor, write_cursor
+from corvo.mirror.looking import Looked, Wanted, look
+from corvo.mirror.plan import ORDERS, Order, Start
+from corvo.mirror.reading import Reading
+from corvo.mirror.refusals import bad_filter
+from corvo.mirror.summaries import summary
+from corvo.mirror.terms import STATE_WORDS, Condition, Meaning, Value, encode_json, understand
+from corvo.mirror.times import moment
+from corvo.questions import (
+    AsOf,
+    Count,
+    Counted,
+    Found,
+    Member,
+    Search,
+    Select,
+    Selected,
+)
+
+LIMIT: Final = 50
+PAGE_BYTES_MAX: Final = 8 << 20
+"""A page that becomes larger is cut short."""
+_LOOKING: Final = 0.85
+"""Of the time; the rest is for showing what was found."""
+_COUNTING: Final = 0.25
+"""Of the time, at most: whoever turns a page does not wait for a number."""
+_QUEUES_SHOWN: Final = 100
+_WORDS: Final = ("asc", "desc")
+_BY_AGE: Final = ORDERS["created_at"]
+
+
+def search(reading: Reading, question: Search) -> Found:
+    """A page of jobs. Raises `NotAnswered`."""
+    body = question.search
+    order = _order(body.sort)
+    is_falling = _is_falling(body.order)
+    meaning = understand(body, question.scope)
+    plain = msgspec.structs.replace(body, sort=None, order=None, cursor=None, limit=None)
+    digest = digest_of(plain, order.column, "desc" if is_falling else "asc")
+    cursor = None if body.cursor is None else read_cursor(body.cursor, digest, order.key_types)
+    is_backwards = cursor is not None and cursor.way in {"before", "until"} and cursor.key != ()
+    wanted = Wanted(
+        meaning=meaning,
+        order=order,
+        descending=is_falling is not is_backwards,
+        backwards=is_backwards,
+        start=_start(cursor),
+        limit=body.limit or LIMIT,
+    )
+    with reading.snapshot():
+        as_of = reading.as_of()
+        looked = look(reading, wanted, question.budget_ms * _LOOKING)
+        jobs = _shown(reading, wanted, looked)
+        total, is_exact = _total(reading, question, meaning, looked, as_of)
+    before, behind = _cursors(wanted, looked, digest)
+    return Found(
+        jobs=jobs[::-1] if is_backwards else jobs,
+        total=total,
+        total_is_exact=is_exact,
+        cursor=behind,
+        prev_cursor=before,
+        has_more=behind is not None,
+        partial=looked.stopped is not None,
+        why_partial=_WHY_PARTIAL if looked.stopped is not None else "",
+        duration_ms=round(reading.taken_ms, 3),
+        as_of=as_of,
+    )
+
+
+_WHY_PARTIAL: Final = (
+    "the time was over before all jobs were looked at: the cursor goes on where it stopped, and a"
+    " filter that names a queue, states or times has fewer to look at"
+)
+
+
+def _order(word: str | None) -> Order:
+    order = ORDERS.get(word or _BY_AGE.column)
+    if order is None:
+        raise bad_filter("sort", f"{(word or '')[:60]!r} is none of {', '.join(ORDERS)}")
+    return order
+
+
+def _is_falling(word: str | None) -> bool:
+    if word is not None and word not in _WORDS:
+        raise bad_filter("order", f"{word[:60]!r} is none of {', '.join(_WORDS)}")
+    return word != "asc"
+
+
+def _start(cursor: Cursor | None) -> Start | None:
+    if cursor is None or cursor.key == ():
+        return None
+    return Start(cursor.key, is_inclusive=cursor.way in {"from", "until"})
+
+
+def _shown(reading: Reading, wanted: Wanted, looked: Looked) -> list[msgspec.Raw]:
+    """What was found as JSON; as much of it as a page may have."""
+    jobs: list[msgspec.Raw] = []
+    size = 0
+    for row in looked.rows:
+        job = summary(reading, row[0])
+        size += len(bytes(job))
+        if jobs and size > PAGE_BYTES_MAX:
+            looked.rows = looked.rows[: len(jobs)]
+            looked.has_more = True
+            looked.stopped = None
+            looked.total = None
+            break
+        jobs.append(job)
+    if len(looked.rows) == wanted.limit and looked.stopped is not None:
+        # There was no time to see whether there is one more; the page has all that it was to have.
+        looked.has_more = True
+        looked.stopped = None
+    return jobs
+
+
+def _total(
+    reading: Reading, question: Search, meaning: Meaning, looked: Looked, as_of: AsOf
+) -> tuple[int, bool]:
+    """How many there are, and whether that is all."""
+    is_whole = all(place.is_whole for place in as_of.values())
+    if looked.total is not None:
+        return looked.total, is_whole
+    least = len(looked.rows) + looked.has_more
+    if looked.stopped is not None:
+        return least, False
+    budget_ms = question.budget_ms
+    until_ms = min(budget_ms * _LOOKING, reading.taken_ms + budget_ms * _COUNTING)
+    counted = tally(reading, meaning, most=1 << 62, grouped=False, until_ms=until_ms)
+    if counted.is_exact:
+        return counted.total, is_whole
+    return max(counted.total, least), False
+
+
+def _cursors(wanted: Wanted, looked: Looked, digest: bytes) -> tuple[str | None, str | None]:
+    """For the page before this one, and for the one behind it."""
+    keys = [wanted.order.key(row) for row in looked.rows]
+    on: Way = "before" if wanted.backwards else "after"
+    back: Way = "after" if wanted.backwards else "before"
+    start = wanted.start
+    going_on: str | None = None
+    if looked.stopped is not None:
+        has_not_moved = start is not None and looked.stopped is start.key and start.is_inclusive
+        way = _INCLUSIVE[on] if has_not_moved else on
+        going_on = write_cursor(digest, way, looked.stopped)
+    elif looked.has_more:
+        going_on = write_cursor(digest, on, keys[-1])
+    coming_back: str | None = None
+    if start is not None and keys:
+        coming_back = write_cursor(digest, back, keys[0])
+    elif start is not None:
+        way = back if start.is_inclusive else _INCLUSIVE[back]
+        coming_back = write_cursor(digest, way, start.key)
+    return (going_on, coming_back) if wanted.backwards else (coming_back, going_on)
+
+
+_INCLUSIVE: Final[dict[Way, Way]] = {"after": "from", "before": "until"}
+
+
+def count(reading: Reading, question: Count) -> Counted:
+    """What a bulk operation would act on. Raises `NotAnswered`."""
+    meaning = understand(question.filter, question.scope)
+    with reading.snapshot():
+        as_of = reading.as_of()
+        samples: list[msgspec.Raw] = []
+        if question.samples:
+            wanted = Wanted(meaning=meaning, order=_BY_AGE, descending=True, limit=question.samples)
+            looked = look(reading, wanted, question.budget_ms * _COUNTING)
+            samples = _shown(reading, wanted, looked)
+        until_ms = question.budget_ms * _LOOKING
+        counted = tally(reading, meaning, most=question.exact_to, grouped=True, until_ms=until_ms)
+        bounds = reading.bounds()
+    states: Counter[str] = Counter()
+    queues: Counter[str] = Counter()
+    for (queue, state), number in counted.groups.items():
+        states[state] += number
+        queues[queue] += number
+    return Counted(
+        total=max(counted.total, len(samples)),
+        is_exact=counted.is_exact and all(place.is_whole for place in as_of.values()),
+        states={word: states[word] for word in STATE_WORDS if states[word]},
+        queues=dict(sorted(queues.items(), key=_most_first)[:_QUEUES_SHOWN]),
+        samples=samples,
+        bounds=bounds,
+        duration_ms=round(reading.taken_ms, 3),
+        as_of=as_of,
+    )
+
+
+def _most_first(queue: tuple[str, int]) -> tuple[int, str]:
+    return -queue[1], queue[0]
+
+
+def select(reading: Reading, question: Select) -> Selected:
+    """The next jobs of a selection, the oldest first. Raises `NotAnswered`."""
+    meaning = _bounded(understand(question.filter, question.scope), question.bounds)
+    bounds = encode_json(sorted(question.bounds.items())).decode()
+    digest = digest_of(question.filter, "select", bounds)
+    cursor = read_cursor(question.after, digest, _BY_AGE.key_types) if question.after else None
+    wanted = Wanted(
+        meaning=meaning,
+        order=_BY_AGE,
+        descending=False,
+        start=_start(cursor),
+        limit=question.limit,
+    )
+    with reading.snapshot():
+        as_of = reading.as_of()
+        looked = look(reading, wanted, question.budget_ms * _LOOKING)
+    after = ""
+    if looked.stopped is not None:
+        after = write_cursor(digest, "after", looked.stopped)
+    elif looked.has_more:
+        after = write_cursor(digest, "after", _BY_AGE.key(looked.rows[-1]))
+    members = [Member(row[5], row[6], row[1], row[2]) for row in looked.rows]
+    return Selected(members=members, after=after, as_of=as_of)
+
+
+def _bounded(meaning: Meaning, bounds: dict[int, int]) -> Meaning:
+    """Only jobs to which nothing happened since."""
+    if not bounds:
+        return replace(meaning, is_void=True)
+    cases = " ".join(["WHEN ? THEN ?"] * len(bounds))
+    parameters: list[Value] = []
+    for shard, at_ns in sorted(bounds.items()):
+        parameters += [shard, moment(at_ns)]
+    bounded = Condition(f"changed_at <= CASE shard {cases} END", tuple(parameters))
+    return replace(meaning, light=meaning.light | {"bounds": bounded})

@@ -1,0 +1,275 @@
+"""What a filter means: conditions in SQL, each a constant text with its parameters.
+
+Nothing that a client wrote is in the text; how many things it named may show in it.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from corvo.mirror.jq import BadJq, compile_jq
+from corvo.mirror.moments import read_moment
+from corvo.mirror.refusals import bad_filter
+from corvo.model import STATES, Priority
+from corvo.questions import Filter
+
+Value: TypeAlias = str | int | None
+
+STATE_WORDS: Final = tuple(state.word for state in STATES)
+PRIORITIES: Final = {
+    "critical": Priority.CRITICAL,
+    "high": Priority.HIGH,
+    "normal": Priority.NORMAL,
+}
+_SHOWN: Final = 60
+_LAST_LETTER: Final = "\U0010ffff"
+
+encode_json: Final = msgspec.json.Encoder(order="sorted").encode
+_decode_tags: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class Condition(NamedTuple):
+    """A piece of SQL that is true of the jobs that are meant, and what it asks for."""
+
+    text: str
+    parameters: tuple[Value, ...] = ()
+
+
+def all_of(conditions: list[Condition]) -> Condition:
+    """All of them; of none, what is always true."""
+    text = " AND ".join(f"({condition.text})" for condition in conditions)
+    return Condition(text or "1", tuple(p for each in conditions for p in each.parameters))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a filter means."""
+
+    light: dict[str, Condition]
+    """By name: what is told by a job's columns alone, in no time."""
+    heavy: list[Condition]
+    """What takes a look at texts or other tables."""
+    queue: str = ""
+    """Empty: of any queue that may be seen."""
+    states: tuple[str, ...] = ()
+    """Empty: any."""
+    priority: int | None = None
+    scope: tuple[str, ...] = ()
+    """Queues that may be seen, unless `queue` is given and is one of them."""
+    worker_id: str = ""
+    is_void: bool = False
+    """No job is meant."""
+
+    def parameter(self, name: str) -> Value:
+        """What a light condition compares with; None when there is no such condition."""
+        condition = self.light.get(name)
+        return None if condition is None else condition.parameters[0]
+
+    def without(self, *names: str) -> list[Condition]:
+        """The light conditions but those."""
+        return [condition for name, condition in self.light.items() if name not in names]
+
+
+_EQUAL: Final = ("queue", "kind", "unique_key", "batch_id", "parent_id", "chain_id")
+_MOMENTS: Final = {
+    "created": "created_at",
+    "scheduled": "scheduled_at",
+    "started": "started_at",
+    "completed": "completed_at",
+    "expire": "expire_at",
+}
+
+
+def understand(given: Filter, scope: tuple[str, ...]) -> Meaning:
+    """What a filter means to somebody who may see these queues. Raises `NotAnswered`."""
+    light: dict[str, Condition] = {}
+    for name in _EQUAL:
+        word = _text(given, name)
+        if word is not None:
+            light[name] = Condition(f"{name} = ?", (word,))
+    states = _states(given.state)
+    if states:
+        light["state"] = Condition(f"state IN ({', '.join('?' * len(states))})", states)
+    priority = _priority(given.priority)
+    if priority is not None:
+        light["priority"] = Condition("priority = ?", (priority,))
+    _add_moments(given, light)
+    _add_attempts(given, light)
+    if given.has_errors is not None:
+        light["has_errors"] = Condition("failures > 0" if given.has_errors else "failures = 0")
+    prefix = _text(given, "job_id_prefix")
+    if prefix is not None:
+        light["job_id_prefix"] = begins("id", prefix)
+    is_seen = given.queue is None or may_see(given.queue, scope)
+    if given.queue is None:
+        light["reserved"] = NOT_RESERVED
+        if scope:
+            light["scope"] = in_scope("queue", scope)
+    return Meaning(
+        light=light,
+        heavy=_heavy(given),
+        queue=given.queue or "",
+        states=states,
+        priority=priority,
+        scope=scope if given.queue is None else (),
+        worker_id=given.worker_id or "",
+        is_void=not is_seen,
+    )
+
+
+NOT_RESERVED: Final = Condition("queue < '_corvo.' OR queue >= '_corvo/'")
+"""The queues of the server itself have jobs for whoever asks for them by name."""
+
+
+def may_see(queue: str, scope: tuple[str, ...]) -> bool:
+    """Whether a queue is in a scope."""
+    return not scope or any(
+        queue.startswith(one[:-1]) if one.endswith("*") else queue == one for one in scope
+    )
+
+
+def in_scope(column: str, scope: tuple[str, ...]) -> Condition:
+    """The same in SQL."""
+    conditions = [
+        begins(column, one[:-1]) if one.endswith("*") else Condition(f"{column} = ?", (one,))
+        for one in scope
+    ]
+    text = " OR ".join(f"({condition.text})" for condition in conditions)
+    return Condition(text or "1", tuple(p for each in conditions for p in each.parameters))
+
+
+def begins(column: str, prefix: str) -> Condition:
+    """Texts that begin with another: a range, for texts are compared letter by letter."""
+    if not prefix:
+        return Condition(f"{column} >= ?", ("",))
+    end = _behind_all(prefix)
+    if end is None:
+        return Condition(f"{column} >= ?", (prefix,))
+    return Condition(f"{column} >= ? AND {column} < ?", (prefix, end))
+
+
+def _behind_all(prefix: str) -> str | None:
+    """The first text behind all that begin with a prefix; None when there is none."""
+    stem = prefix.rstrip(_LAST_LETTER)
+    if not stem:
+        return None
+    next_letter = ord(stem[-1]) + 1
+    # Surrogates are no letters of a text.
+    return stem[:-1] + chr(0xE000 if next_letter == 0xD800 else next_letter)
+
+
+def has_tags(stored: str | None, wanted: str) -> bool:
+    """Whether tags, as they are stored, have all of the wanted ones."""
+    if stored is None:
+        return False
+    return _decode_tags(wanted).items() <= _decode_tags(stored).items()
+
+
+def _text(given: Filter, name: str) -> str | None:
+    text: str | None = getattr(given, name)
+    if text == "":
+        raise bad_filter(name, "is empty; leave it out, or send null, for any")
+    return text
+
+
+def _states(words: list[str] | None) -> tuple[str, ...]:
+    if words is None:
+        return ()
+    if not words:
+        raise bad_filter("state", "names none; leave it out, or send null, for any")
+    for word in words:
+        if word not in STATE_WORDS:
+            raise bad_filter("state", f"{_quoted(word)} is none of {', '.join(STATE_WORDS)}")
+    return tuple(dict.fromkeys(words))
+
+
+def _priority(word: str | None) -> int | None:
+    if word is None:
+        return None
+    number = PRIORITIES.get(word)
+    if number is None:
+        raise bad_filter("priority", f"{_quoted(word)} is none of {', '.join(PRIORITIES)}")
+    return number
+
+
+def _add_moments(given: Filter, light: dict[str, Condition]) -> None:
+    for stem, column in _MOMENTS.items():
+        after = _moment(given, f"{stem}_after")
+        before = _moment(given, f"{stem}_before")
+        if after is not None:
+            light[f"{stem}_after"] = Condition(f"{column} > ?", (after,))
+        if before is not None:
+            light[f"{stem}_before"] = Condition(f"{column} < ?", (before,))
+        if after is not None and before is not None and after > before:
+            raise bad_filter(f"{stem}_after", f"is later than {stem}_before")
+
+
+def _moment(given: Filter, name: str) -> str | None:
+    text = _text(given, name)
+    if text is None:
+        return None
+    at = read_moment(text)
+    if at is None:
+        example = "2026-02-20T10:00:05Z or 2026-02-20T11:00:05.25+01:00"
+        raise bad_filter(name, f"{_quoted(text)} is not a time such as {example}")
+    return at
+
+
+def _add_attempts(given: Filter, light: dict[str, Condition]) -> None:
+    least, most = given.attempt_min, given.attempt_max
+    if least is not None:
+        light["attempt_min"] = Condition("attempt >= ?", (least,))
+    if most is not None:
+        light["attempt_max"] = Condition("attempt <= ?", (most,))
+    if least is not None and most is not None and least > most:
+        raise bad_filter("attempt_min", f"{least} is more than attempt_max, {most}")
+
+
+_ERROR: Final = (
+    "EXISTS (SELECT 1 FROM job_errors WHERE job_errors.job_id = jobs.id"
+    " AND job_errors.shard = jobs.shard AND {})"
+)
+
+
+def _heavy(given: Filter) -> list[Condition]:
+    """From what is told soonest to what takes longest."""
+    heavy = []
+    worker_id = _text(given, "worker_id")
+    if worker_id is not None:
+        failed_it = _ERROR.format("job_errors.worker_id = ?")
+        heavy.append(Condition(f"worker_id = ? OR failures > 0 AND {failed_it}", (worker_id,) * 2))
+    if given.tags:
+        heavy.append(_tags(given.tags))
+    piece = _text(given, "error_contains")
+    if piece is not None:
+        found = _ERROR.format("instr(job_errors.error, ?) > 0")
+        heavy.append(Condition(f"failures > 0 AND {found}", (piece,)))
+    piece = _text(given, "payload_contains")
+    if piece is not None:
+        heavy.append(Condition("instr(payload, ?) > 0", (piece,)))
+    source = _text(given, "payload_jq")
+    if source is not None:
+        try:
+            compiled = compile_jq(source)
+        except BadJq as error:
+            raise bad_filter("payload_jq", str(error)) from None
+        heavy.append(Condition(compiled.sql, compiled.parameters))
+    return heavy
+
+
+def _tags(tags: dict[str, str]) -> Condition:
+    """Tags are stored as canonical JSON, so a job that has one has its text, too.
+
+    That is told in no time. It is not proof, for the text could be made of the ends of two others:
+    where it is there, the tags are read.
+    """
+    pairs = [encode_json({key: value})[1:-1].decode() for key, value in tags.items()]
+    texts = ["instr(tags, ?) > 0"] * len(pairs)
+    return Condition(
+        f"{' AND '.join(texts)} AND has_tags(tags, ?)", (*pairs, encode_json(tags).decode())
+    )
+
+
+def _quoted(text: str) -> str:
+    return repr(text[:_SHOWN])

@@ -1,0 +1,289 @@
+"""The one connection that writes: pages of documents, each with its cursor, in one transaction.
+
+What is in the file is always a state that some cursor stands for: a mirror that is killed goes on
+from there. The file is not synced, since the shards have all of it. What a crash of the machine may
+have left behind is not believed (`running` says in which boot the file was being written), and what
+SQLite finds damaged is removed, and made anew by the next start.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from corvo.errors import CorvoError
+from corvo.kv import directories
+from corvo.mirror import building, schema
+from corvo.mirror.building import Unfit
+from corvo.mirror.places import Cursor, Page
+from corvo.mirror.rows import Rows
+from corvo.mirror.stale import stale
+
+NAME: Final = "mirror.db"
+STALE_MAX: Final = 5_000
+"""Rows that are removed in one transaction because a pass finds them gone."""
+CHECKPOINT_ROWS: Final = 8_000
+CHECKPOINT_BYTES: Final = 16 << 20
+"""Written since the last checkpoint after which the next is made."""
+_WAITS: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
+"""What may pass: there was no room, or no memory."""
+
+
+class Stuck(CorvoError):
+    """Nothing could be written, and nothing was. It may be tried again."""
+
+
+class Damaged(CorvoError):
+    """The file is of no use any more."""
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error says that the file is of no use, rather than that there is no room."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return code is None or code & 0xFF not in _WAITS
+
+
+class Writing:
+    """The file, as its writer has it; made by `open_writing`. One thread at a time uses it."""
+
+    def __init__(self, connection: sqlite3.Connection, directory: Path) -> None:
+        self._connection = connection
+        self._directory = directory
+        self.path: Final = directory / NAME
+        self._inode = self._present_inode()
+        self._rows = 0  # written since the last checkpoint
+        self._bytes = 0
+
+    def cursors(self, shards: int) -> list[Cursor]:
+        """How far each shard was followed."""
+        names = ", ".join(schema.CURSORS.names)
+        found = {
+            int(row[0]): Cursor(*row)
+            for row in self._connection.execute(f"SELECT {names} FROM cursors")  # noqa: S608 -- names of ours
+        }
+        return [found.get(number, Cursor(number)) for number in range(shards)]
+
+    def write(self, pages: Sequence[Page]) -> None:
+        """Write pages. Raises `Stuck` and `Damaged`."""
+        try:
+            for page in pages:
+                self._remove_many(page)
+            self._connection.execute("BEGIN IMMEDIATE")
+            for page in pages:
+                self._write_page(page)
+            self._connection.execute("COMMIT")
+            self._checkpoint_now_and_then(pages)
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise _meaning(error) from error
+
+    def _write_page(self, page: Page) -> None:
+        connection = self._connection
+        cursor = page.cursor
+        rows = Rows(cursor.shard)
+        if page.scanned is not None:
+            rows.take((key, None) for key in self._stale(page))
+        rows.take(page.pairs)
+        [(has_locks,)] = connection.execute("SELECT EXISTS (SELECT 1 FROM unique_locks)")
+        for statement, values in rows.statements(has_locks=bool(has_locks)):
+            if statement == schema.PUT_JOB:
+                [last] = connection.execute(schema.LAST_ROW).fetchone()
+                connection.executemany(statement, values)
+                connection.execute(schema.FILL_FULL_TEXT, (last,))
+            else:
+                connection.executemany(statement, values)
+        connection.execute(
+            schema.PUT_CURSOR,
+            (
+                cursor.shard,
+                cursor.index,
+                cursor.digest,
+                cursor.now_ns,
+                cursor.through,
+                cursor.pass_key,
+            ),
+        )
+
+    def _stale(self, page: Page) -> Iterable[bytes]:
+        assert page.scanned is not None
+        told = frozenset(key for key, _ in page.pairs)
+        return stale(self._connection, page.cursor.shard, page.scanned, told)
+
+    def _remove_many(self, page: Page) -> None:
+        """Remove what a page finds gone in transactions of their own, as long as it is much.
+
+        A shard that began anew leaves a million rows of what it was before.
+        """
+        if page.scanned is None:
+            return
+        while len(gone := list(islice(self._stale(page), STALE_MAX))) == STALE_MAX:
+            rows = Rows(page.cursor.shard)
+            rows.take((key, None) for key in gone)
+            self._connection.execute("BEGIN IMMEDIATE")
+            for statement, values in rows.statements(has_locks=True):
+                self._connection.executemany(statement, values)
+            self._connection.execute("COMMIT")
+            self._checkpoint()
+
+    # SQLite's own log.
+
+    def _checkpoint_now_and_then(self, pages: Sequence[Page]) -> None:
+        for page in pages:
+            self._rows += len(page.pairs)
+            self._bytes += sum(len(data) for _, data in page.pairs if data is not None)
+        if self._rows >= CHECKPOINT_ROWS or self._bytes >= CHECKPOINT_BYTES:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Bring what was written to its place. Readers are neither waited for nor disturbed."""
+        self._rows = self._bytes = 0
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+    @property
+    def wal_bytes(self) -> int:
+        """How large SQLite's log is."""
+        return _size(self.path.with_name(f"{NAME}-wal"))
+
+    @property
+    def file_bytes(self) -> int:
+        """How large everything is."""
+        return _size(self.path) + self.wal_bytes
+
+    def shrink(self) -> bool:
+        """Empty SQLite's log; false when somebody reads in it. Raises `Stuck` and `Damaged`."""
+        try:
+            [busy, *_] = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            raise _meaning(error) from error
+        return not busy
+
+    # The file.
+
+    def check_place(self) -> None:
+        """Raise `Damaged` when the file is not where it was: somebody has removed it."""
+        if self._present_inode() != self._inode:
+            raise Damaged(f"{self.path} was removed while it was open")
+
+    def _present_inode(self) -> int:
+        with suppress(FileNotFoundError):
+            return self.path.stat().st_ino
+        return 0
+
+    def room(self) -> int:
+        """What is free where the file is."""
+        return directories.room(self._directory)
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Make everything durable, so that the next boot believes it."""
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._connection.close()
+            directories.sync(self.path)
+        except (sqlite3.Error, CorvoError, OSError):
+            return  # the mark stays: what is there is not believed after a crash of the machine
+        (self._directory / _MARK).unlink(missing_ok=True)
+
+
+def _meaning(error: sqlite3.Error) -> Stuck | Damaged:
+    said = f"{getattr(error, 'sqlite_errorname', 'SQLite')}: {error}"
+    return Damaged(said) if is_damage(error) else Stuck(said)
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
+
+
+# Opening.
+
+_MARK: Final = "running"
+"""Is there while the file is written, and says in which boot of the machine."""
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def open_writing(
+    directory: Path, cluster: str, shards: int, *, boot_id: str
+) -> tuple[Writing, str]:
+    """The file, made if need be, and why one that was there was not taken (empty: it was).
+
+    Raises `Stuck` when there is no room, and `Damaged` when nothing helps.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / NAME
+    why = _distrust(directory, boot_id)
+    if why:
+        building.remove(path)
+    _mark(directory, boot_id)
+    try:
+        return _open(path, cluster, shards), why
+    except (sqlite3.Error, Unfit, ValueError, TypeError) as error:
+        if isinstance(error, sqlite3.Error) and not is_damage(error):
+            raise _meaning(error) from error
+        why = str(error)
+    building.remove(path)
+    try:
+        return _open(path, cluster, shards), why
+    except sqlite3.Error as error:
+        raise _meaning(error) from error
+
+
+def _open(path: Path, cluster: str, shards: int) -> Writing:
+    connection = building.connect(path)
+    try:
+        is_behind = building.prepare(connection, cluster)
+        # There are never fewer than there were: what is beyond is another cluster's.
+        writing = Writing(connection, path.parent)
+        cursors = writing.cursors(shards)
+        for cursor in cursors:
+            begun = b"" if is_behind else cursor.pass_key
+            connection.execute(
+                schema.PUT_CURSOR,
+                (
+                    cursor.shard,
+                    cursor.index,
+                    cursor.digest,
+                    cursor.now_ns,
+                    cursor.through,
+                    begun,
+                ),
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return writing
+
+
+def _distrust(directory: Path, boot_id: str) -> str:
+    """Why what is there is not believed; empty when it is."""
+    mark = directory / _MARK
+    if not mark.exists() or not (directory / NAME).exists():
+        return ""
+    if mark.read_text(errors="replace") == boot_id:
+        return ""
+    return "the machine went down while it was being written"
+
+
+def _mark(directory: Path, boot_id: str) -> None:
+    """Say that the file is being written from now on, and make that durable."""
+    mark = directory / _MARK
+    with suppress(FileNotFoundError):
+        if mark.read_text(errors="replace") == boot_id:
+            return
+    fresh = directory / f"{_MARK}.new"
+    fresh.write_text(boot_id)
+    directories.sync(fresh)
+    directories.rename(fresh, mark)
+    directories.sync_names(directory)
+
+
+def discard(directory: Path) -> None:
+    """Remove the file: it is of no use."""
+    building.remove(directory / NAME)

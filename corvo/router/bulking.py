@@ -1,0 +1,499 @@
+"""Bulk operations at work: what is done to jobs, and whoever has the lease of a bulk.
+
+Shards that are away, and a mirror that is, are waited for: a bulk fails only when what was asked
+can never be done. Each op names some jobs of one shard, and the next goes out when it is answered,
+so that a bulk has no more of a shard than one producer has.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+import msgspec
+import trio
+
+from corvo import clock
+from corvo.placement import shard_of_queue
+from corvo.questions import Count, Counted, Select, Selected
+from corvo.router.addressing import together
+from corvo.router.api import Api
+from corvo.router.bulk import (
+    CRASHES_MAX,
+    QUEUE,
+    Mark,
+    Order,
+    Outcome,
+    Pace,
+    bulk_id_of,
+    check_whole,
+    key_of,
+    op_jobs,
+    op_of,
+    page_jobs,
+    page_of,
+    read_mark,
+    read_order,
+)
+from corvo.router.http import Principal, Problem, Request, encode_json
+from corvo.router.jobs import read_results
+from corvo.shard.ops.base import Op, Rejected
+from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
+from corvo.shard.ops.jobs import Done
+from corvo.shard.ops.work import (
+    Ack,
+    AckItem,
+    BeatItem,
+    Claim,
+    Fail,
+    FailItem,
+    Fetch,
+    Heartbeat,
+    Release,
+    ReleaseItem,
+)
+from corvo.telemetry import Log
+
+SIDE_BY_SIDE: Final = 2
+"""Bulks that one router works off at a time; others wait."""
+LEASE_MS: Final = 15_000
+"""How long a bulk stands still when its router is killed."""
+BEAT_S: Final = 4.0
+DIRECT_WAIT_S: Final = 10.0
+"""How long a client waits for a shard that is away, in a bulk that is done at once."""
+_PAUSE_S: Final = 0.25
+"""Before something that could not be done is tried again, at least."""
+_FETCH_S: Final = 60.0
+_LEAVE_S: Final = 1.0
+"""How long a router that leaves tries to give its bulks back."""
+_PASSING: Final = (429, 503)
+"""Statuses of problems that pass."""
+
+Result: TypeAlias = Done | Rejected | Problem
+Send: TypeAlias = Callable[[list[str], int], Awaitable[Sequence[Result]]]
+"""Has an action carried out on jobs, for the so-manieth time for those that were left out."""
+
+_decode_counted: Final = msgspec.json.Decoder(Counted).decode
+_decode_selected: Final = msgspec.json.Decoder(Selected).decode
+_decode_made: Final = msgspec.json.Decoder(EnqueueResults).decode
+
+
+class Hands:
+    """An action, and what does it to jobs."""
+
+    def __init__(
+        self, api: Api, order: Order, *, name: str, by: str, may_wait: Callable[[], bool]
+    ) -> None:
+        """`name` is that of the bulk; `may_wait` is asked when something is away for now."""
+        self.positions: Final[dict[int, int]] = {}
+        self._api = api
+        self._order = order
+        self._name = name
+        self._by = by
+        self._may_wait = may_wait
+        self._pace = Pace(order.rate)
+
+    async def do(self, page: Sequence[tuple[str, int]]) -> list[Outcome]:
+        """Do it to jobs. What cannot be done is an outcome, and no exception."""
+        outcomes: list[Outcome] = []
+        by_shard: dict[int, list[str]] = {}
+        for job_id, shard in page:
+            by_shard.setdefault(shard, []).append(job_id)
+
+        async def work_off(shard: int, ids: list[str]) -> None:
+            send = partial(self._send_to, shard) if shard >= 0 else self._send
+            step = op_jobs(self._order.rate)
+            for start in range(0, len(ids), step):
+                some = ids[start : start + step]
+                await trio.sleep(self._pace.take(len(some), trio.current_time()))
+                outcomes.extend(await self._carry(some, send))
+
+        await together([partial(work_off, shard, ids) for shard, ids in by_shard.items()])
+        return outcomes
+
+    async def _carry(self, ids: list[str], send: Send) -> list[Outcome]:
+        """Until each of them was done or refused, or it is not waited for any longer."""
+        outcomes: list[Outcome] = []
+        turn = 0
+        while ids:
+            left_out: list[str] = []
+            while ids:
+                away: list[str] = []
+                pause_s = _PAUSE_S
+                for job_id, result in zip(ids, await send(ids, turn), strict=True):
+                    if isinstance(result, Rejected) and result.code == "entry_full":
+                        left_out.append(job_id)
+                    elif isinstance(result, Problem) and _passes(result) and self._may_wait():
+                        away.append(job_id)
+                        pause_s = max(pause_s, result.retry_after_ms / 1_000)
+                    else:
+                        outcomes.append(Outcome(job_id, result))
+                if away:
+                    await trio.sleep(pause_s)
+                ids = away
+            ids = left_out
+            turn += 1
+        return outcomes
+
+    async def _send_to(self, shard: int, ids: list[str], turn: int) -> Sequence[Result]:
+        """To the shard in which they were found: one that has left it has changed."""
+        since_ns = self._order.bounds[shard]
+        try:
+            answer = await self._api.shards[shard].submit(self._op(ids, turn, since_ns))
+        except Problem as problem:
+            return [problem] * len(ids)
+        self._note({shard: answer.index})
+        return read_results(answer.body)
+
+    async def _send(self, ids: list[str], turn: int) -> Sequence[Result]:
+        """To wherever they are."""
+
+        def make(places: list[int]) -> Op:
+            return self._op([ids[place] for place in places], turn)
+
+        results = await self._api.to_jobs(ids, make, read_results)
+        self._note(results.positions)
+        return results.outcomes
+
+    def _op(self, ids: list[str], turn: int, since_ns: int = 0) -> Op:
+        key = key_of(self._name, turn, ids)
+        return op_of(self._order, ids, by=self._by, key=key, since_ns=since_ns)
+
+    def _note(self, positions: dict[int, int]) -> None:
+        for shard, index in positions.items():
+            self.positions[shard] = max(index, self.positions.get(shard, 0))
+
+
+def _passes(problem: Problem) -> bool:
+    return problem.status in _PASSING
+
+
+# Looking.
+
+
+def _asker(order: Order) -> Request:
+    principal = Principal(name=order.by, queues=order.queues)
+    return Request(method="POST", path="", principal=principal)
+
+
+async def count(api: Api, order: Order, request: Request) -> Counted:
+    """How many jobs an order means now. Raises `Problem`."""
+    assert order.filter is not None
+    counted = _decode_counted(await api.mirror.ask(Count(filter=order.filter), request))
+    check_whole(counted.as_of, len(counted.bounds), len(api.shards))
+    return counted
+
+
+async def _select(api: Api, order: Order, after: str) -> Selected:
+    """The next jobs that an order means. Raises `Problem`."""
+    assert order.filter is not None
+    question = Select(
+        filter=order.filter, bounds=order.bounds, after=after, limit=page_jobs(order.rate)
+    )
+    selected = _decode_selected(await api.mirror.ask(question, _asker(order)))
+    check_whole(selected.as_of, len(order.bounds), len(api.shards))
+    return selected
+
+
+# While the client waits.
+
+
+async def do_now(api: Api, order: Order, *, name: str, by: str) -> tuple[Mark, dict[int, int]]:
+    """Carry a small order out; what became of it, and how far the shards have come.
+
+    Raises `Problem` when nothing of it was done because the mirror or all shards are away.
+    """
+    until_s = trio.current_time() + DIRECT_WAIT_S
+    hands = Hands(api, order, name=name, by=by, may_wait=lambda: trio.current_time() < until_s)
+    mark = Mark()
+    while not mark.is_last:
+        if order.filter is None:
+            page = [(job_id, -1) for job_id in order.job_ids]
+            mark.is_last = True
+        else:
+            selected = await _select(api, order, mark.after)
+            page = page_of(selected.members)
+            mark.after, mark.is_last = selected.after, not selected.after
+        outcomes = await hands.do(page)
+        _raise_if_away(outcomes, mark)
+        mark.note(outcomes)
+    return mark, hands.positions
+
+
+def _raise_if_away(outcomes: Sequence[Outcome], mark: Mark) -> None:
+    """Nothing was done, and it is known why: that is a problem of the whole."""
+    problems = [each.result for each in outcomes if isinstance(each.result, Problem)]
+    if problems and len(problems) == len(outcomes) and not mark.processed:
+        raise problems[0]
+
+
+# As a job.
+
+
+async def enqueue(api: Api, order: Order, job_id: str | None) -> tuple[Enqueued, int]:
+    """Put an order into the queue; the job that it is, and where its shard stands.
+
+    Raises `Problem`. With an id that was chosen, the same again is the same job.
+    """
+    job = NewJob(
+        queue=QUEUE,
+        payload=msgspec.Raw(encode_json(order)),
+        id=job_id,
+        kind=order.action,
+        max_retries=CRASHES_MAX,
+        max_crashes=CRASHES_MAX,
+    )
+    answer = await api.shards[home(api)].submit(Enqueue(jobs=[job], by=order.by))
+    [made] = _decode_made(answer.body).jobs
+    return made, answer.index
+
+
+def home(api: Api) -> int:
+    """The shard in which bulk operations wait."""
+    return shard_of_queue(QUEUE, len(api.shards))
+
+
+async def run(api: Api, log: Log) -> None:
+    """Work bulk operations off as they come, until this router leaves."""
+    slots = trio.Semaphore(SIDE_BY_SIDE)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_leave, api, nursery.cancel_scope)
+        while True:
+            await slots.acquire()
+            claim = await _fetch(api)
+            nursery.start_soon(_work_off, api, claim, slots, log)
+
+
+async def _leave(api: Api, scope: trio.CancelScope) -> None:
+    await api.stopping.wait()
+    scope.cancel()
+
+
+async def _fetch(api: Api) -> Claim:
+    # Without the name of a worker: what a router does for itself is nobody's to list.
+    fetch = Fetch(queues=[QUEUE], hostname=f"router of node {api.config.node}", lease_ms=LEASE_MS)
+    while True:
+        try:
+            fetched = await api.fetching.fetch(fetch, _FETCH_S)
+        except Problem:
+            await trio.sleep(1)
+            continue
+        if fetched.claims:
+            return fetched.claims[0]
+
+
+async def _work_off(api: Api, claim: Claim, slots: trio.Semaphore, log: Log) -> None:
+    try:
+        await Run(api, claim, log).run()
+    finally:
+        slots.release()
+
+
+class _Lost(Exception):
+    """The lease is over: somebody else has the bulk now."""
+
+
+class Run:
+    """One bulk, while its lease is ours."""
+
+    def __init__(self, api: Api, claim: Claim, log: Log) -> None:
+        self._api = api
+        self._claim = claim
+        self._log = log
+        self._home = home(api)
+        self._stops = False
+        """Whether it was asked to stop."""
+        self._ahead: Selected | Problem | None = None
+        """The page behind the one that is being done."""
+
+    async def run(self) -> None:
+        """Go on where it stands. Returns when it has ended, or is not ours any more."""
+        is_over = False
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep, nursery.cancel_scope)
+                try:
+                    await self._work()
+                except _Lost:
+                    self._log.warning("bulk.lost", bulk=bulk_id_of(self._claim.job_id))
+                is_over = True
+                nursery.cancel_scope.cancel()
+        finally:
+            # After a bug it is not given back: a bulk that ends its router again and again is to be
+            # counted out by the leases that it loses.
+            if not is_over and self._api.stopping.is_set():
+                with trio.move_on_after(_LEAVE_S, shield=True):
+                    await self._give_back()
+
+    async def _keep(self, scope: trio.CancelScope) -> None:
+        """Hold on to the lease, also while everything is waited for."""
+        while True:
+            await trio.sleep(BEAT_S)
+            try:
+                await self._beat(None)
+            except _Lost:
+                scope.cancel()
+                return
+
+    # From page to page.
+
+    async def _work(self) -> None:
+        claim = self._claim
+        try:
+            self.order: Order = read_order(bytes(_given(claim.payload)))
+            checkpoint = claim.checkpoint
+            self.mark: Mark = (
+                Mark() if checkpoint is msgspec.UNSET else read_mark(bytes(checkpoint))
+            )
+        except msgspec.DecodeError as error:
+            await self._fail(f"this release cannot read it: {error}")
+            return
+        order, mark = self.order, self.mark
+        bulk_id = bulk_id_of(claim.job_id)
+        self._log.info("bulk.begun", bulk=bulk_id, action=order.action, processed=mark.processed)
+        self._hands = Hands(
+            self._api,
+            order,
+            name=bulk_id,
+            by=f"{order.by} by {bulk_id}" if order.by else bulk_id,
+            may_wait=self._goes_on,
+        )
+        try:
+            if mark.page:  # whoever had it before has written down that it would do these
+                await self._do_page()
+            while not mark.is_last and self._goes_on():
+                await self._turn_page()
+                if mark.page and self._goes_on():
+                    await self._do_page()
+        except Problem as problem:
+            await self._fail(problem.error)
+        else:
+            await self._end()
+        self._log.info("bulk.ended", bulk=bulk_id, processed=mark.processed)
+
+    def _goes_on(self) -> bool:
+        return not self._stops
+
+    async def _turn_page(self) -> None:
+        """Write down which jobs come next."""
+        order, mark = self.order, self.mark
+        if order.filter is None:
+            place = mark.place
+            mark.place = min(place + page_jobs(order.rate), len(order.job_ids))
+            mark.page = [(job_id, -1) for job_id in order.job_ids[place : mark.place]]
+            mark.is_last = mark.place == len(order.job_ids)
+        else:
+            if self._ahead is None:
+                await self._look_ahead()
+            ahead, self._ahead = self._ahead, None
+            if ahead is None:
+                return  # it was asked to stop while it looked
+            if isinstance(ahead, Problem):
+                raise ahead
+            mark.page = page_of(ahead.members)
+            mark.after, mark.is_last = ahead.after, not ahead.after
+        mark.pages += 1
+        await self._beat(mark)
+
+    async def _look_ahead(self) -> None:
+        """Find the next page, however long the mirror is away."""
+        while self._goes_on():
+            try:
+                self._ahead = await _select(self._api, self.order, self.mark.after)
+            except Problem as problem:
+                if not _passes(problem):
+                    self._ahead = problem
+                    return
+                await trio.sleep(max(_PAUSE_S, problem.retry_after_ms / 1_000))
+            else:
+                return
+
+    async def _do_page(self) -> None:
+        mark = self.mark
+        async with trio.open_nursery() as nursery:
+            if self.order.filter is not None and not mark.is_last:
+                nursery.start_soon(self._look_ahead)
+            outcomes = await self._hands.do(mark.page)
+        mark.note(outcomes)
+        mark.page = []
+
+    # What the shard is told of it.
+
+    async def _beat(self, mark: Mark | None) -> None:
+        """Say that it goes on, and write down how far it has come. Raises `_Lost`."""
+        item = BeatItem(job_id=self._claim.job_id, lease_token=self._claim.lease_token)
+        if mark is not None:
+            item = msgspec.structs.replace(
+                item, checkpoint=self._checkpoint(), progress=self._progress()
+            )
+        if await self._say(Heartbeat(jobs=[item], by=self._by)) == "cancel":
+            self._stops = True
+
+    async def _end(self) -> None:
+        """Everything was done, or it was asked to stop."""
+        mark, job_id, token = self.mark, self._claim.job_id, self._claim.lease_token
+        if self._stops:
+            mark.page = []  # written down, and not begun
+            item = ReleaseItem(job_id=job_id, lease_token=token, checkpoint=self._checkpoint())
+            await self._say(Release(jobs=[item], by=self._by))
+            return
+        result = encode_json({"affected": mark.affected, "skipped_total": mark.skipped_total})
+        done = AckItem(
+            job_id=job_id,
+            lease_token=token,
+            checkpoint=self._checkpoint(),
+            result=msgspec.Raw(result),
+        )
+        await self._say(Ack(acks=[done], by=self._by))
+
+    async def _fail(self, error: str) -> None:
+        fail = FailItem(
+            job_id=self._claim.job_id,
+            lease_token=self._claim.lease_token,
+            error=error,
+            retryable=False,
+        )
+        await self._say(Fail(fails=[fail], by=self._by))
+
+    async def _give_back(self) -> None:
+        """Let the next router go on at once. What was not written down is done again, as once."""
+        item = ReleaseItem(
+            job_id=self._claim.job_id,
+            lease_token=self._claim.lease_token,
+            why="the router leaves",
+        )
+        try:
+            await self._api.shards[self._home].submit(Release(jobs=[item], by=self._by))
+        except Problem:
+            return  # its lease will end by itself
+
+    async def _say(self, op: Op) -> str:
+        """Have it heard, however long that takes; what is answered. Raises `_Lost`."""
+        while True:
+            try:
+                answer = await self._api.shards[self._home].submit(op)
+            except Problem as problem:
+                if not _passes(problem):
+                    raise AssertionError(f"the shard refuses {op}: {problem}") from problem
+                await trio.sleep(max(_PAUSE_S, problem.retry_after_ms / 1_000))
+                continue
+            [result] = read_results(answer.body)
+            if isinstance(result, Done):
+                return result.status
+            if result.code != "entry_full":
+                raise _Lost
+
+    @property
+    def _by(self) -> str:
+        return f"router of node {self._api.config.node}"
+
+    def _checkpoint(self) -> msgspec.Raw:
+        self.mark.at_ns = clock.now_ns()
+        return msgspec.Raw(encode_json(self.mark))
+
+    def _progress(self) -> msgspec.Raw:
+        current, total = self.mark.processed, max(self.order.total, self.mark.processed)
+        return msgspec.Raw(encode_json({"current": current, "total": total}))
+
+
+def _given(payload: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw:
+    return msgspec.Raw(b"{}") if payload is msgspec.UNSET else payload

@@ -1,0 +1,342 @@
+"""Bulk operations: one action on many jobs, at once or as a job that can be watched and stopped."""
+
+from functools import partial
+from secrets import token_hex
+from typing import Final, cast
+
+import msgspec
+import trio
+
+from corvo import clock
+from corvo.questions import Counted, SearchBody
+from corvo.questions import Search as SearchQuestion
+from corvo.router import bulking, params, positions, sse
+from corvo.router.actions import Action
+from corvo.router.api import Api
+from corvo.router.bulk import (
+    DIRECT_MAX,
+    FINAL,
+    LIST,
+    LIST_MAX,
+    QUEUE,
+    BulkAnswer,
+    BulkBegun,
+    BulkBody,
+    BulkList,
+    BulkStatus,
+    DryRun,
+    Mark,
+    Order,
+    answer_of,
+    begun_of,
+    bulk_id_of,
+    chosen_id,
+    decode_bulk,
+    dry_run_of,
+    event_of,
+    is_direct,
+    job_id_of,
+    mark_of,
+    may_watch,
+    order_of,
+    read_order,
+    status_of,
+)
+from corvo.router.endpoints.asking import find_jobs
+from corvo.router.http import Principal, Problem, Request, Response, Sink, json_response
+from corvo.router.jobs import View, job_summary, read_results, read_seen
+from corvo.router.problems import problem_of
+from corvo.router.routes import Parameter, Route
+from corvo.router.words import bad_field, read_body, request_key
+from corvo.shard.ops.base import Rejected
+from corvo.shard.ops.jobs import Cancel
+from corvo.shard.queries import GetJobs
+
+POLL_S: Final = 0.5
+"""How often it is looked how far a bulk has come that somebody watches."""
+KEEPALIVE_S: Final = 15.0
+WAIT_S: Final = 20.0
+"""How long a client waits for a small bulk that was asked for under a request key."""
+LOOKED_AT_MAX: Final = 1_000
+"""Jobs that a dry run looks at, of those that are named."""
+_WAIT_POLL_S: Final = 0.05
+_LOOK_JOBS: Final = 100
+
+
+class _Id(msgspec.Struct):
+    id: str
+
+
+class _Ids(msgspec.Struct):
+    jobs: list[_Id]
+
+
+_read_ids: Final = msgspec.json.Decoder(_Ids).decode
+
+
+# To begin one.
+
+
+async def bulk(api: Api, request: Request) -> Response:
+    """Do something to many jobs."""
+    body = read_body(decode_bulk, request.body)
+    order = order_of(body, request.principal)
+    if order.move_to_queue:
+        api.allow_queue(request.principal, order.move_to_queue)
+    key = request_key(request, body.request_key)
+    counted: Counted | None = None
+    if order.filter is None:
+        api.charge(request, Action.OPERATE, items=max(1, order.total), charged=1)
+        await api.allow_jobs(request.principal, order.job_ids)
+    else:
+        counted = await _count(api, order, request)
+        order = msgspec.structs.replace(
+            order, bounds=counted.bounds, total=counted.total, is_exact=counted.is_exact
+        )
+    is_async = body.is_async or not is_direct(order)
+    if body.dry_run:
+        counted = counted or await _look(api, order, request)
+        return json_response(dry_run_of(order, counted, is_async=is_async))
+    if is_async:
+        return await _begin(api, order, key)
+    if order.filter is not None and key:
+        # What a filter means is another time something else: the first answer has to be kept.
+        return await _begin_and_wait(api, order, key)
+    return await _do_now(api, order, key)
+
+
+async def _count(api: Api, order: Order, request: Request) -> Counted:
+    try:
+        return await bulking.count(api, order, request)
+    except Problem as problem:
+        if problem.status == 400 and problem.field:
+            raise bad_field(f"filter.{problem.field}", problem.error) from None
+        raise
+
+
+async def _look(api: Api, order: Order, request: Request) -> Counted:
+    """Named jobs, as a count has those that a filter means."""
+    ids = order.job_ids[:LOOKED_AT_MAX]
+    states: dict[str, int] = {}
+    queues: dict[str, int] = {}
+    samples: list[msgspec.Raw] = []
+    total = 0
+    for start in range(0, len(ids), _LOOK_JOBS):
+        found = await find_jobs(api, request, ids[start : start + _LOOK_JOBS])
+        for view in found.views.values():
+            total += 1
+            states[view.job.state.value] = states.get(view.job.state.value, 0) + 1
+            queues[view.job.queue] = queues.get(view.job.queue, 0) + 1
+            if len(samples) < 10:
+                samples.append(msgspec.Raw(msgspec.json.encode(job_summary(view))))
+    return Counted(
+        total=total,
+        is_exact=len(ids) == len(order.job_ids),
+        states=states,
+        queues=queues,
+        samples=samples,
+        bounds={},
+    )
+
+
+async def _do_now(api: Api, order: Order, key: str) -> Response:
+    began_s = trio.current_time()
+    mark, reached = Mark(), dict[int, int]()
+    if order.total:
+        mark, reached = await bulking.do_now(api, order, name=key or token_hex(16), by=order.by)
+    answer = answer_of(mark, _since_ms(began_s))
+    return json_response(answer, seq=positions.render(reached))
+
+
+def _since_ms(began_s: float) -> float:
+    return round((trio.current_time() - began_s) * 1e3, 3)
+
+
+async def _begin(api: Api, order: Order, key: str) -> Response:
+    """Put it into the queue; asked for again under its key, it is the one that is there."""
+    made, index = await bulking.enqueue(api, order, chosen_id(key) if key else None)
+    if made.unique_existing:
+        order = await _asked_before(api, order, made.job_id)
+    begun = begun_of(bulk_id_of(made.job_id), order)
+    return json_response(begun, status=202, seq=positions.render({bulking.home(api): index}))
+
+
+async def _asked_before(api: Api, order: Order, job_id: str) -> Order:
+    view = await _view(api, job_id)
+    before = read_order(bytes(view.payload)) if view is not None else None
+    if before is None or before.asked != order.asked:
+        raise Problem(422, "REQUEST_KEY_REUSED", "this request key was for another request")
+    return before
+
+
+async def _begin_and_wait(api: Api, order: Order, key: str) -> Response:
+    began_s = trio.current_time()
+    begun = await _begin(api, order, key)
+    with trio.move_on_after(WAIT_S):
+        while True:
+            view = await _view(api, chosen_id(key))
+            if view is not None and status_of(view).status == "completed":
+                return json_response(answer_of(mark_of(view), _since_ms(began_s)))
+            if view is None or status_of(view).status in FINAL:
+                break
+            await trio.sleep(_WAIT_POLL_S)
+    return begun
+
+
+# To see how far it has come.
+
+
+async def get_bulk(api: Api, request: Request) -> Response:
+    """One bulk operation."""
+    view, index = await _find(api, request)
+    return json_response(status_of(view), seq=positions.render({bulking.home(api): index}))
+
+
+async def list_bulks(api: Api, request: Request) -> Response:
+    """Bulk operations, the newest first."""
+    limit = params.number_of(request, "limit", default=LIST, at_most=LIST_MAX)
+    # Its queue is in nobody's scope: whose it is, is looked at here.
+    everyone = Request(method="GET", path="", headers=request.headers, principal=Principal())
+    wanted = LIST_MAX if request.principal.queues else limit
+    search = SearchQuestion(search=SearchBody(queue=QUEUE, limit=wanted))
+    ids = [each.id for each in _read_ids(await api.mirror.ask(search, everyone)).jobs]
+    bulks: list[BulkStatus] = []
+    while ids and len(bulks) < limit:
+        answer = await api.ask(bulking.home(api), GetJobs(job_ids=ids), request)
+        seen = read_seen(answer.body)
+        bulks += [
+            status_of(view)
+            for view in seen.jobs
+            if view.job.queue == QUEUE and may_watch(view, request.principal)
+        ]
+        assert seen.looked_at > 0
+        ids = ids[seen.looked_at :]
+    return json_response(BulkList(bulks[:limit]))
+
+
+async def _find(api: Api, request: Request) -> tuple[View, int]:
+    """The bulk in the path, which somebody may see. Raises `Problem`."""
+    bulk_id = params.job_id_of(request)
+    job_id = job_id_of(bulk_id)
+    if job_id:
+        answer = await api.ask(bulking.home(api), GetJobs(job_ids=[job_id]), request)
+        for view in read_seen(answer.body).jobs:
+            if view.job.queue == QUEUE and may_watch(view, request.principal):
+                return view, answer.index
+    raise Problem(404, "NOT_FOUND", f'bulk operation "{bulk_id}" not found')
+
+
+async def _view(api: Api, job_id: str) -> View | None:
+    answer = await api.shards[bulking.home(api)].ask(GetJobs(job_ids=[job_id]))
+    views = [view for view in read_seen(answer.body).jobs if view.job.queue == QUEUE]
+    return views[0] if views else None
+
+
+async def watch(api: Api, request: Request) -> Response:
+    """One bulk operation, step by step."""
+    view, _ = await _find(api, request)
+    return Response(
+        content_type=sse.CONTENT_TYPE,
+        headers=[*sse.HEADERS],
+        stream=partial(_tell, api, status_of(view)),
+    )
+
+
+async def _tell(api: Api, status: BulkStatus, sink: Sink) -> None:
+    """Send a frame whenever it has come further, until it has ended or we leave."""
+    told: BulkStatus | None = None
+    quiet_since_s = trio.current_time()
+    while True:
+        if status != told:
+            event = event_of(status, is_first=told is None, now_ns=clock.now_ns())
+            await sink.send(sse.frame(msgspec.json.encode(event), event=event.type))
+            told, quiet_since_s = status, trio.current_time()
+        elif trio.current_time() - quiet_since_s >= KEEPALIVE_S:
+            await sink.send(sse.comment("keepalive"))
+            quiet_since_s = trio.current_time()
+        if status.status in FINAL:
+            return
+        with trio.move_on_after(POLL_S):
+            await api.stopping.wait()
+        if api.stopping.is_set():
+            await sink.send(sse.comment("the server leaves: ask again"))
+            return
+        try:
+            view = await _view(api, job_id_of(status.id))
+        except Problem:
+            continue  # its shard is away: it is asked again
+        if view is None:
+            await sink.send(sse.comment("it was removed"))
+            return
+        status = status_of(view)
+
+
+# To end it.
+
+
+async def cancel_bulk(api: Api, request: Request) -> Response:
+    """Let a bulk operation stop. What was done stays done."""
+    view, _ = await _find(api, request)
+    op = Cancel(job_ids=[view.job.id], by=request.principal.name, request_key=request_key(request))
+    answer = await api.shards[bulking.home(api)].submit(op)
+    [result] = read_results(answer.body)
+    if isinstance(result, Rejected):
+        raise problem_of(result, "CANCEL_ERROR")
+    after = await _view(api, view.job.id)
+    seq = positions.render({bulking.home(api): answer.index})
+    return json_response(status_of(after or view), seq=seq)
+
+
+_BULK: Final = "/api/v1/bulk/{id}"
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="POST",
+        path="/api/v1/jobs/bulk",
+        endpoint=bulk,
+        action=Action.OPERATE,
+        summary=f"Do something to many jobs: up to {DIRECT_MAX:,} at once, and any number later",
+        takes=BulkBody,
+        gives={200: cast("type", BulkAnswer | DryRun), 202: BulkBegun},
+        problems=(404, 409, 413, 422),
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/bulk",
+        endpoint=list_bulks,
+        action=Action.READ,
+        summary="Bulk operations, the newest first",
+        gives={200: BulkList},
+        query=(
+            Parameter("limit", "integer", f"How many at most; {LIST} if not given.", 1, LIST_MAX),
+        ),
+    ),
+    Route(
+        method="GET",
+        path=_BULK,
+        endpoint=get_bulk,
+        action=Action.READ,
+        summary="How far a bulk operation has come",
+        gives={200: BulkStatus},
+        problems=(404,),
+    ),
+    Route(
+        method="GET",
+        path=f"{_BULK}/progress",
+        endpoint=watch,
+        action=Action.READ,
+        summary="The steps of a bulk operation as server-sent events, until it has ended",
+        gives={200: None},
+        problems=(404,),
+        is_parked=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{_BULK}/cancel",
+        endpoint=cancel_bulk,
+        action=Action.OPERATE,
+        summary="Let a bulk operation stop; what was done stays done",
+        gives={200: BulkStatus},
+        problems=(404, 409),
+    ),
+)

@@ -1,0 +1,91 @@
+"""Events as they happen: one answer without an end."""
+
+from corvo.router import sse
+from corvo.router.actions import Action
+from corvo.router.api import Api
+from corvo.router.boards import Board
+from corvo.router.bulk import job_id_of
+from corvo.router.endpoints.bulk import get_bulk
+from corvo.router.endpoints.jobs import get_job
+from corvo.router.endpoints.searching import summary
+from corvo.router.events import EventBody, read_wish
+from corvo.router.http import Request, Response, Sink, encode_json
+from corvo.router.listening import Listener, PlaceGone
+from corvo.router.routes import Parameter, Route
+from corvo.router.seeing import SummaryBody
+from corvo.router.topics import Topics, read_topics
+
+
+async def listen(api: Api, request: Request) -> Response:
+    """Send what happens, from a place on or from now on."""
+    wish, topics = read_wish(request.query), read_topics(request.query)
+    told_id = request.query.get("last_event_id") or request.headers.get("last-event-id", "")
+    places = sse.parse(told_id, len(api.shards))
+    headers = list(sse.HEADERS)
+    if request.method == "HEAD":
+        return Response(content_type=sse.CONTENT_TYPE, headers=headers, stream=_nothing)
+    board = _board(api, topics) if topics is not None else None
+    wants_events = topics is None or topics.tail
+    listener = Listener(api, request, wish if wants_events else None, places, board)
+    listener.enter()
+    is_ready = False
+    try:
+        await listener.settle()
+        is_ready = True
+    except PlaceGone as gone:
+        api.metrics.refuse(gone.body.code)
+        return Response(status=410, body=encode_json(gone.body) + b"\n")
+    finally:
+        if not is_ready:
+            listener.leave()
+    return Response(
+        content_type=sse.CONTENT_TYPE,
+        headers=headers,
+        stream=listener.run,
+        undelivered=listener.take_back,
+    )
+
+
+def _board(api: Api, topics: Topics) -> Board:
+    async def sum_up(asked: Request) -> SummaryBody:
+        return await summary(api, asked)
+
+    async def look(asked: Request, thing: str) -> bytes:
+        see = get_bulk if job_id_of(thing) else get_job
+        return (await see(api, asked)).body
+
+    jobs = {job_id_of(thing) or thing: thing for thing in topics.watched}
+    return Board(topics, api.summaries, sum_up, look, jobs)
+
+
+async def _nothing(_: Sink) -> None:
+    """For whoever wants to know only what it would be."""
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/v1/events",
+        endpoint=listen,
+        action=Action.READ,
+        summary="What happens, as it happens: a stream of server-sent events.",
+        gives={200: EventBody},
+        problems=(410,),
+        is_parked=True,
+        query=(
+            Parameter("queues", "string", "Events of these queues: names with commas between."),
+            Parameter("job_ids", "string", "Events of these jobs: ids with commas between."),
+            Parameter("types", "string", "Events of these types, with commas between."),
+            Parameter(
+                "topics",
+                "string",
+                "What a dashboard shows, as messages: `summary`, `events`, `watch:ID`.",
+            ),
+            Parameter(
+                "last_event_id",
+                "string",
+                "Go on behind this event; the header `Last-Event-ID` says the same.",
+            ),
+        ),
+    ),
+)

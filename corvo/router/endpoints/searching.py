@@ -1,0 +1,217 @@
+"""What needs a view across the shards, or across time: searches, counts, the summary, timelines."""
+
+from typing import Final
+
+import msgspec
+
+from corvo import clock
+from corvo.questions import LIMIT_MAX, TEXT_BYTES_MAX, FullText, GetSummary, Search, SearchBody
+from corvo.questions import Summary as Told
+from corvo.router import params, positions, seeing
+from corvo.router.actions import Action
+from corvo.router.api import Api
+from corvo.router.endpoints.asking import find_job
+from corvo.router.endpoints.queues import all_queues, muster
+from corvo.router.http import Request, Response, json_response
+from corvo.router.mirror import reached
+from corvo.router.routes import Endpoint, Parameter, Route
+from corvo.router.seeing import (
+    FoundBody,
+    SummaryBody,
+    SummaryShard,
+    TextFoundBody,
+    mirror_status,
+    queues_at_a_glance,
+    summary_queues,
+    totals,
+)
+from corvo.router.timeline import Timeline, timeline
+from corvo.router.words import RESERVED, format_time, read_body
+
+_PATIENCE_S: Final = 1.0
+"""How long a summary waits for the mirror before it is made without it."""
+_read_search: Final = msgspec.json.Decoder(SearchBody).decode
+_read_summary: Final = msgspec.json.Decoder(Told).decode
+
+
+# Searches.
+
+
+async def search(api: Api, request: Request) -> Response:
+    """Jobs that a filter means, a page at a time."""
+    wanted = read_body(_read_search, request.body or b"{}")
+    return _pass_on(await api.mirror.ask(Search(search=wanted), request))
+
+
+async def list_jobs(api: Api, request: Request) -> Response:
+    """The same, with the filter in the query."""
+    wanted = seeing.read_query(request.query)
+    return _pass_on(await api.mirror.ask(Search(search=wanted), request))
+
+
+async def full_text(api: Api, request: Request) -> Response:
+    """Jobs that have words in their id, queue, payload or tags."""
+    text = params.text_of(request, "q", at_most=TEXT_BYTES_MAX)
+    limit = params.number_of(request, "limit", default=50, at_most=LIMIT_MAX)
+    return _pass_on(await api.mirror.ask(FullText(q=text, limit=limit), request))
+
+
+def _pass_on(body: bytes) -> Response:
+    """An answer of the mirror as it is, and the position that it is of."""
+    seq = positions.render(reached(seeing.as_of(body).as_of))
+    headers = [("corvo-seq", seq)] if seq else []
+    return Response(body=body + b"\n", headers=headers)
+
+
+# One job.
+
+
+async def get_timeline(api: Api, request: Request) -> Response:
+    """What happened to a job, and how long each part of it took."""
+    view, _, seen = await find_job(api, request, params.job_id_of(request))
+    return json_response(timeline(view, clock.now_ns()), seq=positions.render(seen))
+
+
+# The summary.
+
+
+async def summary(api: Api, request: Request) -> SummaryBody:
+    """Everything at a glance, as far as whoever asks may see it. Raises `Problem`.
+
+    While the mirror is away, the shards are asked, which know no rates.
+    """
+    body = await api.mirror.ask_now(GetSummary(), request, patience_s=_PATIENCE_S)
+    told = _read_summary(body) if body is not None else Told(queues=[])
+    queues = summary_queues(told.queues)
+    if body is None:
+        queues = queues_at_a_glance(await all_queues(api, request))
+    may_see = api.may_see
+    shown = [
+        queue
+        for queue in queues
+        if may_see(request.principal, queue.name) and not queue.name.startswith(RESERVED)
+    ]
+    return SummaryBody(
+        at=format_time(clock.now_ns()),
+        queues=shown,
+        totals=totals(shown),
+        workers=await muster(api, request),
+        shards=[
+            SummaryShard(
+                shard=shard.number,
+                status="up" if shard.is_up else "away",
+                leader=shard.leader,
+                mirror=mirror_status(told.as_of, shard.number),
+            )
+            for shard in api.shards
+        ],
+        source="mirror" if body is not None else "shards",
+        as_of=told.as_of,
+    )
+
+
+async def get_summary(api: Api, request: Request) -> Response:
+    """Everything at a glance, for a dashboard."""
+    told = await summary(api, request)
+    return json_response(told, seq=positions.render(reached(told.as_of)))
+
+
+_MOMENT: Final = "A moment by RFC 3339."
+_TEXTS: Final = {
+    "queue": "Of this queue.",
+    "state": "In one of these states, with commas between them.",
+    "kind": "Of this kind.",
+    "priority": "critical, high or normal.",
+    "tag": "With this tag, as `tenant:acme`.",
+    "unique_key": "With this unique key.",
+    "batch_id": "Of this batch.",
+    "worker_id": "Of the worker that has it, had it last, or failed it.",
+    "parent_id": "Children of this job.",
+    "chain_id": "Of this chain.",
+    "job_id_prefix": "Whose id begins so.",
+    "payload_contains": "With this in the payload, letter by letter.",
+    "payload_jq": "Whose payload this is true of.",
+    "error_contains": "With this in an error.",
+    **{
+        f"{what}_{side}": _MOMENT
+        for what in ("created", "scheduled", "started", "completed", "expire")
+        for side in ("after", "before")
+    },
+    "sort": "created_at, priority, started_at, completed_at or attempt.",
+    "order": "asc, or desc.",
+    "cursor": "From an answer, for the page behind or before it.",
+}
+_FILTERS: Final = (
+    *(Parameter(name, "string", text, None, TEXT_BYTES_MAX) for name, text in _TEXTS.items()),
+    Parameter("has_errors", "boolean", "Whether an attempt of it has failed."),
+    Parameter("attempt_min", "integer", "With at least so many attempts.", 0, (1 << 31) - 1),
+    Parameter("attempt_max", "integer", "With at most so many attempts.", 0, (1 << 31) - 1),
+    Parameter("limit", "integer", "How many at most; 50 if not given.", 1, LIMIT_MAX),
+)
+
+
+def _row(
+    method: str,
+    path: str,
+    endpoint: Endpoint,
+    summary: str,
+    gives: type,
+    *query: Parameter,
+    takes: type[msgspec.Struct] | None = None,
+    problems: tuple[int, ...] = (501,),
+) -> Route:
+    return Route(
+        method=method,
+        path=path,
+        endpoint=endpoint,
+        action=Action.READ,
+        summary=summary,
+        takes=takes,
+        gives={200: gives},
+        query=query,
+        problems=problems,
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    _row(
+        "POST",
+        "/api/v1/jobs/search",
+        search,
+        "Jobs that a filter means, a page at a time",
+        FoundBody,
+        takes=SearchBody,
+    ),
+    _row(
+        "GET",
+        "/api/v1/jobs",
+        list_jobs,
+        "Jobs that a filter in the query means, a page at a time",
+        FoundBody,
+        *_FILTERS,
+    ),
+    _row(
+        "GET",
+        "/api/v1/search/fulltext",
+        full_text,
+        "Jobs that have all the words in their id, queue, payload or tags",
+        TextFoundBody,
+        Parameter("q", "string", "The words; needed.", 1, TEXT_BYTES_MAX),
+        Parameter("limit", "integer", "How many at most; 50 if not given.", 1, LIMIT_MAX),
+    ),
+    _row(
+        "GET",
+        "/api/v1/jobs/{id}/timeline",
+        get_timeline,
+        "What happened to a job, and how long each part of it took",
+        Timeline,
+        problems=(404, 413),
+    ),
+    _row(
+        "GET",
+        "/api/v1/summary",
+        get_summary,
+        "Queues, workers and shards at a glance, for a dashboard",
+        SummaryBody,
+    ),
+)

@@ -1,0 +1,188 @@
+"""Events: what happened to jobs and queues, as clients are told, and which of it a client wants."""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from corvo import wire
+from corvo.router.http import Principal, Problem, encode_json
+from corvo.router.keys import may_see
+from corvo.router.words import Time, format_time
+
+TYPES: Final = (
+    "approved",
+    "arrived",
+    "asked_to_stop",
+    "cancelled",
+    "completed",
+    "continued",
+    "crashed",
+    "dead",
+    "deleted",
+    "enqueued",
+    "expedited",
+    "failed",
+    "held",
+    "moved",
+    "priority",
+    "progress",
+    "promoted",
+    "purged",
+    "queue.changed",
+    "queue.created",
+    "queue.deleted",
+    "queue.draining",
+    "queue.paused",
+    "queue.resumed",
+    "ready",
+    "rejected",
+    "released",
+    "requeued",
+    "retried",
+    "snoozed",
+    "started",
+)
+"""Every type there is."""
+
+NAMES_MAX: Final = 1_000
+"""Queues, jobs or types that one client may name."""
+_PREFIX: Final = "job."
+_OVERHEAD_BYTES: Final = 600
+"""What an event takes in memory beside its texts, once it has been told to somebody."""
+
+
+class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event."""
+
+    seq: int
+    """The place in the shard's log. One entry may bring several events."""
+    number: int
+    """Which of its entry's events it is, from 1: with `shard` and `seq` it names the event."""
+    shard: int
+    type: str
+    at_ns: int
+    """By the shard's clock, which all events of an entry share."""
+    at: Time
+    job_id: str = ""
+    queue: str = ""
+    kind: str = ""
+    state: str = ""
+    """Of the job, behind the event; left out when it is gone."""
+    attempt: int = 0
+    by: str = ""
+    why: str = ""
+    data: Annotated[
+        msgspec.Raw | msgspec.UnsetType, msgspec.Meta(description="The progress, of `progress`.")
+    ] = msgspec.UNSET
+
+
+class Told(msgspec.Struct, gc=False):
+    """One event as it is kept, while somebody may want it."""
+
+    shard: int
+    index: int
+    number: int
+    now_ns: int
+    what: wire.Happening
+    type: str
+    _json: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        what = self.what
+        texts = len(what.job_id) + len(what.queue) + len(what.by) + len(what.why)
+        return _OVERHEAD_BYTES + 2 * (texts + len(what.data))
+
+    def json(self) -> bytes:
+        """What clients are told. Made once, however many listen."""
+        if not self._json:
+            self._json = encode_json(self._body())
+        return self._json
+
+    def _body(self) -> EventBody:
+        what = self.what
+        return EventBody(
+            seq=self.index,
+            number=self.number,
+            shard=self.shard,
+            type=self.type,
+            at_ns=self.now_ns,
+            at=format_time(self.now_ns),
+            job_id=what.job_id,
+            queue=what.queue,
+            kind=what.kind,
+            state=what.state,
+            attempt=what.attempt,
+            by=what.by,
+            why=what.why,
+            data=_in_one_line(what.data) if what.data else msgspec.UNSET,
+        )
+
+
+def _in_one_line(data: bytes) -> msgspec.Raw:
+    """JSON as a client sent it may have line ends, and here a line is what ends with one."""
+    return msgspec.Raw(msgspec.json.format(data, indent=-1))
+
+
+def told_of(shard: int, happenings: tuple[wire.Happenings, ...]) -> list[Told]:
+    """The events of a page, in order."""
+    return [
+        Told(shard, of_entry.index, number, of_entry.now_ns, what, type_of(what.what))
+        for of_entry in happenings
+        for number, what in enumerate(of_entry.events, start=1)
+    ]
+
+
+def type_of(word: str) -> str:
+    """A trail's word as a type: names have no spaces."""
+    return word.replace(" ", "_")
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """Which events a client wants: those that each of the lists has, or that has nothing."""
+
+    queues: frozenset[str] = frozenset()
+    job_ids: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+
+    def wants(self, told: Told, principal: Principal) -> bool:
+        """Whether a client wants an event, and may see it."""
+        what = told.what
+        return (
+            (not self.types or told.type in self.types)
+            and (not self.queues or what.queue in self.queues)
+            and (not self.job_ids or what.job_id in self.job_ids)
+            and (not principal.queues or may_see(principal, what.queue))
+        )
+
+
+def read_wish(query: dict[str, str]) -> Wish:
+    """What a client wants, as its query says. Raises `Problem`."""
+    types = {name.removeprefix(_PREFIX) for name in _names(query, "types")}
+    unknown = sorted(types.difference(TYPES))
+    if unknown:
+        raise Problem(
+            400,
+            "VALIDATION_ERROR",
+            f"there are no events of type {unknown[0][:80]!r}; the types are {', '.join(TYPES)}",
+            field="types",
+        )
+    return Wish(
+        queues=frozenset(_names(query, "queues")),
+        job_ids=frozenset(_names(query, "job_ids")),
+        types=frozenset(types),
+    )
+
+
+def _names(query: dict[str, str], field: str) -> list[str]:
+    names = [name.strip() for name in query.get(field, "").split(",")]
+    names = [name for name in names if name]
+    if len(names) > NAMES_MAX:
+        raise Problem(
+            400,
+            "VALIDATION_ERROR",
+            f"{field} has {len(names)} names, and may have {NAMES_MAX}",
+            field=field,
+        )
+    return names

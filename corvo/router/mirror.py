@@ -1,0 +1,204 @@
+"""The mirror of this node as a router sees it: one link, and questions that change nothing.
+
+Whoever asks is told only of queues that their key is for, and of a state that has come as far as
+they have seen: that is filled in here, so that no endpoint can forget it. A question whose answer
+was lost with the link is asked again, for twice is as once.
+
+Nothing but views needs the mirror. While it is away, only what needs it says so.
+"""
+
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import wire
+from corvo.errors import WireError
+from corvo.link import Caller, LinkLost, LinkRefused, UnixAddress, connect, open_caller
+from corvo.questions import NUMBERS, AsOf, Question, Refused
+from corvo.router import positions
+from corvo.router.config import RouterConfig
+from corvo.router.http import NOT_APPLIED, Problem, Request, encode_json
+
+NO_SHARD: Final = -1
+"""What a link to a mirror is about."""
+OP_VERSION: Final = 1
+_RETRY_S: Final = 0.05
+"""Between two tries to reach it, as with a shard."""
+_CATCH_UP_S: Final = 2.0
+"""How long the mirror waits until it has come to where the client has been."""
+_GRACE_S: Final = 2.0
+"""For a mirror that is busy, beside the time that it has for an answer."""
+_STILL_WORKS: Final = "jobs by their ids, queues, workers and all that changes anything still work"
+
+_PROBLEMS: Final[dict[str, tuple[int, str, int]]] = {
+    "bad_filter": (400, "VALIDATION_ERROR", 0),
+    "bad_cursor": (400, "VALIDATION_ERROR", 0),
+    "not_caught_up": (503, "NOT_CAUGHT_UP", 1_000),
+    "over_budget": (503, "OVER_BUDGET", 1_000),
+    "busy": (429, "OVERLOADED", 200),
+    "unknown_query": (501, "UNSUPPORTED", 0),
+}
+"""By the code of a refusal: status, code, and when to try again."""
+
+
+class Mirror:
+    """The mirror, if this node has one."""
+
+    def __init__(self, config: RouterConfig) -> None:
+        self.last_error = "it has not been reached yet"
+        """Why there is no link, while there is none."""
+        self._config: Final = config
+        self._caller: Caller | None = None
+        self._came_up = trio.Event()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether this node has one; it may be away for a moment."""
+        return bool(self._config.mirror_socket)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it can be asked."""
+        return self._caller is not None
+
+    async def run(self) -> None:
+        """Keep a link to it; returns at once where there is none."""
+        while self.is_there:
+            try:
+                await self._serve_one_link()
+            except (LinkLost, LinkRefused, WireError) as error:
+                self.last_error = str(error)
+            await trio.sleep(_RETRY_S)
+
+    async def _serve_one_link(self) -> None:
+        hello = wire.Hello(
+            role=wire.ROUTER,
+            node=self._config.node,
+            shard=NO_SHARD,
+            cluster=self._config.cluster,
+            wire_version=wire.WIRE_VERSION,
+            op_version=OP_VERSION,
+            config_digest=0,
+        )
+        stream = await connect(UnixAddress(self._config.mirror_socket))
+        async with open_caller(stream, hello, _hear) as caller:
+            self._caller = caller
+            self._came_up.set()
+            self._came_up = trio.Event()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._caller = None
+
+    async def ask(
+        self,
+        question: Question,
+        request: Request,
+        *,
+        budget_ms: int | None = None,
+        patience_s: float | None = None,
+    ) -> bytes:
+        """Have a question answered, as JSON. Raises `Problem`.
+
+        The scope is that of whoever asks; where they may see everything, it stays what it is.
+        `budget_ms` is how long the mirror may look, `limits.search_ms_max` unless given, and
+        `patience_s` how long it may take altogether, a mirror that is away included.
+        """
+        if not self.is_there:
+            raise unavailable("this node runs without one")
+        shards, header = self._config.shards, request.headers.get("corvo-min-seq")
+        asked = msgspec.structs.replace(
+            question,
+            scope=request.principal.queues or question.scope,
+            min_seq=question.min_seq if header is None else positions.parse(header, shards),
+            budget_ms=budget_ms or self._config.limits.search_ms_max,
+        )
+        limit_s = asked.budget_ms / 1_000 + _GRACE_S + (_CATCH_UP_S if asked.min_seq else 0.0)
+        number, body = NUMBERS[type(question)], encode_json(asked)
+        with trio.move_on_after(limit_s if patience_s is None else patience_s):
+            return await self._ask(number, body)
+        why = "it did not answer in time" if self.is_up else self.last_error
+        raise unavailable(why)
+
+    async def ask_now(
+        self, question: Question, request: Request, *, patience_s: float = 0.5
+    ) -> bytes | None:
+        """The same for what is only good to have: None when it cannot be had at once."""
+        if self.is_up:
+            with suppress(Problem):
+                return await self.ask(question, request, patience_s=patience_s)
+        return None
+
+    async def _ask(self, number: int, body: bytes) -> bytes:
+        until = trio.current_time() + self._config.limits.leader_wait_ms / 1_000
+        while True:
+            came_up = self._came_up
+            if self._caller is not None:
+                with suppress(LinkLost):  # asked again: it changes nothing
+                    return _read(await self._caller.ask(number, body))
+            with trio.move_on_at(until):
+                await came_up.wait()
+            if trio.current_time() >= until:
+                raise unavailable(self.last_error)
+
+
+def _hear(_: wire.Push) -> None:
+    """A mirror has nothing to tell that it was not asked for."""
+
+
+def _read(answer: wire.Answer) -> bytes:
+    match answer:
+        case wire.Reply(code=""):
+            return answer.body
+        case wire.Reply():
+            raise problem_of(_decode_refused(answer.body))
+        case wire.Busy():
+            raise _busy(answer.retry_after_ms)
+        case wire.NotLeader():
+            raise WireError("a mirror leads nothing, and said that another does")
+
+
+def problem_of(refused: Refused) -> Problem:
+    """A refusal of the mirror as a problem."""
+    status, code, retry_after_ms = _PROBLEMS.get(refused.code, (500, "INTERNAL_ERROR", 0))
+    error = refused.error
+    if refused.as_of:
+        error = f"{error} (the mirror stands at {positions.render(reached(refused.as_of))})"
+    return Problem(
+        status,
+        code,
+        error,
+        outcome=NOT_APPLIED,
+        reason=refused.code,
+        field=refused.field,
+        retry_after_ms=retry_after_ms,
+    )
+
+
+def unavailable(why: str) -> Problem:
+    """Nobody answers what needs the mirror."""
+    return Problem(
+        503,
+        "MIRROR_UNAVAILABLE",
+        f"the mirror, which answers searches and counts, is not there: {why}; {_STILL_WORKS}",
+        retry_after_ms=1_000,
+    )
+
+
+def _busy(retry_after_ms: int) -> Problem:
+    return Problem(
+        429,
+        "OVERLOADED",
+        "more questions wait for the mirror than it has room for: try again",
+        retry_after_ms=retry_after_ms,
+    )
+
+
+def reached(as_of: AsOf) -> dict[int, int]:
+    """By shard, how far the mirror had come."""
+    return {int(name[1:]): place.index for name, place in as_of.items()}
+
+
+_decode_refused: Final = msgspec.json.Decoder(Refused).decode

@@ -1,0 +1,230 @@
+"""Workers that this router has heard of, and how each of them is: alive, deaf or gone.
+
+A worker that finds nothing leaves no trace in a shard's log, and one whose loop has stopped to ask
+for work may go on renewing its leases for hours. Only who hears the fetches can tell the two apart,
+and that is the router. What it has seen is merged with what the shards keep of fetches that found
+something, and with what the mirror says of leases.
+
+- **alive**: a fetch of it waits now, or it asked for work within the last `deaf_s`; or it holds as
+  many jobs as when it asked last, and so has no reason to ask.
+- **deaf**: it is heard of, by its leases or its heartbeats, but it has not asked for work for
+  `deaf_s`, though it has a free place: none of its jobs is left, or fewer than when it asked last.
+  One that took several jobs at once may wait for all of them to be done before it asks again.
+- **gone**: nothing was heard of it for `GONE_S`, and it holds no lease.
+- **unknown**: the same, but nobody could know: this router has begun only now, or the mirror, which
+  knows of the leases, is away.
+
+A worker that is busy with as many jobs as it takes is never called deaf, however long that is. No
+worker gets a job without asking, so the most jobs that it was seen to have since it asked last are
+those that it had then.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from corvo.model import Worker
+from corvo.questions import Beat
+
+WORKERS_MAX: Final = 10_000
+"""Workers that are remembered; some 300 bytes each."""
+DEAF_S_MIN: Final = 180.0
+GONE_S: Final = 300.0
+KEPT_S: Final = 86_400
+"""How long a worker is remembered that is not heard of, as the shards do."""
+_POLLS: Final = 3
+"""Long polls that a worker may miss."""
+_BEGUN_S: Final = 15.0
+"""Within so much more than the longest poll, every worker that lives has come back to a router that
+was started again."""
+_S: Final = 1_000_000_000
+
+Manner: TypeAlias = Literal["alive", "deaf", "gone", "unknown"]
+ALIVE: Final = "alive"
+DEAF: Final = "deaf"
+GONE: Final = "gone"
+UNKNOWN: Final = "unknown"
+
+
+class Sighting:
+    """What was seen of one worker here."""
+
+    __slots__ = (
+        "asked_ns",
+        "asking",
+        "beat_ns",
+        "first_ns",
+        "hostname",
+        "most",
+        "queues",
+        "takes_many",
+    )
+
+    def __init__(self, now_ns: int) -> None:
+        self.first_ns: Final = now_ns
+        self.asked_ns = 0
+        """When a fetch of it began or ended last; 0 is never."""
+        self.asking = 0
+        """Fetches of it that wait now."""
+        self.beat_ns = 0
+        """When it said last that it works on something; 0 is never."""
+        self.hostname = ""
+        self.queues: Sequence[str] = ()
+        self.most = 0
+        """The most jobs that it was seen to have since it asked last."""
+        self.takes_many = False
+        """Whether its last fetch that found something gave it several jobs."""
+
+    @property
+    def seen_ns(self) -> int:
+        """When anything was seen of it last."""
+        return max(self.first_ns, self.asked_ns, self.beat_ns)
+
+
+class Sightings:
+    """The workers that were heard of lately, whoever was not for longest first."""
+
+    def __init__(self, workers_max: int = WORKERS_MAX) -> None:
+        self._workers_max = workers_max
+        self._seen: dict[str, Sighting] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def asks(
+        self, worker_id: str, hostname: str, queues: Sequence[str], now_ns: int
+    ) -> Sighting | None:
+        """A fetch of a worker was taken, and goes on; None for one that has no name."""
+        if not worker_id:
+            return None
+        sighting = self._touch(worker_id, now_ns)
+        sighting.hostname = hostname
+        sighting.queues = queues
+        sighting.asked_ns = now_ns
+        sighting.asking += 1
+        return sighting
+
+    def has_asked(self, sighting: Sighting, claims: int, now_ns: int) -> None:
+        """Its fetch has ended."""
+        sighting.asking -= 1
+        sighting.asked_ns = now_ns
+        sighting.most = claims
+        if claims:
+            sighting.takes_many = claims > 1
+
+    def beats(self, worker_id: str, now_ns: int) -> None:
+        """A worker has said that it works on something, or that it is there.
+
+        One that has never asked for work is not remembered: anybody may say any name.
+        """
+        sighting = self._seen.get(worker_id)
+        if sighting is not None:
+            sighting.beat_ns = now_ns
+
+    def has(self, worker_id: str, active: int, now_ns: int) -> None:
+        """A worker was seen to hold so many jobs."""
+        sighting = self._seen.get(worker_id) or self._touch(worker_id, now_ns)
+        sighting.most = max(sighting.most, active)
+
+    def all(self, now_ns: int) -> dict[str, Sighting]:
+        """Every worker that is remembered, by its id, without those of long ago."""
+        seen = self._seen
+        while seen:
+            worker_id, sighting = next(iter(seen.items()))
+            if sighting.asking or now_ns - sighting.seen_ns < KEPT_S * _S:
+                break
+            del seen[worker_id]
+        return dict(seen)
+
+    def _touch(self, worker_id: str, now_ns: int) -> Sighting:
+        seen = self._seen
+        sighting = seen.pop(worker_id, None) or Sighting(now_ns)
+        seen[worker_id] = sighting
+        if len(seen) > self._workers_max:
+            del seen[next(iter(seen))]
+        return sighting
+
+
+class Heard(msgspec.Struct, kw_only=True):
+    """All that is known of one worker."""
+
+    id: str
+    hostname: str = ""
+    queues: frozenset[str] = frozenset()
+    started_ns: int = 0
+    asked_ns: int = 0
+    """When it asked for work last, as far as anybody knows."""
+    beat_ns: int = 0
+    """When it was heard of otherwise."""
+    active: int = 0
+    """Jobs that it holds."""
+    most: int = 0
+    takes_many: bool = False
+    is_asking: bool = False
+
+    @property
+    def seen_ns(self) -> int:
+        """When it was heard of last."""
+        return max(self.asked_ns, self.beat_ns)
+
+    def add(self, hostname: str, queues: Iterable[str], started_ns: int) -> None:
+        """What somebody knows of it."""
+        self.hostname = hostname or self.hostname
+        self.queues |= frozenset(queues)
+        if started_ns:
+            self.started_ns = min(self.started_ns or started_ns, started_ns)
+
+
+def gather(
+    workers: Iterable[Worker], beats: Iterable[Beat], sightings: Sightings, now_ns: int
+) -> list[Heard]:
+    """What shards, mirror and this router know, worker by worker; who was heard of last is first.
+
+    What the mirror says of their jobs is remembered with what was seen of them.
+    """
+    heard: dict[str, Heard] = {}
+
+    def of(worker_id: str) -> Heard:
+        return heard.setdefault(worker_id, Heard(id=worker_id))
+
+    for worker in workers:
+        known = of(worker.id)
+        known.add(worker.hostname, worker.queues, worker.started_ns)
+        known.asked_ns = max(known.asked_ns, worker.seen_ns)
+    for beat in beats:
+        known = of(beat.worker_id)
+        known.add(beat.hostname, beat.queues, 0)
+        known.active = beat.active
+        known.asked_ns = max(known.asked_ns, beat.started_ns)
+        known.beat_ns = max(known.beat_ns, beat.beat_ns)
+        sightings.has(beat.worker_id, beat.active, now_ns)
+    for worker_id, sighting in sightings.all(now_ns).items():
+        known = of(worker_id)
+        known.add(sighting.hostname, sighting.queues, sighting.first_ns)
+        known.is_asking = sighting.asking > 0
+        known.asked_ns = max(known.asked_ns, now_ns if known.is_asking else sighting.asked_ns)
+        known.beat_ns = max(known.beat_ns, sighting.beat_ns)
+        known.most, known.takes_many = sighting.most, sighting.takes_many
+    return sorted(heard.values(), key=lambda each: (-each.seen_ns, each.id))
+
+
+class Judge:
+    """Says how workers are."""
+
+    def __init__(self, *, wait_s_max: float, began_ns: int) -> None:
+        """`wait_s_max` is how long a fetch may wait, `began_ns` when this router began."""
+        self.deaf_s: Final = max(DEAF_S_MIN, _POLLS * wait_s_max)
+        self._knows_ns: Final = began_ns + round((wait_s_max + _BEGUN_S) * _S)
+
+    def state(self, heard: Heard, now_ns: int, *, knows_jobs: bool) -> Manner:
+        """How a worker is. `knows_jobs` is whether anybody told which jobs workers hold."""
+        deaf_ns = round(self.deaf_s * _S)
+        if heard.is_asking or now_ns - heard.asked_ns <= deaf_ns:
+            return ALIVE
+        if heard.active or now_ns - heard.beat_ns <= deaf_ns:
+            is_full = heard.active > 0 and (heard.takes_many or heard.active >= heard.most)
+            return ALIVE if is_full or not knows_jobs else DEAF
+        if now_ns - heard.seen_ns <= round(GONE_S * _S):
+            return ALIVE
+        return GONE if knows_jobs and now_ns >= self._knows_ns else UNKNOWN

@@ -1,0 +1,23 @@
+"""How far the mirror is behind the shards, from what each of them says of itself."""
+
+from corvo.measures import Histogram
+from corvo.questions import LAG_BOUNDS_MS, ShardStanding, Standing
+from corvo.shard.numbers import Numbers
+
+
+def lag_entries(standing: ShardStanding, numbers: Numbers) -> int:
+    """How many entries of a shard the mirror has not seen."""
+    return max(0, numbers.applied - standing.index)
+
+
+def lag_s(standing: ShardStanding, numbers: Numbers) -> float:
+    """How old what the mirror has of a shard is, by the shard's own time."""
+    if lag_entries(standing, numbers) == 0:
+        return 0.0
+    return max(0, numbers.now_ns - standing.now_ns) / 1e9
+
+
+def write_lag(standing: Standing) -> Histogram:
+    """How late rows were when they were written, in seconds."""
+    bounds = tuple(bound / 1_000 for bound in LAG_BOUNDS_MS)
+    return Histogram(bounds, list(standing.lag_seconds), standing.lag_sum_ms / 1_000)

@@ -1,0 +1,173 @@
+"""What happened to a job, in order: its trail and its errors in one list, and how long each took.
+
+A job is in one *phase* at a time: it waits in its queue, is worked on, waits for its time, for
+another job or for somebody's word, or has ended. What the trail does not say by itself, the next
+event does: what was promoted had been waiting for its time.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from corvo.model import Event, State
+from corvo.router.jobs import ErrorBody, Stored, View, error_bodies
+from corvo.router.words import MS, Time, format_time
+from corvo.shard.presence import TRAIL_MAX
+
+QUEUED: Final = "queued"
+RUNNING: Final = "running"
+SCHEDULED: Final = "scheduled"
+RETRYING: Final = "retrying"
+BLOCKED: Final = "blocked"
+HELD: Final = "held"
+ENDED: Final = "ended"
+UNKNOWN: Final = "unknown"
+
+_PHASES: Final = {
+    "started": RUNNING,
+    "failed": RETRYING,
+    "snoozed": SCHEDULED,
+    "released": QUEUED,
+    "crashed": QUEUED,
+    "continued": QUEUED,
+    "promoted": QUEUED,
+    "ready": QUEUED,
+    "retried": QUEUED,
+    "requeued": QUEUED,
+    "expedited": QUEUED,
+    "approved": QUEUED,
+    "held": HELD,
+    "completed": ENDED,
+    "died": ENDED,
+    "cancelled": ENDED,
+    "rejected": ENDED,
+    "error": UNKNOWN,
+}
+"""Events behind which a job is in a phase for certain."""
+_BESIDE: Final = frozenset({"asked to stop", "priority", "moved", "arrived"})
+"""Events that leave a job in its phase."""
+_UNTIL: Final = {"promoted": SCHEDULED, "expedited": SCHEDULED, "ready": BLOCKED}
+"""By the event that ended it, the phase in which a job was that was put into its queue."""
+_STATES: Final = {
+    State.PENDING: QUEUED,
+    State.ACTIVE: RUNNING,
+    State.HELD: HELD,
+    State.SCHEDULED: SCHEDULED,
+    State.RETRYING: RETRYING,
+    State.COMPLETED: ENDED,
+    State.DEAD: ENDED,
+    State.CANCELLED: ENDED,
+}
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happened to a job."""
+
+    at: Time
+    what: str
+    by: str = ""
+    why: str = ""
+    phase: str
+    """What the job was in from then on."""
+    ms: float | None = None
+    """How long, until the next moment that is known; nothing where that is not known."""
+    error: ErrorBody | None = None
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What happened to a job, the oldest first."""
+
+    job_id: str
+    queue: str
+    state: State
+    moments: list[Moment]
+    phases_ms: dict[str, float]
+    """By phase, how long the job was in it altogether, up to now."""
+    is_cut: bool = False
+    """Whether moments behind the first one may be missing: a trail keeps the first and the last."""
+
+
+def timeline(view: View, now_ns: int) -> Timeline:
+    """What happened to a job, up to now."""
+    trail = list(view.trail)
+    is_cut = len(trail) >= TRAIL_MAX
+    events, errors = _merge(trail, error_bodies(view), [error.at_ns for error in view.errors])
+    phases = _phases(events, view.job)
+    if is_cut and len(events) > 1:
+        phases[0] = UNKNOWN
+    moments: list[Moment] = []
+    sums: dict[str, float] = {}
+    for number, (event, phase) in enumerate(zip(events, phases, strict=True)):
+        until_ns = events[number + 1].at_ns if number + 1 < len(events) else now_ns
+        ms = None if phase in {ENDED, UNKNOWN} else max(0, until_ns - event.at_ns) / MS
+        if ms is not None:
+            sums[phase] = sums.get(phase, 0.0) + ms
+        moments.append(
+            Moment(
+                at=format_time(event.at_ns),
+                what=event.what,
+                by=event.by,
+                why=event.why,
+                phase=phase,
+                ms=ms,
+                error=errors.get(number),
+            )
+        )
+    return Timeline(
+        job_id=view.job.id,
+        queue=view.job.queue,
+        state=view.job.state,
+        moments=moments,
+        phases_ms=sums,
+        is_cut=is_cut,
+    )
+
+
+def _merge(
+    trail: Sequence[Event], errors: Sequence[ErrorBody], times_ns: Sequence[int]
+) -> tuple[list[Event], dict[int, ErrorBody]]:
+    """Events in order, and by the place of an event the error that it left.
+
+    An error is recorded by the op that writes its event, and so at its time. One whose event is not
+    in the trail any more is an event of its own.
+    """
+    alone = [
+        (Event(at_ns, "error", error.worker_id, error.error_class), error)
+        for error, at_ns in zip(errors, times_ns, strict=True)
+    ]
+    merged: list[tuple[Event, ErrorBody | None]] = [(event, None) for event in trail]
+    for event, error in alone:
+        places = [
+            place
+            for place, (other, known) in enumerate(merged)
+            if other.at_ns == event.at_ns and known is None and other.what not in _BESIDE
+        ]
+        if places:
+            merged[places[0]] = (merged[places[0]][0], error)
+        else:
+            merged.append((event, error))
+    merged.sort(key=lambda each: each[0].at_ns)  # stable: those of one time keep their order
+    found = {place: error for place, (_, error) in enumerate(merged) if error is not None}
+    return [event for event, _ in merged], found
+
+
+def _phases(events: Sequence[Event], job: Stored) -> list[str]:
+    """The phase behind each event."""
+    phases: list[str] = []
+    for number, event in enumerate(events):
+        certain = _PHASES.get(event.what)
+        if certain is not None:
+            phases.append(certain)
+        elif event.what in _BESIDE and phases:
+            phases.append(phases[-1])
+        else:
+            phases.append(_told_later(events[number + 1 :], job))
+    return phases
+
+
+def _told_later(later: Sequence[Event], job: Stored) -> str:
+    following = next((event.what for event in later if event.what not in _BESIDE), None)
+    if following is not None:
+        return _UNTIL.get(following, QUEUED)
+    return BLOCKED if job.waits_for and job.state is State.PENDING else _STATES[job.state]

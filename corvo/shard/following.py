@@ -1,0 +1,114 @@
+"""Followers of a replica's feed: what changed, page by page, as fast as they ask for it.
+
+A follower asks for one thing after the other, and is answered in that order. A page is made in
+short steps, and in between the replica goes on. One that has come to the end waits here until
+something is applied, and costs nothing until then.
+"""
+
+from typing import Final, assert_never
+
+import trio
+
+from corvo import wire
+from corvo.errors import WireError
+from corvo.kv.feed import Page, Walk
+from corvo.link import Link, LinkLost
+from corvo.shard.machine import Machine
+from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk
+from corvo.shard.replica import Replica
+
+REQUESTS_MAX: Final = 8
+"""Requests of one follower that wait. It has little use for more than one."""
+
+
+class News:
+    """Wakes whoever waits for something to be applied."""
+
+    def __init__(self) -> None:
+        self._bell: trio.Event | None = None
+        self._told = 0
+
+    def ring(self, applied: int) -> None:
+        """Something was done, and this is how far the state has come."""
+        if self._bell is not None and applied != self._told:
+            self._bell.set()
+            self._bell = None
+
+    async def wait(self, applied: int) -> None:
+        """Wait until the state is elsewhere than here."""
+        if self._bell is None:
+            self._bell = trio.Event()
+            self._told = applied
+        await self._bell.wait()
+
+
+async def serve_follower(link: Link, replica: Replica, news: News) -> None:
+    """Answer a follower until its link ends. Raises `LinkLost` and `WireError`."""
+    asked, to_answer = trio.open_memory_channel[wire.FollowerRequest](REQUESTS_MAX)
+    problem: LinkLost | WireError | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_answer, link, replica, news, to_answer)
+        # Whoever waits for news must go on hearing the link, which is also how it is kept alive.
+        try:
+            while requests := await link.receive(wire.FROM_FOLLOWER):
+                for request in requests:
+                    asked.send_nowait(request)
+        except trio.WouldBlock:
+            problem = WireError(f"a follower asks for more than {REQUESTS_MAX} things at a time")
+        except (LinkLost, WireError) as error:
+            problem = error
+        nursery.cancel_scope.cancel()
+    if problem is not None:
+        raise problem
+
+
+async def _answer(
+    link: Link,
+    replica: Replica,
+    news: News,
+    to_answer: "trio.MemoryReceiveChannel[wire.FollowerRequest]",
+) -> None:
+    async for request in to_answer:
+        answer: wire.FollowerAnswer
+        match request:
+            case wire.Follow():
+                answer = await _follow(replica, news, request)
+            case wire.Scan():
+                answer = await _scan(replica, request)
+            case _:
+                assert_never(request)
+        if not link.send(answer):
+            link.close("too slow: answers were lost")
+            return
+
+
+async def _follow(replica: Replica, news: News, request: wire.Follow) -> wire.Changes | wire.Reset:
+    """What changed behind a place, once there is something."""
+    while True:
+        machine = replica.machine
+        page = begin_page(replica, request)
+        if page is None:
+            await news.wait(machine.applied)
+        elif isinstance(page, wire.Reset):
+            return page
+        # A feed that was cut meanwhile has nothing for it, and a state that was replaced is closed.
+        elif await _is_made(replica, machine, page) and not page.is_overtaken:
+            return end_page(machine, request, page)
+
+
+async def _scan(replica: Replica, request: wire.Scan) -> wire.Scanned:
+    """A page of all documents."""
+    while True:
+        machine = replica.machine
+        walk = begin_walk(machine, request)
+        if await _is_made(replica, machine, walk):
+            return end_walk(machine, request, walk)
+
+
+async def _is_made(replica: Replica, machine: Machine, answer: Page | Walk) -> bool:
+    """Make an answer step by step; False when another state took the place of this one."""
+    while not answer.advance():
+        await trio.lowlevel.checkpoint()
+        if replica.machine is not machine:
+            return False
+    return True

@@ -1,0 +1,81 @@
+"""What a follower is answered: the decisions of `corvo.shard.following`, without the waiting.
+
+A place in a log is an index and the digest that the state had there. The two together tell a
+follower's own log from any other: of a replica that was restored, wiped, or went another way.
+"""
+
+from typing import Final
+
+import msgspec
+
+from corvo import wire
+from corvo.kv.feed import Page, Walk
+from corvo.shard.machine import Machine
+from corvo.shard.replica import Replica
+
+
+def begin_page(replica: Replica, request: wire.Follow) -> Page | wire.Reset | None:
+    """What changed behind a place, or that this cannot be told; None while there is nothing new."""
+    machine = replica.machine
+    feed = machine.tx.feed
+    if request.after > machine.applied and not _is_beyond_all(replica, request.after):
+        return None  # this replica lags
+    if feed.digest_at(request.after) != request.digest:
+        meta, begin = machine.tx.meta, feed.begin
+        return wire.Reset(
+            request.id, meta.applied, meta.digest, meta.now_ns, begin.index, begin.digest
+        )
+    if request.after == machine.applied:
+        return None
+    return Page(
+        machine.store,
+        feed,
+        after=request.after,
+        digest=request.digest,
+        after_key=request.after_key,
+        keys_max=max(1, request.keys_max),
+        wants_documents=request.wants_documents,
+        wants_events=request.wants_events,
+    )
+
+
+def _is_beyond_all(replica: Replica, index: int) -> bool:
+    """Whether the log has no such place. Only a leader can tell."""
+    return replica.node.is_leader and index > replica.node.statistics().last_index
+
+
+def end_page(machine: Machine, request: wire.Follow, page: Page) -> wire.Changes:
+    """The answer that a page comes to, as soon as it is made."""
+    return wire.Changes(
+        request.id,
+        page.index,
+        page.digest,
+        page.now_ns,
+        machine.applied,
+        tuple(page.pairs.items()),
+        tuple(
+            wire.Happenings(index, now_ns, _told(events)) for index, now_ns, events in page.events
+        ),
+        page.more,
+    )
+
+
+def begin_walk(machine: Machine, request: wire.Scan) -> Walk:
+    """A page of all documents."""
+    return Walk(machine.store, after=request.after, keys_max=max(1, request.keys_max))
+
+
+def end_walk(machine: Machine, request: wire.Scan, walk: Walk) -> wire.Scanned:
+    """The answer that it comes to, as soon as it is made."""
+    return wire.Scanned(request.id, tuple(walk.pairs), walk.last, machine.applied)
+
+
+def _told(events: msgspec.Raw) -> tuple[wire.Happening, ...]:
+    """What happened, in the words for it: most are those of a job's trail."""
+    return tuple(
+        event if event.what != "died" else msgspec.structs.replace(event, what="dead")
+        for event in _decode_events(events)
+    )
+
+
+_decode_events: Final = msgspec.msgpack.Decoder(tuple[wire.Happening, ...]).decode

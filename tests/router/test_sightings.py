@@ -1,0 +1,259 @@
+"""How workers are: alive, deaf, gone; and that nobody is called deaf who is only busy."""
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corvo.model import Worker
+from corvo.questions import Beat
+from corvo.router.sightings import (
+    DEAF_S_MIN,
+    GONE_S,
+    KEPT_S,
+    Heard,
+    Judge,
+    Sightings,
+    gather,
+)
+
+S: Final = 1_000_000_000
+T: Final = 1_700_000_000 * S
+JUDGE: Final = Judge(wait_s_max=60, began_ns=T - 3_600 * S)
+
+
+class Scene:
+    """A worker, told of by a script."""
+
+    def __init__(self) -> None:
+        self.sightings: Final = Sightings()
+        self.now_ns = T
+        self.jobs: list[int] = []
+        """When each of its jobs was given out."""
+        self.beat_ns = 0
+
+    def fetch(self, claims: int = 1) -> None:
+        sighting = self.sightings.asks("w", "rook", ["mail"], self.now_ns)
+        assert sighting is not None
+        self.sightings.has_asked(sighting, claims, self.now_ns)
+        self.jobs += [self.now_ns] * claims
+        self.look()
+
+    def finish(self, count: int = 1) -> None:
+        del self.jobs[:count]
+
+    def wait(self, seconds: float) -> None:
+        self.now_ns += round(seconds * S)
+
+    def renew(self) -> None:
+        self.beat_ns = self.now_ns
+
+    def look(self, *, judge: Judge = JUDGE, knows_jobs: bool = True) -> str:
+        """How it is, by all that is known now."""
+        told = []
+        if self.jobs and knows_jobs:
+            newest_ns = max(self.jobs)
+            beat = Beat(
+                worker_id="w",
+                hostname="rook",
+                active=len(self.jobs),
+                beat_ns=max(self.beat_ns, newest_ns),
+                started_ns=newest_ns,
+                queues=("mail",),
+            )
+            told.append(beat)
+        [heard] = gather([], told, self.sightings, self.now_ns)
+        return judge.state(heard, self.now_ns, knows_jobs=knows_jobs)
+
+
+def test_a_worker_that_asks_is_alive_however_little_it_finds() -> None:
+    scene = Scene()
+    for _ in range(100):
+        scene.fetch(0)
+        scene.wait(60)
+
+        assert scene.look() == "alive"
+
+
+def test_a_worker_whose_fetch_waits_is_alive() -> None:
+    scene = Scene()
+    scene.sightings.asks("w", "", ["mail"], T)
+    scene.wait(100_000)
+
+    assert scene.look() == "alive"
+
+
+@pytest.mark.parametrize("claims", [1, 5])
+def test_a_worker_that_is_busy_with_long_jobs_is_alive(claims: int) -> None:
+    scene = Scene()
+    scene.fetch(claims)
+    for _ in range(60):
+        scene.wait(60)
+        scene.renew()
+
+        assert scene.look() == "alive"
+
+
+def test_a_worker_that_is_busy_in_every_place_is_alive() -> None:
+    scene = Scene()
+    for _ in range(10):
+        scene.fetch()
+        scene.wait(1)
+    for _ in range(60):
+        scene.wait(60)
+        scene.renew()
+
+        assert scene.look() == "alive"
+
+
+def test_a_worker_that_renews_and_does_not_fill_its_free_place_is_deaf() -> None:
+    scene = Scene()
+    for _ in range(3):
+        scene.fetch()
+    scene.wait(10)
+    scene.finish()
+
+    seen = []
+    for _ in range(6):
+        scene.wait(60)
+        scene.renew()
+        seen.append(scene.look())
+
+    assert seen == ["alive"] * 2 + ["deaf"] * 4
+    scene.fetch()
+    assert scene.look() == "alive"
+
+
+def test_a_worker_that_takes_several_at_once_may_finish_them_before_it_asks_again() -> None:
+    scene = Scene()
+    scene.fetch(5)
+    for _ in range(4):
+        scene.wait(300)
+        scene.finish()
+        scene.renew()
+        assert scene.look() == "alive"
+
+
+def test_a_worker_that_says_it_is_there_and_has_nothing_to_do_and_does_not_ask_is_deaf() -> None:
+    scene = Scene()
+    scene.fetch(0)
+    scene.wait(DEAF_S_MIN + 1)
+    scene.sightings.beats("w", scene.now_ns)
+
+    assert scene.look() == "deaf"
+
+
+def test_a_worker_of_which_nothing_is_heard_is_gone() -> None:
+    scene = Scene()
+    scene.fetch()
+    scene.finish()
+    scene.wait(GONE_S)
+    still = scene.look()
+    scene.wait(1)
+
+    assert (still, scene.look()) == ("alive", "gone")
+
+
+def test_a_worker_that_holds_a_lease_is_not_gone() -> None:
+    scene = Scene()
+    scene.fetch()
+    scene.wait(20_000)
+
+    assert scene.look() == "alive"
+
+
+def test_nobody_is_deaf_or_gone_while_nobody_knows_which_jobs_workers_hold() -> None:
+    scene = Scene()
+    scene.fetch()
+    scene.wait(DEAF_S_MIN + 1)
+    scene.sightings.beats("w", scene.now_ns)
+    beating = scene.look(knows_jobs=False)
+    scene.wait(GONE_S + 1)
+
+    assert (beating, scene.look(knows_jobs=False)) == ("alive", "unknown")
+
+
+def test_a_router_that_has_begun_only_now_calls_nobody_gone() -> None:
+    heard = Heard(id="w", asked_ns=T - 7_200 * S)
+    judge = Judge(wait_s_max=60, began_ns=T)
+
+    states = [
+        judge.state(heard, T + seconds * S, knows_jobs=True) for seconds in (0, 74, 75, 1_000)
+    ]
+
+    assert states == ["unknown", "unknown", "gone", "gone"]
+
+
+def test_where_fetches_may_wait_for_long_deafness_takes_longer_to_be_seen() -> None:
+    assert Judge(wait_s_max=1, began_ns=0).deaf_s == DEAF_S_MIN
+    assert Judge(wait_s_max=600, began_ns=0).deaf_s == 1_800
+
+
+# Remembering.
+
+
+def test_what_all_know_of_a_worker_is_put_together() -> None:
+    sightings = Sightings()
+    sightings.asks("w", "rook", ["sms"], T)
+    worker = Worker(id="w", hostname="old", queues=("mail",), started_ns=T - 9 * S, seen_ns=T - S)
+    beat = Beat(
+        worker_id="w", hostname="rook", active=2, beat_ns=T - 2, started_ns=T - 3, queues=("push",)
+    )
+    other = Worker(id="idle", queues=("mail",), started_ns=T - 99 * S, seen_ns=T - 98 * S)
+
+    heard = gather([other, worker], [beat], sightings, T)
+
+    assert heard == [
+        Heard(
+            id="w",
+            hostname="rook",
+            queues=frozenset({"mail", "sms", "push"}),
+            started_ns=T - 9 * S,
+            asked_ns=T,
+            beat_ns=T - 2,
+            active=2,
+            most=2,
+            is_asking=True,
+        ),
+        Heard(id="idle", queues=frozenset({"mail"}), started_ns=T - 99 * S, asked_ns=T - 98 * S),
+    ]
+
+
+def test_a_name_that_never_asked_for_work_is_not_remembered() -> None:
+    sightings = Sightings()
+
+    sightings.beats("anybody", T)
+    unnamed = sightings.asks("", "", ["mail"], T)
+
+    assert (len(sightings), unnamed) == (0, None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=60), st.integers(1, 5))
+def test_so_many_workers_are_remembered_and_no_more_the_last_ones(
+    script: list[tuple[int, bool]], workers_max: int
+) -> None:
+    sightings = Sightings(workers_max)
+    asked: list[str] = []
+    for number, is_fetch in script:
+        name = f"w{number}"
+        if is_fetch:
+            sighting = sightings.asks(name, "", ["mail"], T)
+            assert sighting is not None
+            sightings.has_asked(sighting, 0, T)
+            asked = [each for each in asked if each != name] + [name]
+        else:
+            sightings.beats(name, T)
+
+    assert list(sightings.all(T)) == asked[-workers_max:]
+
+
+def test_a_worker_that_was_not_heard_of_for_a_day_is_forgotten_unless_it_waits() -> None:
+    sightings = Sightings()
+    gone = sightings.asks("gone", "", ["mail"], T)
+    assert gone is not None
+    sightings.has_asked(gone, 0, T)
+    sightings.asks("waits", "", ["mail"], T)
+
+    assert list(sightings.all(T + KEPT_S * S - 1)) == ["gone", "waits"]
+    assert list(sightings.all(T + KEPT_S * S)) == ["waits"]

@@ -1,0 +1,150 @@
+"""A mirror that is no mirror: it walks over the shards' jobs, and knows a few filters."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo.model import Job
+from corvo.questions import (
+    Count,
+    Counted,
+    Filter,
+    Member,
+    Place,
+    Question,
+    Search,
+    Select,
+    Selected,
+)
+from corvo.router.http import Problem, Request
+from corvo.router.keys import may_see
+from corvo.router.mirror import Mirror, unavailable
+from corvo.shard.tables import JOBS
+from tests.router.nests import Nest
+
+_NAMES: Final = {0: "critical", 1: "high", 2: "normal"}
+
+
+class View(msgspec.Struct, frozen=True):
+    """One shard as it was once."""
+
+    jobs: list[Job]
+    now_ns: int
+    index: int
+
+
+class WalkingMirror(Mirror):
+    """Answers from the shards as they were when `look` was called, or as they are."""
+
+    def __init__(self, nest: Nest) -> None:
+        super().__init__(nest.api.config)
+        self._nest = nest
+        self._views: list[View] | None = None
+        self.is_away = False
+        self.is_whole = True
+        self.asked: list[Question] = []
+        self.before: Callable[[], None] = lambda: None
+        """Called before each answer."""
+        vars(nest.api)["mirror"] = self
+
+    @property
+    def is_there(self) -> bool:
+        return True
+
+    def look(self) -> None:
+        """From here on it answers from the shards as they are now: it lags behind."""
+        self._views = self._walk()
+
+    def _walk(self) -> list[View]:
+        return [
+            View(shard.machine.documents(JOBS), shard.machine.now_ns, shard.machine.machine.applied)
+            for shard in self._nest.shards
+        ]
+
+    async def ask(
+        self,
+        question: Question,
+        request: Request,
+        *,
+        budget_ms: int | None = None,
+        patience_s: float | None = None,
+    ) -> bytes:
+        await trio.lowlevel.checkpoint()
+        self.before()
+        if self.is_away:
+            raise unavailable("away")
+        self.asked.append(question)
+        views = self._views if self._views is not None else self._walk()
+        match question:
+            case Count():
+                return msgspec.json.encode(self._count(question, request, views))
+            case Select():
+                return msgspec.json.encode(self._select(question, request, views))
+            case Search():
+                found = self._found(question.search, request, views)
+                found.reverse()
+                jobs = [{"id": job.id} for _, job in found[: question.search.limit or 50]]
+                return msgspec.json.encode({"jobs": jobs})
+            case _:
+                raise AssertionError(question)
+
+    def _places(self, views: list[View]) -> dict[str, Place]:
+        return {
+            f"s{number}": Place(view.index, str(view.now_ns), self.is_whole)
+            for number, view in enumerate(views)
+        }
+
+    def _found(self, filter_: Filter, request: Request, views: list[View]) -> list[tuple[int, Job]]:
+        found = [
+            (number, job)
+            for number, view in enumerate(views)
+            for job in view.jobs
+            if means(filter_, job) and may_see(request.principal, job.queue)
+        ]
+        return sorted(found, key=lambda each: (each[1].created_ns, each[1].id, each[0]))
+
+    def _count(self, question: Count, request: Request, views: list[View]) -> Counted:
+        found = self._found(question.filter, request, views)
+        return Counted(
+            total=min(len(found), question.exact_to),
+            is_exact=len(found) <= question.exact_to,
+            states=dict(Counter(job.state.value for _, job in found)),
+            queues=dict(Counter(job.queue for _, job in found)),
+            samples=[msgspec.Raw(msgspec.json.encode({"id": job.id})) for _, job in found[:10]],
+            bounds={number: view.now_ns for number, view in enumerate(views)},
+            as_of=self._places(views),
+        )
+
+    def _select(self, question: Select, request: Request, views: list[View]) -> Selected:
+        found = [
+            (number, job)
+            for number, job in self._found(question.filter, request, views)
+            if number in question.bounds and job.trail[-1].at_ns <= question.bounds[number]
+        ]
+        keys = [f"{job.created_ns:020}/{job.id}/{number}" for number, job in found]
+        page = [
+            (key, Member(job.id, number, job.queue, job.state.value))
+            for key, (number, job) in zip(keys, found, strict=True)
+            if key > question.after
+        ]
+        shown = page[: question.limit]
+        return Selected(
+            members=[member for _, member in shown],
+            after=shown[-1][0] if len(page) > len(shown) else "",
+            as_of=self._places(views),
+        )
+
+
+def means(filter_: Filter, job: Job) -> bool:
+    """Whether a job is meant, by the few conditions that are known here."""
+    if filter_.queue == "?":
+        raise Problem(400, "VALIDATION_ERROR", "queue: there is no such", field="queue")
+    return (
+        (filter_.queue is None or job.queue == filter_.queue)
+        and (filter_.state is None or job.state.value in filter_.state)
+        and (filter_.kind is None or job.kind == filter_.kind)
+        and (filter_.priority is None or _NAMES[job.priority] == filter_.priority)
+    )
