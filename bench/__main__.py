@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
-from bench import backlog, calibration, log, node, raft_commit, shard_process, state_machine
+from bench import backlog, bulk, calibration, log, node, raft_commit, shard_process, state_machine
 from bench.measure import Measurement
 
 
@@ -59,6 +59,7 @@ BENCHES: Final[dict[str, Bench]] = {
 }
 
 LONG: Final[dict[str, Bench]] = {
+    "bulk": here(bulk.measure),
     "backlog_large": here(lambda directory: backlog.measure(directory, backlog.LARGE)),
 }
 """Only when they are named: each takes minutes."""

@@ -107,6 +107,6 @@ def _once_ready(process: "subprocess.Popen[bytes]", said: Path) -> Server:
     processes = {event.name: event.pid for event in events if event.event == "process.ready"}
     port = urlsplit(ready[0].listening[0]).port
     assert port is not None
-    router = processes.pop("router")
-    assert len(processes) == SHARDS
-    return Server(port, router, tuple(processes.values()))
+    shards = tuple(pid for name, pid in processes.items() if name.startswith("shard-"))
+    assert len(shards) == SHARDS
+    return Server(port, processes["router"], shards)

@@ -14,6 +14,7 @@ from corvo.config import (
     ConfigRefused,
     Given,
     Key,
+    Mirror,
     Shard,
     addresses,
     given_by_environment,
@@ -21,6 +22,7 @@ from corvo.config import (
     read_value,
     resolve,
 )
+from corvo.mirror.config import MirrorConfig
 from corvo.shard.config import ShardConfig
 
 
@@ -350,3 +352,11 @@ def test_the_shard_s_part_has_the_shard_s_own_names_and_defaults() -> None:
 
     for field in msgspec.structs.fields(Shard):
         assert theirs[field.name] == field.default, field.name
+
+
+def test_the_mirror_s_part_has_the_mirror_s_own_names_and_defaults() -> None:
+    theirs = {field.name: field.default for field in msgspec.structs.fields(MirrorConfig)}
+
+    for field in msgspec.structs.fields(Mirror):
+        if field.name != "enabled":
+            assert theirs[field.name] == field.default, field.name

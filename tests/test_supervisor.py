@@ -18,7 +18,15 @@ from corvo import node
 from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK
 from corvo.config import Given, resolve
 from corvo.datadir import DirectoryUnfit, Identity, open_directory
-from corvo.node import House, Programs, child_environment, plans_of, shard_config
+from corvo.node import (
+    House,
+    Programs,
+    child_environment,
+    mirror_config,
+    plans_of,
+    router_config,
+    shard_config,
+)
 from corvo.notify import Notifier
 from corvo.supervisor import Plan, Supervisor, Wish
 from corvo.telemetry import Level, Log, Style
@@ -85,6 +93,7 @@ async def test_a_node_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     assert not it.find("process.killed")
     assert not it.find("process.ended")
     assert sorted(str(one["name"]) for one in it.find("process.left")) == [
+        "mirror",
         "router",
         "shard-0",
         "shard-1",
@@ -92,7 +101,9 @@ async def test_a_node_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
 
 
 @on_sockets
-async def test_the_router_leaves_before_any_shard(tmp_path: Path) -> None:
+async def test_the_router_leaves_before_any_shard_and_the_mirror_behind_them(
+    tmp_path: Path,
+) -> None:
     journal = Journal(tmp_path / "journal")
     settings = {"data_dir": str(tmp_path / "d"), "shards": "3"}
 
@@ -102,7 +113,8 @@ async def test_the_router_leaves_before_any_shard(tmp_path: Path) -> None:
 
     left = [name for name, word, _ in journal.lines() if word == "left"]
     assert left[0] == "router"
-    assert sorted(left[1:]) == ["shard-0", "shard-1", "shard-2"]
+    assert sorted(left[1:-1]) == ["shard-0", "shard-1", "shard-2"]
+    assert left[-1] == "mirror"
 
 
 @on_sockets
@@ -145,7 +157,8 @@ async def test_a_process_has_a_session_of_its_own_the_lock_and_no_secret_in_sigh
         seen = seen_of(pid)
         await it.end()
 
-    assert {pid, journal.last_pid("shard-0"), it.process.pid} == set(holders)
+    others = {journal.last_pid("shard-0"), journal.last_pid("mirror"), it.process.pid}
+    assert {pid, *others} == set(holders)
     assert session == pid  # so Ctrl-C at a terminal reaches the node alone
     assert b"rook-and-raven" not in seen
     assert "rook-and-raven" not in f"{it.events}{it.texts}"
@@ -174,8 +187,29 @@ def test_a_shard_is_told_of_all_others_and_not_of_itself(tmp_path: Path) -> None
     assert (told.socket, told.data_dir) == ("/b", str(tmp_path / "d" / "shard-1"))
     assert told.relaxed
     assert told.grace_ms == 9
-    assert [plan.name for plan in plans] == ["shard-0", "shard-1", "shard-2", "router"]
+    assert [plan.name for plan in plans] == ["shard-0", "shard-1", "shard-2", "router", "mirror"]
     assert plans[1].config == msgspec.json.encode(told)
+
+
+def test_a_node_without_a_mirror_starts_none_and_tells_the_router_so(tmp_path: Path) -> None:
+    house = House(
+        directory=open_directory(str(tmp_path / "d")),
+        identity=Identity(cluster="rookery", node=2, shards=1),
+        lock=3,
+        sockets=["/run/a"],
+        listening=[4],
+        environment={},
+        log_form="json",
+        programs=REAL,
+    )
+    off = resolve([Given("mirror.enabled", "off", "x")]).config
+    on = resolve([Given("mirror.pause_ms", "7ms", "x")]).config
+
+    assert [plan.name for plan in plans_of(off, house)] == ["shard-0", "router"]
+    assert router_config(off, house).mirror_socket == ""
+    assert router_config(on, house).mirror_socket == "/run/mirror.sock"
+    assert mirror_config(on, house).socket == "/run/mirror.sock"
+    assert mirror_config(on, house).pause_ms == 7
 
 
 def test_processes_inherit_nothing_that_was_said_to_the_node() -> None:
@@ -562,4 +596,4 @@ async def test_systemd_is_told_that_it_is_ready_lives_and_stops(tmp_path: Path) 
                 heard += (await listening.recv(4096)).decode() + "\n"
             await it.gone()
 
-    assert "STATUS=5 of 5 processes are ready\nREADY=1\n" in heard
+    assert "STATUS=6 of 6 processes are ready\nREADY=1\n" in heard

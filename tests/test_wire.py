@@ -28,17 +28,25 @@ from corvo.wire import (
     AnyMessage,
     Ask,
     Busy,
+    Changes,
+    Follow,
     Frames,
     Goodbye,
+    Happening,
+    Happenings,
     Hello,
     KeysChanged,
     Leading,
     NotLeader,
     Opening,
+    Pair,
     Peer,
     Ping,
     Pong,
     Reply,
+    Reset,
+    Scan,
+    Scanned,
     Submit,
     WorkAvailable,
     encode,
@@ -66,6 +74,30 @@ SAMPLES: Final[tuple[AnyMessage, ...]] = (
     Leading(None, 10),
     KeysChanged(1042),
     Peer(b"CR\x01\x00"),
+    Follow(9, 1042, 0xC0FFEE),
+    Follow(10, 0, 0, wants_documents=False, wants_events=True, keys_max=50, after_key=b"j|a"),
+    Scan(11),
+    Scan(12, b"j|s03_job_1", 20),
+    Changes(
+        13,
+        1043,
+        0xBADCAFE,
+        1_700_000_000_000_000_001,
+        1050,
+        ((b"j|s03_job_1", b"\x90"), (b"j|s03_job_2", None)),
+        (
+            Happenings(
+                1043,
+                1_700_000_000_000_000_000,
+                (Happening("started", "s03_job_1", "emails", "", "active", 1, "worker-1"),),
+            ),
+        ),
+        b"j|s03_job_2",
+    ),
+    Changes(14, 1043, 0xBADCAFE, 1, 1043, ()),
+    Reset(15, 1043, 0xBADCAFE, 1_700_000_000_000_000_001, 1000, 0xC0FFEE),
+    Scanned(16, ((b"b|s03_batch_1", b"{}"),), b"b|s03_batch_1", 1043),
+    Scanned(17, (), b"", 1043),
 )
 
 GOLDEN: Final = Path(__file__).with_name("wire_frames_version_1.txt").read_text().splitlines()
@@ -83,7 +115,23 @@ FIELDS: Final[dict[object, st.SearchStrategy[object]]] = {
     int | None: st.none() | numbers,
     str: texts,
     bytes: blobs,
+    bool: st.booleans(),
     tuple[str, ...]: st.lists(texts, max_size=5).map(tuple),
+    tuple[Pair, ...]: st.lists(st.tuples(blobs, st.none() | blobs), max_size=3).map(tuple),
+    tuple[Happenings, ...]: st.lists(
+        st.builds(
+            Happenings,
+            numbers,
+            numbers,
+            st.lists(
+                st.builds(
+                    Happening, texts, texts, texts, texts, texts, numbers, texts, texts, blobs
+                ),
+                max_size=3,
+            ).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
 }
 """How to fill a field, by its type: a message with a new kind of field has to add it here."""
 

@@ -255,7 +255,7 @@ class Page:
     @property
     def is_overtaken(self) -> bool:
         """Whether the feed was cut before anything was told."""
-        return self.index < self._feed.begin.index
+        return self.index == self._first < self._feed.begin.index
 
     def advance(self) -> bool:
         """Do some more of it. Returns whether it is made."""
@@ -282,7 +282,7 @@ class Page:
         """Begin with the next entry; returns the size of its row, or None at the end."""
         feed = self._feed
         is_enough = self._bytes >= PAGE_BYTES or self._events >= self._keys_max
-        if self.index == feed.index or self.is_overtaken or is_enough:
+        if self.index == feed.index or self.index < feed.begin.index or is_enough:
             return None
         row, size = feed.row(self.index + 1)
         if self._wants_documents:

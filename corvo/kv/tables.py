@@ -33,6 +33,9 @@ HEADS_MAX: Final = 1_024
 """Indexes whose heads are kept; each has at most some 50 KiB, most of them much less."""
 COUNTS_MAX: Final = 10_000
 """Queues whose counts are kept."""
+CLASSES: Final = 16
+"""Of a group; the last is nobody's own: see `Transaction.came`."""
+_CAME: Final = 2 * CLASSES - 1
 
 _META_KEY: Final = META.build("applied")
 
@@ -343,12 +346,15 @@ class Transaction:
             counts = self.count(group)
             counts[was[1]] -= 1
             counts[number] += 1
+            counts[number + CLASSES] += 1
             assert counts[was[1]] >= 0, f"there are no fewer than none in {group}"
             self.counted[group] = None
         else:
             if was is not None:
                 self._count(was, -1)
             self._count(tally, 1)
+            if was is None:
+                self.counts[group][_CAME] += 1
 
     def displace(self, key: bytes, held: Held[D]) -> None:
         """Remove a document and what followed from it."""
@@ -466,14 +472,27 @@ class Transaction:
     # Counts.
 
     def count(self, group: str) -> list[int]:
-        """How many documents of a group are in each class. Not to be changed."""
+        """How many documents of a group are in each class. Not to be changed.
+
+        Behind that, for `came`, how many came into each from another since this was last asked.
+        """
         counts = self.counts.get(group)
         if counts is None:
             data = self._get(COUNTS.prefix + group.encode())
             counts = msgspec.msgpack.decode(data, type=list[int]) if data is not None else []
-            counts += [0] * (16 - len(counts))
+            counts += [0] * (2 * CLASSES - len(counts))
             self.counts[group] = counts
         return counts
+
+    def came(self, group: str) -> list[int]:
+        """How many documents of a group came into each class from another, and last, from nowhere.
+
+        In this entry, and since this was called before; however many have left again.
+        """
+        counts = self.count(group)
+        came = counts[CLASSES:]
+        counts[CLASSES:] = _NONE
+        return came
 
     def _count(self, tally: Tally, change: int) -> None:
         group, number = tally
@@ -516,7 +535,7 @@ class Transaction:
             assert head is not None, "heads are dropped between entries only"
             writes[group.cursor] = head.start
         for name in self.counted:
-            counts = self.counts[name]
+            counts = self.counts[name][:CLASSES]
             key = COUNTS.prefix + name.encode()
             writes[key] = _encode(counts) if any(counts) else None
             noted[key] = None
@@ -551,6 +570,7 @@ class Transaction:
             self.counts = {}
 
 
+_NONE: Final = [0] * CLASSES
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 

@@ -1,1 +1,1 @@
-"""The mirror: a SQLite file beside the shards of a node, for questions that need a view across them."""
+"""The mirror: one SQLite file beside the shards of a node, for what needs a view across them."""

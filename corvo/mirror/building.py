@@ -116,7 +116,7 @@ def _build(connection: sqlite3.Connection, cluster: str) -> None:
 
 
 def _set_up_full_text(connection: sqlite3.Connection) -> None:
-    into = f"INSERT INTO {FULL_TEXT} ({FULL_TEXT}, rank) VALUES (?, ?)"  # noqa: S608 -- a name of ours
+    into = f"INSERT INTO {FULL_TEXT} ({FULL_TEXT}, rank) VALUES (?, ?)"
     for option, value in FULL_TEXT_OPTIONS.items():
         connection.execute(into, (option, value))
     # An older file may have jobs already.

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from corvo import clock, wire
-from corvo.errors import CorvoError, WireError
+from corvo.errors import WireError
 from corvo.link import Link, LinkLost, LinkRefused, UnixAddress, connect, open_link
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.places import Cursor, Page, Places
@@ -104,14 +104,15 @@ class Scribe:
     async def _write(self, pages: list[Page]) -> None:
         while True:
             try:
-                if self._writing.room() < self._config.room_bytes_min:
-                    raise Stuck(f"less than {self._config.room_bytes_min} bytes of room are left")
                 self._writing.check_place()
+                self._writing.check_room(self._config.room_bytes_min)
                 await trio.to_thread.run_sync(self._writing.write, pages, limiter=self._limiter)
             except Stuck as error:
                 if not self._is_stuck:
                     self._log.warning(
-                        "mirror.stuck", reason=str(error), then="it waits, and answers from what it has"
+                        "mirror.stuck",
+                        reason=str(error),
+                        then="it waits, and answers from what it has",
                     )
                 self._is_stuck = True
                 await trio.sleep(_RETRY_S)
@@ -327,4 +328,3 @@ class Follower:
         if len(answers) > 1 or answers[0].id != request.id:
             raise WireError("an answer to a question that was not asked")
         return answers[0]
-

@@ -1,12 +1,19 @@
 """`payload_jq`: a condition over payloads, written in a subset of jq. See docs/jq.md."""
 
+import sqlite3
 from typing import NamedTuple
 
 from corvo.mirror.jq_lexer import BadJq
 from corvo.mirror.jq_parser import parse
 from corvo.mirror.jq_sql import Parameter, to_sql
+from corvo.mirror.jq_values import payload_matches
 
-__all__ = ["BadJq", "Compiled", "compile_jq"]
+__all__ = ["BadJq", "Compiled", "compile_jq", "prepare"]
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Give a new connection the function that conditions call."""
+    connection.create_function("payload_matches", 2, payload_matches, deterministic=True)
 
 
 class Compiled(NamedTuple):
@@ -19,5 +26,5 @@ class Compiled(NamedTuple):
 
 def compile_jq(source: str) -> Compiled:
     """An expression as a condition. Raises `BadJq`."""
-    sql = to_sql(parse(source))
+    sql = to_sql(parse(source), source)
     return Compiled(sql.text, sql.parameters)

@@ -142,8 +142,6 @@ def _string(source: str, start: int) -> tuple[Token, int]:
 
 
 def _checked(text: str, at: int) -> str:
-    if "\0" in text:
-        raise BadJq("a text with the character NUL is not searched for", at)
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise BadJq("half of a surrogate pair is no character", at)
     return text

@@ -19,6 +19,8 @@ STEPS_MAX: Final = 16
 """Of one way."""
 NODES_MAX: Final = 64
 """Values and conditions of one expression."""
+ALL_STEPS_MAX: Final = 64
+"""Of all ways of one expression."""
 
 Operator: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 MeasureName: TypeAlias = Literal["length", "type", "ascii_downcase", "ascii_upcase"]
@@ -175,7 +177,13 @@ def parse(source: str) -> Condition:
     parser = _Parser(tokens(source))
     found = parser.expression(_PIPE)
     parser.expect_end()
-    return parser.condition(found)
+    condition = parser.condition(found)
+    steps = 0
+    for way in _ways(condition, inside=True):
+        steps += len(way.steps)
+        if steps > ALL_STEPS_MAX:
+            raise BadJq(f"all ways together may have {ALL_STEPS_MAX} steps", way.at)
+    return condition
 
 
 class _Parser:
@@ -514,16 +522,18 @@ def _start(value: Value) -> Way:
     return value
 
 
-def _ways(condition: Condition) -> Iterator[Way]:
-    """Those that begin where the condition stands."""
+def _ways(condition: Condition, *, inside: bool = False) -> Iterator[Way]:
+    """Those that begin where the condition stands; `inside` also those of elements."""
     if isinstance(condition, Joined):
         for part in condition.parts:
-            yield from _ways(part)
+            yield from _ways(part, inside=inside)
     elif isinstance(condition, Not):
-        yield from _ways(condition.of)
+        yield from _ways(condition.of, inside=inside)
     elif isinstance(condition, Compare):
         yield _start(condition.left)
         if not isinstance(condition.right, Fixed):
             yield _start(condition.right)
     else:
         yield _start(condition.of)
+        if inside and isinstance(condition, Each):
+            yield from _ways(condition.condition, inside=True)

@@ -52,12 +52,10 @@ class _Column(NamedTuple):
 _PAYLOAD: Final = _Column("json_extract(jobs.payload, '$')", "json_type(jobs.payload)")
 _NUMBERS: Final = "('integer', 'real')"
 
-# SQLite ends a text at the character NUL, and would take `"a\u0000b"` for `"a"`: no payload that
-# has one is judged. The second half tells it from `\\u0000`, where the backslash is what is meant.
-# JSON was checked at the door; what is not would end the whole search, so it is not judged either.
-_ODD: Final = r"""NOT json_valid(jobs.payload) OR jobs.payload GLOB '*\u0000*'
- AND instr(replace(jobs.payload, '\\', ''), '\u0000') > 0"""
-
+LARGE: Final = 32_768
+"""Characters. What is larger, or may have the character NUL, is looked at by `payload_matches`: see
+`corvo.mirror.jq_values`."""
+_ODD: Final = rf"(length(jobs.payload) > {LARGE} OR jobs.payload GLOB '*\u0000*')"
 
 # A text that has to be in the payload is in it as it is, or there is a backslash. This is found out
 # in a fraction of the time that it takes to read JSON.
@@ -65,10 +63,17 @@ _HAS: Final = r"(instr(jobs.payload, ?) > 0 OR jobs.payload GLOB '*\*')"
 _WRITTEN_OTHERWISE: Final = re.compile(r'["\\\x00-\x1f]')
 
 
-def to_sql(condition: Condition) -> Sql:
-    """The whole condition."""
+def to_sql(condition: Condition, source: str) -> Sql:
+    """The whole condition, which was written as `source`.
+
+    JSON was checked at the door. What is none would end the whole search, so it is looked at again.
+    """
     inner = _Emitter().condition(condition, _PAYLOAD)
-    whole = Sql(f"CASE WHEN {_ODD} THEN NULL ELSE {inner.text} END", inner.parameters)
+    whole = Sql(
+        f"CASE WHEN {_ODD} THEN payload_matches(?, jobs.payload)"
+        f" WHEN json_valid(jobs.payload) THEN {inner.text} END",
+        (source, *inner.parameters),
+    )
     texts = [text for text in _needed(condition) if not _WRITTEN_OTHERWISE.search(text)]
     longest = max(texts, key=len, default="")
     if longest:
@@ -254,8 +259,9 @@ class _Emitter:
                 (key,),
             )
         return Sql(
-            f"(CASE coalesce({column.type}, 'null') WHEN 'null' THEN FALSE WHEN 'object' THEN EXISTS"
-            f" (SELECT 1 FROM json_each({column.value}) {name} WHERE {name}.key = ?) END)",
+            f"(CASE coalesce({column.type}, 'null') WHEN 'null' THEN FALSE"
+            f" WHEN 'object' THEN EXISTS (SELECT 1 FROM json_each({column.value}) {name}"
+            f" WHERE {name}.key = ?) END)",
             (key,),
         )
 

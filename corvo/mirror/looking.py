@@ -232,8 +232,7 @@ def _merged(
     reading: Reading, wanted: Wanted, streams: Sequence[Stream], start: Start | None
 ) -> Iterator[Row]:
     cursors = [
-        reading.run(*walking(stream, wanted.order, start, descending=wanted.descending))
-        for stream in streams
+        reading.run(*walking(stream, start, descending=wanted.descending)) for stream in streams
     ]
     try:
         if len(cursors) == 1:

@@ -73,9 +73,7 @@ class Places:
     def as_of(self) -> AsOf:
         """How far we have come, as answers say it."""
         return {
-            f"s{number}": Place(
-                seen.cursor.index, moment(seen.cursor.now_ns), seen.cursor.is_whole
-            )
+            f"s{number}": Place(seen.cursor.index, moment(seen.cursor.now_ns), seen.cursor.is_whole)
             for number, seen in self.seen.items()
         }
 

@@ -8,7 +8,7 @@ at all, these are taken as a set and sorted.
 Every index is named in the statements: no statistics, and no planner, can make a page slow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -88,6 +88,9 @@ class Stream:
     order: tuple[str, ...] = _TIE
     rest: Condition
     """What else is true of the jobs that are meant: `1` for nothing."""
+    value: str = "NULL"
+    """What is sorted by, as SQL. In a segment of equals it is what they share: a mark may stand at
+    a job that is of another segment, but says how far this one was looked at."""
     above: Value = None
     """The first of `order` is more than that, if it is given."""
     below: Value = None
@@ -109,7 +112,7 @@ def segment(order: Order, rank: int, meaning: Meaning, queues: Sequence[str]) ->
                 return []
             condition = Condition("priority = ?", (rank,))
             light = meaning.light | {"priority": condition}
-            return by_age(replace(meaning, light=light, priority=rank), queues)
+            return _equal(rank, by_age(replace(meaning, light=light, priority=rank), queues))
         case "attempt":
             return _by_attempt(rank, meaning, queues)
         case "started_at" | "completed_at":
@@ -129,13 +132,18 @@ def _by_attempt(rank: int, meaning: Meaning, queues: Sequence[str]) -> list[Stre
                 index="idx_jobs_attempt",
                 begin=Condition("attempt > 1"),
                 order=("attempt", *_TIE),
+                value="attempt",
                 rest=rest,
             )
         ]
     if isinstance(least, int) and least > rank:
         return []
     light = meaning.light | {"attempt": Condition("attempt = ?", (rank,))}
-    return by_age(replace(meaning, light=light), queues)
+    return _equal(rank, by_age(replace(meaning, light=light), queues))
+
+
+def _equal(value: int, streams: list[Stream]) -> list[Stream]:
+    return [replace(stream, value=str(value)) for stream in streams]
 
 
 def _by_moment(column: str, rank: int, meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
@@ -147,6 +155,7 @@ def _by_moment(column: str, rank: int, meaning: Meaning, queues: Sequence[str]) 
                 index=f"idx_jobs_{stem}",
                 begin=Condition(f"{column} IS NOT NULL"),
                 order=(column, *_TIE),
+                value=column,
                 rest=all_of([*meaning.without(after, before), *meaning.heavy]),
                 above=meaning.parameter(after),
                 below=meaning.parameter(before),
@@ -171,9 +180,8 @@ def by_age(meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
 
     `queues` are all that may have jobs that are meant, if they are few enough to be told.
     """
-    for name, index in _SHARED.items():
-        if name in meaning.light:
-            return [_aged(meaning, index, [meaning.light[name]], name)]
+    for name, index in _shared(meaning):
+        return [_aged(meaning, index, [meaning.light[name]], name)]
     if queues:
         return _by_queue(meaning, queues)
     if meaning.priority in {0, 1}:
@@ -222,11 +230,10 @@ def _aged(meaning: Meaning, index: str, begin: list[Condition], *told: str) -> S
 
 
 def walking(
-    stream: Stream, order: Order, start: Start | None, *, descending: bool
+    stream: Stream, start: Start | None, *, descending: bool
 ) -> tuple[str, tuple[Value, ...]]:
     """The statement that walks a stream: all jobs that are meant, and marks between them."""
     within, asked = _range(stream, start, descending=descending)
-    value = "NULL" if order.column == "created_at" else order.column
     rest = stream.rest
     if rest.text == "1":
         is_meant, filtered = "1", ""
@@ -235,7 +242,7 @@ def walking(
         filtered = f" AND (({rest.text}) OR row % {_MARK_EVERY} = 0)"
     way = " DESC" if descending else ""
     text = (
-        f"SELECT row, queue, state, {value}, created_at, id, shard, {is_meant}"  # noqa: S608 -- all words are ours
+        f"SELECT row, queue, state, {stream.value}, created_at, id, shard, {is_meant}"  # noqa: S608 -- all words are ours
         f" FROM jobs INDEXED BY {stream.index} WHERE {within} AND {stream.begin.text}{filtered}"
         f" ORDER BY {', '.join(f'{column}{way}' for column in stream.order)}"
     )
@@ -307,8 +314,13 @@ def sets(meaning: Meaning, order: Order, queues: Sequence[str]) -> list[Conditio
     """
     found = [*_named(meaning), *_timed(meaning)]
     if order.column != "created_at":
+        found += [_rows(index, meaning.light[name]) for name, index in _shared(meaning)]
         found += _plain(meaning, queues)
     return found
+
+
+def _shared(meaning: Meaning) -> Iterator[tuple[str, str]]:
+    return ((name, index) for name, index in _SHARED.items() if name in meaning.light)
 
 
 def _rows(index: str, condition: Condition) -> Condition:
@@ -357,7 +369,6 @@ def _named(meaning: Meaning) -> list[Condition]:
             found.append(_rows("idx_jobs_unique", both))
         else:
             found.append(Condition(_UNIQUE, light["unique_key"].parameters))
-    found += [_rows(index, light[name]) for name, index in _SHARED.items() if name in light]
     if meaning.worker_id:
         found.append(Condition(_WORKER, (meaning.worker_id, meaning.worker_id)))
     return found

@@ -176,9 +176,7 @@ class Mirror:
             for follower in self.followers:
                 nursery.start_soon(follower.run)
 
-    async def answer(
-        self, ask: wire.Ask, readings: set[Reading]
-    ) -> wire.Reply | wire.Busy:
+    async def answer(self, ask: wire.Ask, readings: set[Reading]) -> wire.Reply | wire.Busy:
         """Answer a question. Raises `Damaged`."""
         if self._open >= self._config.questions_max:
             return wire.Busy(ask.id, _RETRY_AFTER_MS)
@@ -281,6 +279,11 @@ class Desk:
         self._mirror = mirror
         self._opened.set()
 
+    def close(self) -> None:
+        """Nothing is under way any more."""
+        if self._mirror is not None:
+            self._mirror.close()
+
     async def serve(self, stream: trio.SocketStream) -> None:
         """Answer a router."""
         hello = wire.Hello(
@@ -341,16 +344,13 @@ async def run(config: MirrorConfig, log: Log) -> None:
         if not await child.wait_for_parent():
             child.vanish()
         nursery.cancel_scope.cancel()
+    desk.close()
 
 
 async def _follow(config: MirrorConfig, desk: Desk, log: Log) -> None:
     mirror = Mirror(config, await _open(config, log), log)
     desk.open(mirror)
-    try:
-        await mirror.run()
-    except trio.Cancelled:
-        mirror.close()
-        raise
+    await mirror.run()
 
 
 async def _open(config: MirrorConfig, log: Log) -> Writing:
@@ -358,7 +358,12 @@ async def _open(config: MirrorConfig, log: Log) -> Writing:
     directory = Path(config.data_dir)
     boot_id = BOOT_ID.read_text().strip()
     opening: Callable[[], tuple[Writing, str]] = partial(
-        open_writing, directory, config.cluster, config.shards, boot_id=boot_id
+        open_writing,
+        directory,
+        config.cluster,
+        config.shards,
+        boot_id=boot_id,
+        checkpoint_rows=config.checkpoint_rows,
     )
     is_told = False
     while True:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from corvo.errors import CorvoError
+from corvo.mirror import jq
 from corvo.mirror.moments import format_ns
 from corvo.mirror.terms import Value, has_tags
 from corvo.questions import AsOf, Place
@@ -20,6 +21,7 @@ class TimeOver(CorvoError):
 def prepare(connection: sqlite3.Connection) -> None:
     """Give a new connection the functions that our statements call."""
     connection.create_function("has_tags", 2, has_tags, deterministic=True)
+    jq.prepare(connection)
 
 
 class Reading:
@@ -36,6 +38,8 @@ class Reading:
         self._begun_ns = clock()
         self._until_ns: int | None = None
         self._is_abandoned = False
+        self.was_cut = False
+        """Whether its time was over before it was done."""
         self.now_ns: Final = now_ns
         """What people call the time."""
 
@@ -62,6 +66,7 @@ class Reading:
             yield
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                self.was_cut = True
                 raise TimeOver from None
             raise
         finally:

@@ -21,8 +21,6 @@ from corvo.wire import Pair
 Value: TypeAlias = str | int | float | None
 Row: TypeAlias = tuple[Value, ...]
 
-SLOTS: Final = 64
-"""Minutes of a queue that are kept: a document is of the minute modulo so many."""
 _MICROS: Final = 1_000_000
 
 
@@ -61,7 +59,9 @@ class Rows:
                 else:
                     self._take_other(key, data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise BadDocument(f"shard {shard} has a document that cannot be read: {error}") from error
+            raise BadDocument(
+                f"shard {shard} has a document that cannot be read: {error}"
+            ) from error
 
     def _take_other(self, key: bytes, data: bytes) -> None:
         prefix = prefix_of(key)
@@ -126,7 +126,7 @@ _REMOVE: Final = {
     _JOB_ERROR: "DELETE FROM job_errors WHERE job_id = ? AND number = ? AND shard = ?",
     _QUEUE: "DELETE FROM queues WHERE name = ? AND shard = ?",
     _COUNTS: "DELETE FROM queue_counts WHERE queue = ? AND shard = ?",
-    _THROUGHPUT: f"DELETE FROM throughput WHERE queue = ? AND minute % {SLOTS} = ? AND shard = ?",
+    _THROUGHPUT: "DELETE FROM throughput WHERE queue = ? AND minute % 64 = ? AND shard = ?",
     _BATCH: "DELETE FROM batches WHERE id = ? AND shard = ?",
     _WORKER: "DELETE FROM workers WHERE id = ? AND shard = ?",
 }

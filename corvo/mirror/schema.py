@@ -57,7 +57,7 @@ def _columns(told: str) -> tuple[Column, ...]:
         name, kind, *rest = line.split()
         default: str | int | None = None
         if len(rest) > 1:
-            default = int(rest[1]) if kind == INTEGER or kind == REAL else rest[1].strip("'")
+            default = int(rest[1]) if kind in {INTEGER, REAL} else rest[1].strip("'")
         found.append(Column(name, kind, bool(rest), default))
     return tuple(found)
 
@@ -515,16 +515,15 @@ FULL_TEXT_OPTIONS: Final = {"automerge": 8, "pgsz": 8_000}
 
 LAST_ROW: Final = "SELECT coalesce(max(row), 0) FROM jobs"
 FILL_FULL_TEXT: Final = (
-    f"INSERT INTO {FULL_TEXT} ({_COLUMNS}) SELECT row, {', '.join(_SEARCHED)} FROM jobs"  # noqa: S608 -- names of ours
+    f"INSERT INTO {FULL_TEXT} ({_COLUMNS}) SELECT row, {', '.join(_SEARCHED)} FROM jobs"
     " WHERE row > ?"
 )
 """Take in the words of all jobs behind a row, which were written just now."""
 
+_BEGINNING: Final = "1970-01-01T00:00:00.000000000Z"
 SEEDS: Final = (
-    "INSERT OR IGNORE INTO namespaces (name, created_at)"
-    " VALUES ('default', '1970-01-01T00:00:00.000000000Z')",
-    "INSERT OR IGNORE INTO sso_settings (id, updated_at)"
-    " VALUES ('singleton', '1970-01-01T00:00:00.000000000Z')",
+    f"INSERT OR IGNORE INTO namespaces (name, created_at) VALUES ('default', '{_BEGINNING}')",
+    f"INSERT OR IGNORE INTO sso_settings (id, updated_at) VALUES ('singleton', '{_BEGINNING}')",
 )
 """Rows that are there from the start."""
 
@@ -541,12 +540,19 @@ def upsert(spec: TableSpec, *, leave: tuple[str, ...] = (), by: tuple[str, ...] 
     by = by or spec.key
     changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in by)
     return (
-        f"INSERT INTO {spec.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 -- names of ours
+        f"INSERT INTO {spec.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
         f" ON CONFLICT ({', '.join(by)}) DO UPDATE SET {changed}"
     )
 
 
-UNFED: Final = ("row", "result_schema", "provider_error", "routing", "routing_target", "routing_index")
+UNFED: Final = (
+    "row",
+    "result_schema",
+    "provider_error",
+    "routing",
+    "routing_target",
+    "routing_index",
+)
 """Columns of jobs that no document feeds yet."""
 
 PUT_JOB: Final = upsert(JOBS, leave=UNFED, by=("id", "shard"))

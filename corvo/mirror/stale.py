@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from corvo.kv import keys
-from corvo.mirror.rows import SLOTS
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -20,29 +19,39 @@ class _Kept(msgspec.Struct, frozen=True):
 
     prefix: bytes
     select: str
-    """Fields of the keys: their first one between two bounds, of one shard, in their order."""
-    key: Callable[..., bytes]
+    """A text and a number of each row, and the text is between two bounds, in the keys' order."""
+    key: Callable[[str, int], bytes]
 
 
-def _kept(space: keys.Space, table: str, *fields: str) -> _Kept:
-    first = fields[0].partition(" ")[0]
-    names = [field.rpartition(" ")[2] for field in fields]
+def _named(space: keys.Space, table: str, name: str) -> _Kept:
+    """Rows whose key is a name, and that is all."""
+    prefix = space.prefix
     return _Kept(
-        space.prefix,
-        f"SELECT {', '.join(fields)} FROM {table}"  # noqa: S608 -- names of ours
-        f" WHERE {first} >= ? AND {first} <= ? AND shard = ? ORDER BY {', '.join(names)}",
-        space.build,
+        prefix,
+        f"SELECT {name}, 0 FROM {table}"
+        f" WHERE {name} >= ? AND {name} <= ? AND shard = ? ORDER BY {name}",
+        lambda text, _: prefix + text.encode(),
     )
 
 
 _KEPT: Final = (
-    _kept(keys.BATCH, "batches", "id"),
-    _kept(keys.JOB_ERROR, "job_errors", "job_id", "number"),
-    _kept(keys.JOB, "jobs", "id"),
-    _kept(keys.QUEUE_CONFIG, "queues", "name"),
-    _kept(keys.COUNTS, "queue_counts", "queue"),
-    _kept(keys.THROUGHPUT, "throughput", "queue", f"minute % {SLOTS} AS slot"),
-    _kept(keys.WORKER, "workers", "id"),
+    _named(keys.BATCH, "batches", "id"),
+    _Kept(
+        keys.JOB_ERROR.prefix,
+        "SELECT job_id, number FROM job_errors"
+        " WHERE job_id >= ? AND job_id <= ? AND shard = ? ORDER BY job_id, number",
+        lambda job_id, number: b"je|%b\0%b" % (job_id.encode(), number.to_bytes(4, "big")),
+    ),
+    _named(keys.JOB, "jobs", "id"),
+    _named(keys.QUEUE_CONFIG, "queues", "name"),
+    _named(keys.COUNTS, "queue_counts", "queue"),
+    _Kept(
+        keys.THROUGHPUT.prefix,
+        "SELECT queue, minute % 64 AS slot FROM throughput"
+        " WHERE queue >= ? AND queue <= ? AND shard = ? ORDER BY queue, slot",
+        lambda queue, slot: b"tp|%b\0%b" % (queue.encode(), slot.to_bytes(1, "big")),
+    ),
+    _named(keys.WORKER, "workers", "id"),
 )
 _END: Final = b""
 """SQLite has every text before every blob: a bound that no text reaches."""
@@ -60,8 +69,8 @@ def stale(
         bounds = _bounds(kept.prefix, after, last)
         if bounds is None:
             continue
-        for fields in connection.execute(kept.select, (*bounds, shard)):
-            key = kept.key(*fields)
+        for text, number in connection.execute(kept.select, (*bounds, shard)):
+            key = kept.key(text, number)
             if after < key and (not last or key <= last) and key not in told:
                 yield key
 

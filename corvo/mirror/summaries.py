@@ -46,7 +46,7 @@ SELECT id, queue, state, payload, priority, attempt, max_retries, kind, unique_k
   worker_id, hostname, tags, parent_id, chain_id, chain_step, scheduled_at, expire_at, created_at,
   started_at, completed_at, failed_at, finished_at, changed_at, hold_reason, failures,
   CASE WHEN failures > 0 THEN (
-    SELECT error FROM job_errors
+    SELECT error FROM job_errors INDEXED BY idx_job_errors_job
     WHERE job_errors.job_id = jobs.id AND job_errors.shard = jobs.shard
     ORDER BY number DESC LIMIT 1
   ) END

@@ -227,7 +227,8 @@ def _add_attempts(given: Filter, light: dict[str, Condition]) -> None:
 
 
 _ERROR: Final = (
-    "EXISTS (SELECT 1 FROM job_errors WHERE job_errors.job_id = jobs.id"
+    "EXISTS (SELECT 1 FROM job_errors INDEXED BY idx_job_errors_job"
+    " WHERE job_errors.job_id = jobs.id"
     " AND job_errors.shard = jobs.shard AND {})"
 )
 

@@ -8,7 +8,7 @@ SQLite finds damaged is removed, and made anew by the next start.
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -24,9 +24,8 @@ from corvo.mirror.stale import stale
 NAME: Final = "mirror.db"
 STALE_MAX: Final = 5_000
 """Rows that are removed in one transaction because a pass finds them gone."""
-CHECKPOINT_ROWS: Final = 8_000
 CHECKPOINT_BYTES: Final = 16 << 20
-"""Written since the last checkpoint after which the next is made."""
+"""Written since the last checkpoint after which the next is made, however few rows it were."""
 _WAITS: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 """What may pass: there was no room, or no memory."""
 
@@ -48,9 +47,12 @@ def is_damage(error: sqlite3.Error) -> bool:
 class Writing:
     """The file, as its writer has it; made by `open_writing`. One thread at a time uses it."""
 
-    def __init__(self, connection: sqlite3.Connection, directory: Path) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, directory: Path, *, checkpoint_rows: int
+    ) -> None:
         self._connection = connection
         self._directory = directory
+        self._checkpoint_rows = checkpoint_rows
         self.path: Final = directory / NAME
         self._inode = self._present_inode()
         self._rows = 0  # written since the last checkpoint
@@ -61,7 +63,7 @@ class Writing:
         names = ", ".join(schema.CURSORS.names)
         found = {
             int(row[0]): Cursor(*row)
-            for row in self._connection.execute(f"SELECT {names} FROM cursors")  # noqa: S608 -- names of ours
+            for row in self._connection.execute(f"SELECT {names} FROM cursors")
         }
         return [found.get(number, Cursor(number)) for number in range(shards)]
 
@@ -133,7 +135,7 @@ class Writing:
         for page in pages:
             self._rows += len(page.pairs)
             self._bytes += sum(len(data) for _, data in page.pairs if data is not None)
-        if self._rows >= CHECKPOINT_ROWS or self._bytes >= CHECKPOINT_BYTES:
+        if self._rows >= self._checkpoint_rows or self._bytes >= CHECKPOINT_BYTES:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
@@ -171,9 +173,10 @@ class Writing:
             return self.path.stat().st_ino
         return 0
 
-    def room(self) -> int:
-        """What is free where the file is."""
-        return directories.room(self._directory)
+    def check_room(self, bytes_min: int) -> None:
+        """Raise `Stuck` when there is less room than this: what is left is for the shards."""
+        if directories.room(self._directory) < bytes_min:
+            raise Stuck(f"less than {bytes_min} bytes of room are left")
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):
@@ -210,7 +213,7 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def open_writing(
-    directory: Path, cluster: str, shards: int, *, boot_id: str
+    directory: Path, cluster: str, shards: int, *, boot_id: str, checkpoint_rows: int = 8_000
 ) -> tuple[Writing, str]:
     """The file, made if need be, and why one that was there was not taken (empty: it was).
 
@@ -223,24 +226,25 @@ def open_writing(
         building.remove(path)
     _mark(directory, boot_id)
     try:
-        return _open(path, cluster, shards), why
+        return _open(path, cluster, shards, checkpoint_rows), why
     except (sqlite3.Error, Unfit, ValueError, TypeError) as error:
         if isinstance(error, sqlite3.Error) and not is_damage(error):
             raise _meaning(error) from error
         why = str(error)
     building.remove(path)
     try:
-        return _open(path, cluster, shards), why
+        return _open(path, cluster, shards, checkpoint_rows), why
     except sqlite3.Error as error:
         raise _meaning(error) from error
 
 
-def _open(path: Path, cluster: str, shards: int) -> Writing:
+def _open(path: Path, cluster: str, shards: int, checkpoint_rows: int) -> Writing:
     connection = building.connect(path)
-    try:
+    with ExitStack() as undo:
+        undo.callback(connection.close)
         is_behind = building.prepare(connection, cluster)
         # There are never fewer than there were: what is beyond is another cluster's.
-        writing = Writing(connection, path.parent)
+        writing = Writing(connection, path.parent, checkpoint_rows=checkpoint_rows)
         cursors = writing.cursors(shards)
         for cursor in cursors:
             begun = b"" if is_behind else cursor.pass_key
@@ -255,9 +259,7 @@ def _open(path: Path, cluster: str, shards: int) -> Writing:
                     begun,
                 ),
             )
-    except BaseException:
-        connection.close()
-        raise
+        undo.pop_all()
     return writing
 
 

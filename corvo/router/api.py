@@ -48,9 +48,7 @@ class Api:
         self.hub: Final = Hub(config)
         self.summaries: Final = Summaries()
         self.sightings: Final = self.fetching.sightings
-        self.judge: Final = Judge(
-            wait_s_max=config.limits.fetch_wait_s_max, began_ns=clock.now_ns()
-        )
+        self.judge = Judge(wait_s_max=config.limits.fetch_wait_s_max, began_ns=clock.now_ns())
         self.keyring: Final = Keyring(config)
         self.keeper: Final = Keeper(self.keyring, self.shards)
         self.rates: Final = Rates(config.limits)

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 import trio
 
+from corvo.router.events import Wish
 from corvo.router.http import Principal, Problem, Request, encode_json
 from corvo.router.seeing import SummaryBody
 from corvo.router.topics import (
@@ -66,6 +67,17 @@ class Board:
         self._dirty: dict[str, None] = dict.fromkeys(topics.watched)
         self._changes = Changes()
         self._summed_at = self._looked_at = -SUMMARY_S
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether events are shown, too."""
+        return self._topics.tail
+
+    def wish(self, shown: Wish) -> Wish:
+        """The events that it has to hear of, beside those that are shown."""
+        if self._topics.tail:
+            return Wish() if self._jobs else shown
+        return Wish(job_ids=frozenset(self._jobs) or frozenset({""}))
 
     def note(self, job_id: str) -> None:
         """Something happened to a job."""

@@ -5,9 +5,9 @@ done while its client waits. Any other is itself a job, in the queue `QUEUE`: it
 order, its checkpoint the `Mark`, and whoever has the lease of that job works it off. So it is as
 durable as any job, and a router that dies in the middle is no more than a worker that does.
 
-**Exactly those that were meant.** With the count comes a time of each shard. Only jobs to which
-nothing has happened since are selected, and each op says so once more to the shard, which decides:
-what arrives later, or changes, is never swept up. It is counted as skipped, and why.
+**Exactly those that were meant.** With an order goes a time of each shard. Only jobs to which
+nothing has happened since are selected, by a mirror that has come so far, and each op says so once
+more to the shard, which decides: what arrives later, or changes, is never swept up.
 
 **Each once.** A page of jobs is written into the mark before anything is done to them. Each op on
 some of them has a request key that follows from the bulk and these jobs. Whoever takes over does
@@ -71,6 +71,9 @@ CRASHES_MAX: Final = 100
 LIST_MAX: Final = 100
 LIST: Final = 20
 """Bulks that one answer lists when nothing is said."""
+
+CHANGED: Final = "changed_since"
+"""The shards' code for a job to which something happened since it was counted."""
 
 _JOB: Final = "job_"
 _BULK: Final = "bulk_"
@@ -179,6 +182,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     filter: Filter | None = None
     bounds: dict[int, int] = {}
     """By shard, the time since when nothing may have happened to a job that the filter means."""
+    seen: dict[int, int] = {}
+    """By shard, how far the mirror must have come to know all of these."""
     move_to_queue: str = ""
     priority: int = Priority.NORMAL
     reason: str = ""
@@ -376,6 +381,22 @@ class Mark(msgspec.Struct, kw_only=True, omit_defaults=True):
                 error = outcome.error[:ERROR_CHARS_MAX]
                 self.skipped.append(Skipped(job_id, outcome.code, error))
 
+    def give_up(self, order: Order, problem: Problem) -> None:
+        """The rest cannot be found in time."""
+        rest = max(0, order.total - self.processed)
+        self.processed += rest
+        self.errors += rest
+        self.by_code[problem.code] = self.by_code.get(problem.code, 0) + rest
+
+    def settle(self, order: Order) -> None:
+        """Everything was looked at: jobs that were counted and not found again had changed."""
+        changed = order.total - self.processed
+        if order.filter is None or not order.is_exact or changed <= 0:
+            return
+        self.processed += changed
+        self.skipped_total += changed
+        self.by_code[CHANGED] = self.by_code.get(CHANGED, 0) + changed
+
 
 class Outcome(NamedTuple):
     """What became of one job: it was done, it was refused, or its shard could not be asked."""
@@ -395,33 +416,9 @@ def page_of(members: Sequence[Member]) -> list[tuple[str, int]]:
 # What is answered.
 
 
-class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A bulk that was done at once."""
-
-    affected: int
-    errors: int
-    """Jobs whose shard could not be asked, or did not say what became of them."""
-    skipped: list[Skipped]
-    """Jobs to which nothing was done, and why: the first thousand."""
-    skipped_total: int
-    """Jobs that did not do for the action."""
-    by_code: dict[str, int]
-    duration_ms: float
-
-
-class BulkBegun(msgspec.Struct, frozen=True, kw_only=True):
-    """A bulk that will be worked off."""
-
-    bulk_operation_id: str
-    status: str
-    estimated_total: int
-    progress_url: str
-
-
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a bulk would act on."""
 
-    dry_run: bool
     action: str
     total: int
     is_exact: bool
@@ -436,6 +433,31 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     is_async: bool = msgspec.field(name="async")
     """Whether it would be answered with an id."""
     as_of: AsOf = {}
+
+
+class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A bulk that was done at once."""
+
+    affected: int
+    errors: int
+    """Jobs whose shard could not be asked, or did not say what became of them."""
+    skipped: list[Skipped]
+    """Jobs to which nothing was done, and why: the first thousand."""
+    skipped_total: int
+    """Jobs that did not do for the action."""
+    by_code: dict[str, int]
+    duration_ms: float
+    dry_run: DryRun | msgspec.UnsetType = msgspec.UNSET
+    """What it would have done; then nothing was."""
+
+
+class BulkBegun(msgspec.Struct, frozen=True, kw_only=True):
+    """A bulk that will be worked off."""
+
+    bulk_operation_id: str
+    status: str
+    estimated_total: int
+    progress_url: str
 
 
 class BulkStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -512,7 +534,9 @@ def chosen_id(request_key: str) -> str:
     return f"{_JOB}{blake2b(request_key.encode(), digest_size=13).hexdigest()}"
 
 
-def answer_of(mark: Mark, duration_ms: float) -> BulkAnswer:
+def answer_of(
+    mark: Mark, duration_ms: float, dry_run: DryRun | msgspec.UnsetType = msgspec.UNSET
+) -> BulkAnswer:
     """A bulk that is done, for whoever waited."""
     return BulkAnswer(
         affected=mark.affected,
@@ -521,6 +545,7 @@ def answer_of(mark: Mark, duration_ms: float) -> BulkAnswer:
         skipped_total=mark.skipped_total,
         by_code=mark.by_code,
         duration_ms=duration_ms,
+        dry_run=dry_run,
     )
 
 
@@ -538,10 +563,9 @@ def dry_run_of(order: Order, counted: Counted, *, is_async: bool) -> DryRun:
     """What an order means."""
     takes = [state.value for state in ACTIONS[order.action].op.TAKES]
     return DryRun(
-        dry_run=True,
         action=order.action,
         total=counted.total,
-        is_exact=counted.is_exact,
+        is_exact=order.is_exact and counted.is_exact,
         applicable=sum(counted.states.get(state, 0) for state in takes),
         takes=takes,
         states=counted.states,

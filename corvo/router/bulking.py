@@ -6,6 +6,7 @@ so that a bulk has no more of a shard than one producer has.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -15,6 +16,7 @@ import trio
 from corvo import clock
 from corvo.placement import shard_of_queue
 from corvo.questions import Count, Counted, Select, Selected
+from corvo.router import positions
 from corvo.router.addressing import together
 from corvo.router.api import Api
 from corvo.router.bulk import (
@@ -51,6 +53,7 @@ from corvo.shard.ops.work import (
     Release,
     ReleaseItem,
 )
+from corvo.shard.queries import GetMoment, Moment
 from corvo.telemetry import Log
 
 SIDE_BY_SIDE: Final = 2
@@ -65,6 +68,8 @@ _PAUSE_S: Final = 0.25
 _FETCH_S: Final = 60.0
 _LEAVE_S: Final = 1.0
 """How long a router that leaves tries to give its bulks back."""
+_LOOK_S: Final = 0.5
+"""How long a shard is asked how far it has come."""
 _PASSING: Final = (429, 503)
 """Statuses of problems that pass."""
 
@@ -74,6 +79,7 @@ Send: TypeAlias = Callable[[list[str], int], Awaitable[Sequence[Result]]]
 
 _decode_counted: Final = msgspec.json.Decoder(Counted).decode
 _decode_selected: Final = msgspec.json.Decoder(Selected).decode
+_decode_moment: Final = msgspec.json.Decoder(Moment).decode
 _decode_made: Final = msgspec.json.Decoder(EnqueueResults).decode
 
 
@@ -84,7 +90,8 @@ class Hands:
         self, api: Api, order: Order, *, name: str, by: str, may_wait: Callable[[], bool]
     ) -> None:
         """`name` is that of the bulk; `may_wait` is asked when something is away for now."""
-        self.positions: Final[dict[int, int]] = {}
+        self.reached: Final[dict[int, int]] = {}
+        """How far the shards have come."""
         self._api = api
         self._order = order
         self._name = name
@@ -158,9 +165,9 @@ class Hands:
         key = key_of(self._name, turn, ids)
         return op_of(self._order, ids, by=self._by, key=key, since_ns=since_ns)
 
-    def _note(self, positions: dict[int, int]) -> None:
-        for shard, index in positions.items():
-            self.positions[shard] = max(index, self.positions.get(shard, 0))
+    def _note(self, reached: dict[int, int]) -> None:
+        for shard, index in reached.items():
+            self.reached[shard] = max(index, self.reached.get(shard, 0))
 
 
 def _passes(problem: Problem) -> bool:
@@ -170,17 +177,57 @@ def _passes(problem: Problem) -> bool:
 # Looking.
 
 
-def _asker(order: Order) -> Request:
-    principal = Principal(name=order.by, queues=order.queues)
-    return Request(method="POST", path="", principal=principal)
+async def fix(api: Api, order: Order, request: Request) -> tuple[Order, Counted]:
+    """Fix what an order means: its jobs as they are now. Raises `Problem`.
 
-
-async def count(api: Api, order: Order, request: Request) -> Counted:
-    """How many jobs an order means now. Raises `Problem`."""
+    *Now* is by the shards: the mirror may lag behind, and then only the count is not exact. Nothing
+    is selected before it has come so far.
+    """
     assert order.filter is not None
-    counted = _decode_counted(await api.mirror.ask(Count(filter=order.filter), request))
+    bounds, seen = await _look_up(api)
+    fixed = msgspec.structs.replace(order, seen=seen)
+    question = Count(filter=order.filter)
+    is_behind = False
+    try:
+        body = await api.mirror.ask(question, _as_of(fixed, request, len(api.shards)))
+    except Problem as problem:
+        if problem.code != "NOT_CAUGHT_UP":
+            raise
+        is_behind = True
+        body = await api.mirror.ask(question, request)
+    counted = _decode_counted(body)
     check_whole(counted.as_of, len(counted.bounds), len(api.shards))
-    return counted
+    return msgspec.structs.replace(
+        fixed,
+        bounds={**counted.bounds, **bounds},
+        total=counted.total,
+        is_exact=counted.is_exact and not is_behind,
+    ), counted
+
+
+async def _look_up(api: Api) -> tuple[dict[int, int], dict[int, int]]:
+    """The times of the shards and their places there; those that are away are left out."""
+    times: dict[int, int] = {}
+    places: dict[int, int] = {}
+
+    async def look(shard: int) -> None:
+        with trio.move_on_after(_LOOK_S), suppress(Problem):
+            answer = await api.shards[shard].ask(GetMoment())
+            times[shard] = _decode_moment(answer.body).now_ns
+            places[shard] = answer.index
+
+    await together([partial(look, shard.number) for shard in api.shards])
+    return times, places
+
+
+def _as_of(order: Order, request: Request, shards: int) -> Request:
+    """The same request of somebody who has seen all that the order means."""
+    header = request.headers.get("corvo-min-seq")
+    seen = positions.parse(header, shards) if header else {}
+    for shard, index in order.seen.items():
+        seen[shard] = max(index, seen.get(shard, 0))
+    headers = {"corvo-min-seq": positions.render(seen)} if seen else {}
+    return Request(method="POST", path="", headers=headers, principal=request.principal)
 
 
 async def _select(api: Api, order: Order, after: str) -> Selected:
@@ -189,7 +236,11 @@ async def _select(api: Api, order: Order, after: str) -> Selected:
     question = Select(
         filter=order.filter, bounds=order.bounds, after=after, limit=page_jobs(order.rate)
     )
-    selected = _decode_selected(await api.mirror.ask(question, _asker(order)))
+    principal = Principal(name=order.by, queues=order.queues)
+    asker = Request(method="POST", path="", principal=principal)
+    selected = _decode_selected(
+        await api.mirror.ask(question, _as_of(order, asker, len(api.shards)))
+    )
     check_whole(selected.as_of, len(order.bounds), len(api.shards))
     return selected
 
@@ -210,13 +261,30 @@ async def do_now(api: Api, order: Order, *, name: str, by: str) -> tuple[Mark, d
             page = [(job_id, -1) for job_id in order.job_ids]
             mark.is_last = True
         else:
-            selected = await _select(api, order, mark.after)
+            selected = await _select_in_time(api, order, mark, until_s)
+            if isinstance(selected, Problem):
+                mark.give_up(order, selected)
+                break
             page = page_of(selected.members)
             mark.after, mark.is_last = selected.after, not selected.after
         outcomes = await hands.do(page)
         _raise_if_away(outcomes, mark)
         mark.note(outcomes)
-    return mark, hands.positions
+    mark.settle(order)
+    return mark, hands.reached
+
+
+async def _select_in_time(api: Api, order: Order, mark: Mark, until_s: float) -> Selected | Problem:
+    """The next page, or why there is none. Raises `Problem` when nothing was done before."""
+    while True:
+        try:
+            return await _select(api, order, mark.after)
+        except Problem as problem:
+            if not mark.processed:
+                raise
+            if not _passes(problem) or trio.current_time() >= until_s:
+                return problem
+            await trio.sleep(max(_PAUSE_S, problem.retry_after_ms / 1_000))
 
 
 def _raise_if_away(outcomes: Sequence[Outcome], mark: Mark) -> None:
@@ -273,7 +341,7 @@ async def _fetch(api: Api) -> Claim:
     fetch = Fetch(queues=[QUEUE], hostname=f"router of node {api.config.node}", lease_ms=LEASE_MS)
     while True:
         try:
-            fetched = await api.fetching.fetch(fetch, _FETCH_S)
+            fetched = await api.fetching.fetch(fetch, _FETCH_S, is_own=True)
         except Problem:
             await trio.sleep(1)
             continue
@@ -436,6 +504,7 @@ class Run:
             item = ReleaseItem(job_id=job_id, lease_token=token, checkpoint=self._checkpoint())
             await self._say(Release(jobs=[item], by=self._by))
             return
+        mark.settle(self.order)
         result = encode_json({"affected": mark.affected, "skipped_total": mark.skipped_total})
         done = AckItem(
             job_id=job_id,

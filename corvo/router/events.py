@@ -20,7 +20,6 @@ TYPES: Final = (
     "dead",
     "deleted",
     "enqueued",
-    "expedited",
     "failed",
     "held",
     "moved",
@@ -29,6 +28,7 @@ TYPES: Final = (
     "promoted",
     "purged",
     "queue.changed",
+    "queue.cleared",
     "queue.created",
     "queue.deleted",
     "queue.draining",
@@ -51,7 +51,7 @@ _OVERHEAD_BYTES: Final = 600
 """What an event takes in memory beside its texts, once it has been told to somebody."""
 
 
-class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event."""
 
     seq: int
@@ -100,9 +100,9 @@ class Told(msgspec.Struct, gc=False):
             self._json = encode_json(self._body())
         return self._json
 
-    def _body(self) -> EventBody:
+    def _body(self) -> LiveEvent:
         what = self.what
-        return EventBody(
+        return LiveEvent(
             seq=self.index,
             number=self.number,
             shard=self.shard,

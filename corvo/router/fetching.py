@@ -43,6 +43,7 @@ class Fetching:
         self._is_stopping = False
         self.sightings: Final = Sightings()
         """Who asks for work."""
+        self._own_parked = 0
         self.given_back = 0
         """Claims whose client had gone."""
         self.shards: Shards
@@ -54,8 +55,8 @@ class Fetching:
 
     @property
     def parked(self) -> int:
-        """Fetches that wait."""
-        return self._parking.parked_count
+        """Fetches of clients that wait."""
+        return max(0, self._parking.parked_count - self._own_parked)
 
     # What shards tell.
 
@@ -75,10 +76,11 @@ class Fetching:
 
     # What clients ask.
 
-    async def fetch(self, fetch: Fetch, wait_s: float) -> Fetched:
+    async def fetch(self, fetch: Fetch, wait_s: float, *, is_own: bool = False) -> Fetched:
         """Claim jobs, and wait for them if there are none. Raises `Problem`.
 
-        When the caller is cancelled, what was claimed for it is given back.
+        When the caller is cancelled, what was claimed for it is given back. `is_own` is whether it
+        is this router that wants to have them.
         """
         deadline = trio.current_time() + wait_s
         bell = _Bell()
@@ -96,7 +98,11 @@ class Fetching:
                     count = len(fetched.claims)
                     return fetched
                 if self._parking.park(seeker):
-                    await self._sleep(bell, deadline)
+                    self._own_parked += is_own
+                    try:
+                        await self._sleep(bell, deadline)
+                    finally:
+                        self._own_parked -= is_own
                     if self._parking.is_parked(seeker):
                         return fetched
                 elif self._is_stopping or trio.current_time() >= deadline:
@@ -112,7 +118,7 @@ class Fetching:
     async def _sleep(self, bell: "_Bell", deadline: float) -> None:
         if self._is_stopping or trio.current_time() >= deadline:
             return
-        if self._parking.parked_count > self._limits.parked_max:
+        if self.parked > self._limits.parked_max:
             raise Problem(
                 429,
                 "OVERLOADED",

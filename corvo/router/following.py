@@ -29,7 +29,8 @@ LINGER_S: Final = 5.0
 """How long the feeds are followed for nobody: whoever was cut off comes back soon."""
 _RETRY_S: Final = 0.05
 _GATHER_S: Final = 0.01
-"""Between two pages, so that what happens meanwhile comes in one, and wakes everybody once."""
+"""Between two pages, and between two bells: what happens meanwhile comes in one page, and wakes
+everybody once."""
 _GATHER_EACH_S: Final = 0.000_2
 """The same for each one who listens: a thousand are woken five times in a second."""
 _NO_DIGEST: Final = 0xFFFF_FFFF
@@ -74,7 +75,7 @@ class Feed:
             else:
                 assert self.ring is not None, "there is no log that the probe would fit to"
                 self.ring.add(answer)
-            self._hub.ring_bell()
+            self._hub.news.set()
             await trio.sleep(self._hub.gather_s)
 
     async def read(self, place: Place) -> Page | Gone:
@@ -130,9 +131,10 @@ class Hub:
         self.feeds: Final = [Feed(shard, self) for shard in range(config.shards)]
         self.readers: Final = trio.Semaphore(READERS_MAX)
         self.listeners = 0
-        self.events_sent = 0
         self.changed = trio.Event()
         """Rung when there may be something new, and replaced."""
+        self.news = trio.Event()
+        """Set by feeds; everybody is woken for all of them together."""
         self.is_stopping = False
         self._wanted = trio.Event()
         self._unwanted = trio.Event()
@@ -173,10 +175,18 @@ class Hub:
             async with trio.open_nursery() as nursery:
                 for feed in self.feeds:
                     nursery.start_soon(feed.run)
+                nursery.start_soon(self._keep_ringing)
                 await self._wait_for_quiet()
                 nursery.cancel_scope.cancel()
             for feed in self.feeds:
                 feed.ring = None
+
+    async def _keep_ringing(self) -> None:
+        while True:
+            await self.news.wait()
+            self.news = trio.Event()
+            self.ring_bell()
+            await trio.sleep(self.gather_s)
 
     async def _wait_for_quiet(self) -> None:
         while True:

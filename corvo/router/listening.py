@@ -5,7 +5,9 @@ is taken from the hub's pages; where it is further back than those, pages are re
 has caught up. It is sent one piece at a time, and the next is made when that has left.
 """
 
+import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final
 
@@ -35,10 +37,13 @@ RETRY_S: Final = 0.25
 """Until a shard that could not be asked is asked again."""
 READ_S: Final = 5.0
 """How long one page may take."""
+AHEAD_S: Final = 0.25
+"""How long a shard is asked for what is behind all that it is known to have. It answers at once
+when its log has no such place, and else when it has come so far: that may take for ever."""
 _FAREWELL_S: Final = 1.0
 
 
-class GoneBody(msgspec.Struct, frozen=True, kw_only=True):
+class GoneBody(msgspec.Struct, frozen=True, kw_only=True, tag="gone"):
     """Why nothing can be gone on with, and what can be."""
 
     error: str
@@ -114,9 +119,9 @@ class Spot:
         assert self.place is not None
         ring = self._feed.ring
         found: Page | Gone | None = None
+        is_there = ring is not None and self.place.index < ring.end.index
         try:
-            # A shard that has not come so far waits until it has.
-            with trio.move_on_after(READ_S):
+            with trio.move_on_after(READ_S if is_there else AHEAD_S):
                 found = await self._feed.read(self.place)
         except (LinkLost, LinkRefused, WireError):
             found = None
@@ -135,17 +140,20 @@ class Listener:
         self,
         api: Api,
         request: Request,
-        wish: Wish | None,
+        wish: Wish,
         places: dict[int, Place],
         board: Board | None = None,
     ) -> None:
-        """`wish` is None for one who wants no events; one with a board gets them as messages."""
+        """One with a board gets events as messages, if the board has them."""
         self._api = api
         self._hub = api.hub
         self._request = request
         self._wish = wish
         self._board = board
+        # A board is told of every job that it shows, whatever events are wanted beside it.
+        self._wanted: Final = board.wish(wish) if board is not None else wish
         self._tail = Tail() if board is not None else None
+        self._wants_events = board is None or board.has_tail
         self._spots: Final = {
             feed.shard: Spot(feed, places.get(feed.shard)) for feed in self._hub.feeds
         }
@@ -244,7 +252,7 @@ class Listener:
             try:
                 piece, has_more = await self._next_piece()
             except PlaceGone as gone:
-                return sse.frame(encode_json(gone.body), event="gone")
+                return sse.frame(encode_json(gone.body), event="" if self._board else "gone")
             if self._board is not None:
                 piece += await self._boarded(self._board)
             if not piece and now - sent_at >= sse.KEEPALIVE_S:
@@ -306,16 +314,20 @@ class Listener:
                 continue
             assert spot.place is not None
             given = page.given_at(spot.place)
-            while given < len(page.events) and size < PIECE_BYTES and looked < LOOKS_MAX:
-                told = page.events[given]
-                given += 1
+            until = len(page.events)
+            among = page.among(self._wanted)
+            for at in itertools.islice(among, bisect_left(among, given), None):
+                if size >= PIECE_BYTES or looked >= LOOKS_MAX:
+                    until = at
+                    break
                 looked += 1
+                told = page.events[at]
                 if self._board is not None:
                     self._board.note(told.what.job_id)
                 if self._is_wanted(told):
-                    frames.append(self._frame(told, page.place(given)))
+                    frames.append(self._frame(told, page.place(at + 1)))
                     size += len(frames[-1])
-            spot.move(page, given)
+            spot.move(page, max(given, until))
             self._parts[shard] = sse.render_place(shard, spot.place)
             looked += 1  # the page itself: there may be another one behind it
         return b"".join(frames), looked > 0
@@ -329,11 +341,15 @@ class Listener:
     async def _read(self, shard: int, spot: Spot) -> Page | Nowhere:
         begin = await spot.read()
         if begin is not None:
-            raise PlaceGone(self._places(), {shard: begin})
+            if self._board is None or self._wants_events:
+                raise PlaceGone(self._places(), {shard: begin})
+            # Nobody misses events here: how things are is looked at anew.
+            spot.place = None
+            self._board.note_all()
         return spot.find() if spot.retry_at == 0.0 else Nowhere.BEFORE
 
     def _is_wanted(self, told: Told) -> bool:
-        if self._wish is None or not self._wish.wants(told, self._request.principal):
+        if not self._wants_events or not self._wish.wants(told, self._request.principal):
             return False
         return self._tail is None or self._tail.lets(trio.current_time())
 

@@ -21,8 +21,8 @@ from corvo.router import positions
 from corvo.router.config import RouterConfig
 from corvo.router.http import NOT_APPLIED, Problem, Request, encode_json
 
-NO_SHARD: Final = -1
-"""What a link to a mirror is about."""
+NO_SHARD: Final = 0
+"""What the hellos of such a link say; it is about all of them."""
 OP_VERSION: Final = 1
 _RETRY_S: Final = 0.05
 """Between two tries to reach it, as with a shard."""
@@ -30,6 +30,8 @@ _CATCH_UP_S: Final = 2.0
 """How long the mirror waits until it has come to where the client has been."""
 _GRACE_S: Final = 2.0
 """For a mirror that is busy, beside the time that it has for an answer."""
+_SILENT_S: Final = 2.0
+"""How long a mirror that did not answer in time is left alone by those who can do without it."""
 _STILL_WORKS: Final = "jobs by their ids, queues, workers and all that changes anything still work"
 
 _PROBLEMS: Final[dict[str, tuple[int, str, int]]] = {
@@ -52,6 +54,8 @@ class Mirror:
         self._config: Final = config
         self._caller: Caller | None = None
         self._came_up = trio.Event()
+        self._silent_until = 0.0
+        """Until when it is taken to be stuck, because it did not answer in time."""
 
     @property
     def is_there(self) -> bool:
@@ -118,15 +122,22 @@ class Mirror:
         limit_s = asked.budget_ms / 1_000 + _GRACE_S + (_CATCH_UP_S if asked.min_seq else 0.0)
         number, body = NUMBERS[type(question)], encode_json(asked)
         with trio.move_on_after(limit_s if patience_s is None else patience_s):
-            return await self._ask(number, body)
-        why = "it did not answer in time" if self.is_up else self.last_error
-        raise unavailable(why)
+            answer = await self._ask(number, body)
+            self._silent_until = 0.0
+            return answer
+        if not self.is_up:
+            raise unavailable(self.last_error)
+        self._silent_until = trio.current_time() + _SILENT_S
+        raise unavailable("it did not answer in time")
 
     async def ask_now(
         self, question: Question, request: Request, *, patience_s: float = 0.5
     ) -> bytes | None:
-        """The same for what is only good to have: None when it cannot be had at once."""
-        if self.is_up:
+        """The same for what is only good to have: None when it cannot be had at once.
+
+        While the mirror is known to be stuck, nobody waits for it in vain.
+        """
+        if self.is_up and trio.current_time() >= self._silent_until:
             with suppress(Problem):
                 return await self.ask(question, request, patience_s=patience_s)
         return None

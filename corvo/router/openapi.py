@@ -32,6 +32,7 @@ TAGS: Final = {
     "Jobs": "Looking at jobs, and changing them by hand.",
     "Queues": "What is in queues, and what is set for them.",
     "Workers": "Who fetches.",
+    "Events": "What happens, as it happens.",
     "Keys": "Who may do what.",
     "Node": "How the server is.",
     "About": "This document.",
@@ -53,6 +54,7 @@ _TAG_OF: Final = {
     "queues": "Queues",
     "summary": "Queues",
     "workers": "Workers",
+    "events": "Events",
     "auth": "Keys",
     "openapi.json": "About",
     "docs": "About",
@@ -102,6 +104,7 @@ _MEANINGS: Final = {
     404: "It is not there.",
     408: "The body took too long.",
     409: "It is not in a state for that; `reason` says more.",
+    410: "It was there, and is not any more.",
     413: "It is too large.",
     422: "The request key was used for another request.",
     429: "Too much at once: try again after a while.",
@@ -375,7 +378,7 @@ def _responses(named: str, row: Route, names: _Names) -> Json:
             content: Json = {"schema": names.of(gives)}
             if named in examples.ANSWERS and status < 300:
                 content["example"] = examples.ANSWERS[named]
-            response["content"] = {"application/json": content}
+            response["content"] = {row.content_type: content}
         if named in _LEADS_ON and gives is not None:
             response["links"] = {
                 name: {"$ref": f"#/components/links/{name}"} for name in _linked(named, names)

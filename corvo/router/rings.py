@@ -5,13 +5,16 @@ place, and no page: what is dropped here is dropped for everybody, and has to be
 the shard by those who have not come so far.
 """
 
+import itertools
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
-from typing import Final
+from functools import cached_property
+from typing import Final, TypeAlias
 
 import msgspec
 
 from corvo import wire
-from corvo.router.events import Told, told_of
+from corvo.router.events import Told, Wish, told_of
 from corvo.router.sse import Place
 
 EVENTS_MAX: Final = 10_000
@@ -19,12 +22,42 @@ EVENTS_MAX: Final = 10_000
 BYTES_MAX: Final = 8 << 20
 
 
-class Page(msgspec.Struct, frozen=True):
+Index: TypeAlias = dict[str, list[int]]
+"""Where events are in a page, by the name of something that they have."""
+
+
+class Page:
     """A piece of a feed."""
 
-    start: Place
-    end: Place
-    events: list[Told]
+    def __init__(self, start: Place, end: Place, events: list[Told]) -> None:
+        self.start: Final = start
+        self.end: Final = end
+        self.events: Final = events
+
+    @cached_property
+    def _by_job(self) -> Index:
+        return _index(told.what.job_id for told in self.events)
+
+    @cached_property
+    def _by_queue(self) -> Index:
+        return _index(told.what.queue for told in self.events)
+
+    @cached_property
+    def _by_type(self) -> Index:
+        return _index(told.type for told in self.events)
+
+    def among(self, wish: Wish) -> Sequence[int]:
+        """Which of the events somebody may want, in order: the others need not be looked at.
+
+        A thousand clients that wait for a job each are not to look at every event of everybody.
+        """
+        if wish.job_ids:
+            return _found(self._by_job, wish.job_ids)
+        if wish.queues:
+            return _found(self._by_queue, wish.queues)
+        if wish.types:
+            return _found(self._by_type, wish.types)
+        return range(len(self.events))
 
     def place(self, given: int) -> Place:
         """Where somebody stands who has so many of the events."""
@@ -40,6 +73,19 @@ class Page(msgspec.Struct, frozen=True):
             return place.given
         before = sum(told.index <= place.index for told in self.events)
         return before + place.given
+
+
+def _index(names: Iterable[str]) -> Index:
+    index: Index = {}
+    for at, name in enumerate(names):
+        index.setdefault(name, []).append(at)
+    return index
+
+
+def _found(index: Index, names: frozenset[str]) -> Sequence[int]:
+    few, many = (index, names) if len(index) < len(names) else (names, index)
+    found = [index[name] for name in few if name in many]
+    return found[0] if len(found) == 1 else sorted(itertools.chain.from_iterable(found))
 
 
 def page_of(shard: int, start: Place, changes: wire.Changes) -> Page:

@@ -8,7 +8,7 @@ import msgspec
 
 from corvo.router.actions import Action
 from corvo.router.api import Api
-from corvo.router.http import Request, Response
+from corvo.router.http import JSON, Request, Response
 
 __all__ = ["Action", "Endpoint", "Found", "Parameter", "Route", "Routes"]
 
@@ -45,6 +45,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The body, for the OpenAPI document; what reads it is the endpoint."""
     gives: dict[int, type | None] = msgspec.field(default_factory=lambda: {200: None})
     """What is answered when all is well, by status; None is no body, or not JSON."""
+    content_type: str = JSON
+    """Of what is given."""
     problems: tuple[int, ...] = ()
     """Statuses of problems beside those that any route may have."""
     query: tuple[Parameter, ...] = ()

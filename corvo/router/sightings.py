@@ -19,7 +19,7 @@ worker gets a job without asking, so the most jobs that it was seen to have sinc
 those that it had then.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -35,6 +35,8 @@ KEPT_S: Final = 86_400
 """How long a worker is remembered that is not heard of, as the shards do."""
 _POLLS: Final = 3
 """Long polls that a worker may miss."""
+STEP: Final = 500
+"""Workers that are looked at before others have their turn: less than a millisecond."""
 _BEGUN_S: Final = 15.0
 """Within so much more than the longest poll, every worker that lives has come back to a router that
 was started again."""
@@ -127,7 +129,7 @@ class Sightings:
         sighting = self._seen.get(worker_id) or self._touch(worker_id, now_ns)
         sighting.most = max(sighting.most, active)
 
-    def all(self, now_ns: int) -> dict[str, Sighting]:
+    def all(self, now_ns: int) -> list[tuple[str, Sighting]]:
         """Every worker that is remembered, by its id, without those of long ago."""
         seen = self._seen
         while seen:
@@ -135,7 +137,7 @@ class Sightings:
             if sighting.asking or now_ns - sighting.seen_ns < KEPT_S * _S:
                 break
             del seen[worker_id]
-        return dict(seen)
+        return list(seen.items())
 
     def _touch(self, worker_id: str, now_ns: int) -> Sighting:
         seen = self._seen
@@ -184,29 +186,55 @@ def gather(
     What the mirror says of their jobs is remembered with what was seen of them.
     """
     heard: dict[str, Heard] = {}
+    for _ in gather_by_steps(heard, workers, beats, sightings, now_ns):
+        pass
+    return in_order(heard.values())
 
-    def of(worker_id: str) -> Heard:
-        return heard.setdefault(worker_id, Heard(id=worker_id))
 
-    for worker in workers:
-        known = of(worker.id)
+def in_order(heard: Iterable[Heard]) -> list[Heard]:
+    """Workers, whoever was heard of last first."""
+    return sorted(heard, key=lambda each: (-each.seen_ns, each.id))
+
+
+def gather_by_steps(
+    heard: dict[str, Heard],
+    workers: Iterable[Worker],
+    beats: Iterable[Beat],
+    sightings: Sightings,
+    now_ns: int,
+) -> Iterator[None]:
+    """Fill in what is heard of workers, and stop now and then for others to have their turn."""
+    for count, worker in enumerate(workers, start=1):
+        known = _of(heard, worker.id)
         known.add(worker.hostname, worker.queues, worker.started_ns)
         known.asked_ns = max(known.asked_ns, worker.seen_ns)
-    for beat in beats:
-        known = of(beat.worker_id)
+        if count % STEP == 0:
+            yield
+    for count, beat in enumerate(beats, start=1):
+        known = _of(heard, beat.worker_id)
         known.add(beat.hostname, beat.queues, 0)
         known.active = beat.active
         known.asked_ns = max(known.asked_ns, beat.started_ns)
         known.beat_ns = max(known.beat_ns, beat.beat_ns)
         sightings.has(beat.worker_id, beat.active, now_ns)
-    for worker_id, sighting in sightings.all(now_ns).items():
-        known = of(worker_id)
+        if count % STEP == 0:
+            yield
+    for count, (worker_id, sighting) in enumerate(sightings.all(now_ns), start=1):
+        known = _of(heard, worker_id)
         known.add(sighting.hostname, sighting.queues, sighting.first_ns)
         known.is_asking = sighting.asking > 0
         known.asked_ns = max(known.asked_ns, now_ns if known.is_asking else sighting.asked_ns)
         known.beat_ns = max(known.beat_ns, sighting.beat_ns)
         known.most, known.takes_many = sighting.most, sighting.takes_many
-    return sorted(heard.values(), key=lambda each: (-each.seen_ns, each.id))
+        if count % STEP == 0:
+            yield
+
+
+def _of(heard: dict[str, Heard], worker_id: str) -> Heard:
+    known = heard.get(worker_id)
+    if known is None:
+        known = heard[worker_id] = Heard(id=worker_id)
+    return known
 
 
 class Judge:
@@ -220,7 +248,7 @@ class Judge:
     def state(self, heard: Heard, now_ns: int, *, knows_jobs: bool) -> Manner:
         """How a worker is. `knows_jobs` is whether anybody told which jobs workers hold."""
         deaf_ns = round(self.deaf_s * _S)
-        if heard.is_asking or now_ns - heard.asked_ns <= deaf_ns:
+        if now_ns - heard.asked_ns <= deaf_ns:  # one whose fetch waits asks now
             return ALIVE
         if heard.active or now_ns - heard.beat_ns <= deaf_ns:
             is_full = heard.active > 0 and (heard.takes_many or heard.active >= heard.most)

@@ -35,7 +35,6 @@ _PHASES: Final = {
     "ready": QUEUED,
     "retried": QUEUED,
     "requeued": QUEUED,
-    "expedited": QUEUED,
     "approved": QUEUED,
     "held": HELD,
     "completed": ENDED,
@@ -47,7 +46,7 @@ _PHASES: Final = {
 """Events behind which a job is in a phase for certain."""
 _BESIDE: Final = frozenset({"asked to stop", "priority", "moved", "arrived"})
 """Events that leave a job in its phase."""
-_UNTIL: Final = {"promoted": SCHEDULED, "expedited": SCHEDULED, "ready": BLOCKED}
+_UNTIL: Final = {"promoted": SCHEDULED, "retried": SCHEDULED, "ready": BLOCKED}
 """By the event that ended it, the phase in which a job was that was put into its queue."""
 _STATES: Final = {
     State.PENDING: QUEUED,

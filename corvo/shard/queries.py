@@ -441,6 +441,20 @@ def _page(tx: Tx, prefix: bytes, after: str, limit: int) -> list[str]:
     return [key[len(prefix) :].decode() for key in found]
 
 
+class Moment(msgspec.Struct, frozen=True):
+    """The shard's own time: whatever happens from here on happens later."""
+
+    now_ns: int
+
+
+class GetMoment(Query, frozen=True, kw_only=True):
+    """What time it is for the shard; the place in the log goes with every answer."""
+
+    def answer(self, asked: Asked) -> Moment:
+        """That of the last entry."""
+        return Moment(asked.machine.now_ns)
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Where a replica stands."""
 
@@ -592,6 +606,7 @@ QUERIES: Final[dict[int, type[Query]]] = {
     7: ListKeys,
     10: CountJobs,
     11: ListDead,
+    12: GetMoment,
     20: GetWhereabouts,
     30: GetNumbers,
     31: GetQueueNumbers,

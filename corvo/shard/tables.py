@@ -184,7 +184,7 @@ def _check(before: Job, after: Job) -> None:
 
 
 def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
-    """What the job's trail has that it had not before; of one that is new here, its last event."""
+    """What the job's trail has that it had not before; of one that is new here, what is of now."""
     trail = job.trail
     if not trail:
         return
@@ -196,8 +196,11 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
             _tell_progress(tx, before, job)
             return
         if trail[-2] is not known[-1]:
-            _tell_several(tx, known[-1], job)
+            _tell_several(tx, job, known[-1])
             return
+    elif len(trail) > 1:
+        _tell_several(tx, job)
+        return
     tx.told.append(
         (
             event.what,
@@ -218,10 +221,11 @@ def _tell_progress(tx: Transaction, before: Job, job: Job) -> None:
         tx.told.append((*_subject("progress", job), tx.by, "", progress))
 
 
-def _tell_several(tx: Transaction, last: Event, job: Job) -> None:
+def _tell_several(tx: Transaction, job: Job, last: Event | None = None) -> None:
+    """The events behind the last one that was known; all are of this entry."""
     new: list[Event] = []
     for event in reversed(job.trail):
-        if event is last:
+        if event is last or event.at_ns != tx.now_ns:
             break
         new.append(event)
     tx.told += [(*_subject(event.what, job), event.by, event.why) for event in reversed(new)]

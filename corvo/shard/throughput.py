@@ -1,38 +1,30 @@
 """What went on in each queue, minute by minute: for dashboards, and for nothing that decides.
 
-It follows from what an entry told, at the entry's own time. Of each queue the last hour is kept, a
-row to each minute in which something happened; the row of a minute takes the place of the one
-`SLOTS` minutes before it.
+It follows from how the states of jobs changed, at the entry's own time. Of each queue the last hour
+is kept, a row to each minute in which something happened; the row of a minute takes the place of
+the one `SLOTS` minutes before it.
 """
 
-from collections import Counter
-from operator import itemgetter
 from typing import Final
 
 import msgspec
 
 from corvo.kv.keys import THROUGHPUT, prefix_end
 from corvo.kv.tables import Transaction
-from corvo.model import Throughput
+from corvo.model import State, Throughput
 
 SLOTS: Final = 64
 MINUTE_NS: Final = 60_000_000_000
 ROWS_MAX: Final = 10_000
 """Queues whose last row is in memory."""
 
-COLUMNS: Final = {
-    "enqueued": "enqueued",
-    "started": "started",
-    "completed": "completed",
-    "died": "dead",
-    "rejected": "dead",
-    "cancelled": "cancelled",
-}
-"""Where each event counts; what is not here counts nowhere."""
+_ACTIVE: Final = State.ACTIVE.number
+_COMPLETED: Final = State.COMPLETED.number
+_DEAD: Final = State.DEAD.number
+_CANCELLED: Final = State.CANCELLED.number
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Throughput).decode
-_what_and_queue: Final = itemgetter(0, 2)
 
 
 class Minutes:
@@ -41,33 +33,38 @@ class Minutes:
     def __init__(self) -> None:
         self._rows: dict[str, Throughput] = {}
         self._failed: dict[str, int] = {}
-        self._counted = 0  # events of this entry
+        self._arrived: dict[str, int] = {}
 
     def failed(self, queue: str) -> None:
-        """An attempt failed; what becomes of the job is told in one of several words."""
+        """An attempt failed, whatever becomes of the job."""
         self._failed[queue] = self._failed.get(queue, 0) + 1
+
+    def arrived(self, queue: str) -> None:
+        """A job that is new here was enqueued elsewhere."""
+        self._arrived[queue] = self._arrived.get(queue, 0) + 1
 
     def count(self, tx: Transaction) -> None:
         """Count what happened in this entry since this was called last."""
-        told = tx.told
-        if self._counted:
-            told = told[self._counted :]
-        self._counted = len(tx.told)
-        changed: dict[str, Throughput] = {}
         minute = tx.now_ns // MINUTE_NS
-        for (what, queue), number in Counter(map(_what_and_queue, told)).items():
-            column = COLUMNS.get(what)
-            if column is not None:
-                row = changed[queue] = self._row(tx, queue, minute)
-                setattr(row, column, getattr(row, column) + number)
-        for queue, number in self._failed.items():
-            row = changed[queue] = self._row(tx, queue, minute)
-            row.failed += number
-        self._failed = {}
-        for queue, row in changed.items():
-            key = _key(queue, minute)
-            tx.set_key(key, _encode(row))
-            tx.note(key)
+        # Whatever failed or arrived is counted in its queue, too.
+        for queue in tx.counted:
+            came = tx.came(queue)
+            enqueued = came[-1] - self._arrived.pop(queue, 0)
+            failed = self._failed.pop(queue, 0)
+            finished = came[_COMPLETED] or came[_DEAD] or came[_CANCELLED]
+            if enqueued or failed or finished or came[_ACTIVE]:
+                row = self._row(tx, queue, minute)
+                row.enqueued += enqueued
+                row.started += came[_ACTIVE]
+                row.completed += came[_COMPLETED]
+                row.failed += failed
+                row.dead += came[_DEAD]
+                row.cancelled += came[_CANCELLED]
+                key = _key(queue, minute)
+                tx.set_key(key, _encode(row))
+                tx.note(key)
+        assert not self._failed, "a job whose attempt failed is in another state"
+        assert not self._arrived, "a job that arrived is counted"
 
     def _row(self, tx: Transaction, queue: str, minute: int) -> Throughput:
         row = self._rows.get(queue)
@@ -90,7 +87,6 @@ class Minutes:
 
     def settle(self) -> None:
         """The entry is done."""
-        self._counted = 0
         if len(self._rows) > ROWS_MAX:
             self._rows = {}
 

@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 from corvo.errors import StoreDamaged
 from corvo.kv import keys
 from corvo.kv.memory import MemoryStore
-from corvo.kv.tables import HELD_BYTES, Group, IndexKey, Meta, Table, Transaction, read_meta
+from corvo.kv.tables import (
+    CLASSES,
+    HELD_BYTES,
+    Group,
+    IndexKey,
+    Meta,
+    Table,
+    Transaction,
+    read_meta,
+)
 
 HERDS: Final = ("cows", "cowslips", "goats")
 CACHE: Final = 1 << 20
@@ -173,8 +182,8 @@ def do(tx: Transaction, twin: Twin, step: Step) -> Answer:
             assert seen == [key for key in there if start <= key < stop][: which + 1]
             return repr(seen)
         case "count":
-            assert tx.count(toy.herd) == twin.counts(toy.herd)
-            return repr(tx.count(toy.herd))
+            assert tx.count(toy.herd)[:CLASSES] == twin.counts(toy.herd)
+            return repr(tx.count(toy.herd)[:CLASSES])
         case "set":
             key = keys.PROVIDER.build(f"x{who}")
             if which % 3:
@@ -417,7 +426,7 @@ def test_a_document_may_come_again_in_the_entry_that_removed_it() -> None:
     proceed(tx)
 
     assert TOYS.get(tx, "t") == Toy("t", "goats", 0, 2)
-    assert tx.count("cows") == [0] * 16
+    assert tx.count("cows")[:CLASSES] == [0] * 16
     assert keys.ACTIVE.build("cows", "t") not in store.content()
     assert keys.QUEUE_APPEND.build("goats", 2, "t") in store.content()
 

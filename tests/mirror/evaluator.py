@@ -109,30 +109,12 @@ def integer(text: str) -> int | float:
     return number if -(1 << 63) <= number < 1 << 63 else float(text)
 
 
-def has_nul(value: Json) -> bool:
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, list):
-        return any(has_nul(one) for one in value)
-    if isinstance(value, dict):
-        return any(has_nul(key) or has_nul(one) for key, one in value.items())
-    return False
-
-
 # Judgements.
 
 
 def matches(tree: Tree, payload: str) -> bool:
     """Whether a search finds a job of this payload."""
-    if raw_has_nul(payload):
-        return False
     return judged(tree, decoded(payload)) is True
-
-
-def raw_has_nul(payload: str) -> bool:
-    """Also in what is hidden behind another of the same name."""
-    pairs = json.loads(payload, object_pairs_hook=lambda pairs: [list(pair) for pair in pairs])
-    return has_nul(pairs)
 
 
 def judged(tree: Tree, subject: Json) -> Judgement:

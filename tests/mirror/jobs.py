@@ -52,7 +52,8 @@ payloads = st.fixed_dictionaries(
     optional={
         "n": st.sampled_from((1, 2, 2.5, 3, "3", None, True)),
         "a": st.sampled_from(({"b": "x"}, {"b": 1}, "x", None, [])),
-        "t": st.sampled_from(NASTY),
+        # What `payload_jq` says of payloads that have the character NUL, its own tests know.
+        "t": st.sampled_from([text for text in NASTY if "\0" not in text]),
     },
 ).map(msgspec.json.encode)
 

@@ -25,10 +25,40 @@ from tests.mirror.evaluator import (
 
 Draw = Callable[[st.SearchStrategy[object]], object]
 
-KEYS = ("a", "b", "c", "and", "odd key", "café", 'q"u\\o/te', "", "0", "a.b", "😀", "$[0]", "\x1b")
+KEYS = (
+    "a",
+    "b",
+    "c",
+    "and",
+    "odd key",
+    "café",
+    'q"u\\o/te',
+    "",
+    "0",
+    "a.b",
+    "😀",
+    "$[0]",
+    "\x1b",
+    "a\0",
+)
 TEXTS = (
     *("", "a", "A", "vip", "welcome-1", "welcome", "WELCOME", "é", "É", "😀", "\uffff", "\x7f"),
-    *("0", "1", "null", "true", '{"a":1}', "[1]", 'q"u\\o/te', "\\u0000", "%", "_", "'; --", "\n"),
+    *(
+        "0",
+        "1",
+        "null",
+        "true",
+        '{"a":1}',
+        "[1]",
+        'q"u\\o/te',
+        "\\u0000",
+        "%",
+        "_",
+        "'; --",
+        "\n",
+        "a\0",
+        "\0",
+    ),
 )
 INTEGERS = (
     *("0", "-0", "1", "2", "-1", "5", "100", "9007199254740993", "9223372036854775807"),

@@ -17,6 +17,16 @@ from tests.mirror.twin import Kept
 NOW_NS: Final = 1_770_804_600_000_000_000
 SHARDS: Final = 3
 
+WISHED: Final = (
+    ("idx_jobs_batch", "batch_id, created_at", "batch_id IS NOT NULL"),
+    ("idx_jobs_parent", "parent_id, created_at", "parent_id IS NOT NULL"),
+    ("idx_jobs_chain", "chain_id, created_at", "chain_id IS NOT NULL"),
+    ("idx_jobs_started", "started_at", "started_at IS NOT NULL"),
+    ("idx_jobs_completed", "completed_at", "completed_at IS NOT NULL"),
+    ("idx_jobs_priority", "priority, created_at", "priority < 2"),
+    ("idx_jobs_attempt", "attempt, created_at", "attempt > 1"),
+)
+
 T = TypeVar("T")
 
 
@@ -36,6 +46,9 @@ class Recorded(sqlite3.Connection):
 def _template() -> bytes:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     building.prepare(connection, "rookery")
+    for name, columns, where in WISHED:
+        connection.execute(f"DROP INDEX IF EXISTS {name}")
+        connection.execute(f"CREATE INDEX {name} ON jobs ({columns}) WHERE {where}")
     return connection.serialize()
 
 

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corvo.mirror import looking, plan
+from corvo.mirror.moments import format_ns, nanoseconds, read_moment
+from corvo.model import Event, Job, JobError, State
 from corvo.questions import Filter, Found, Search, SearchBody
 from tests.mirror import jobs
 from tests.mirror.shelves import Shelf
-from tests.mirror.twin import Kept, means, ordered
+from tests.mirror.twin import EPOCH_NS, Kept, means, ordered
 
 SORTS = ("created_at", "priority", "started_at", "completed_at", "attempt")
 ORDERS = ("asc", "desc")
@@ -93,3 +95,265 @@ def test_all_pages_together_are_what_the_twin_finds(
     assert all(page.total == len(expected) and page.total_is_exact for page in found)
     assert [page.has_more for page in found] == [True] * (len(found) - 1) + [False]
     assert not any(page.partial for page in found)
+
+
+@WAYS
+@settings(max_examples=60, deadline=None)
+@given(
+    keeps=jobs.jobs,
+    given_filter=jobs.filters(),
+    sort=st.sampled_from(SORTS),
+    order=st.sampled_from(ORDERS),
+    limit=st.integers(1, 4),
+)
+def test_turning_back_shows_the_same_jobs_once_more(
+    set_max: int,
+    streams_max: int,
+    keeps: list[Kept],
+    given_filter: Filter,
+    sort: str,
+    order: str,
+    limit: int,
+) -> None:
+    shelf = Shelf(keeps)
+    expected = ordered([kept for kept in keeps if means(given_filter, kept)], sort, order)
+    search = body(given_filter, sort=sort, order=order, limit=limit)
+
+    with paths(set_max, streams_max):
+        last = list(pages(shelf, search, ()))[-1]
+        back = [last]
+        while back[-1].prev_cursor is not None:
+            turned = msgspec.structs.replace(search, cursor=back[-1].prev_cursor)
+            back.append(shelf.ask(Search(search=turned), Found))
+
+    assert [name for page in back[::-1] for name in names(page)] == [
+        kept.job.id for kept in expected
+    ]
+
+
+@WAYS
+@settings(max_examples=60, deadline=None)
+@given(
+    keeps=jobs.jobs,
+    given_filter=jobs.filters(),
+    sort=st.sampled_from(SORTS),
+    order=st.sampled_from(ORDERS),
+    limit=st.integers(1, 4),
+    every=st.sampled_from((20, 60, 200)),
+    budget_ms=st.integers(1, 80),
+)
+def test_what_the_time_was_over_for_comes_with_the_next_pages(
+    set_max: int,
+    streams_max: int,
+    keeps: list[Kept],
+    given_filter: Filter,
+    sort: str,
+    order: str,
+    limit: int,
+    every: int,
+    budget_ms: int,
+) -> None:
+    shelf = Shelf(keeps)
+    expected = ordered([kept for kept in keeps if means(given_filter, kept)], sort, order)
+    search = body(given_filter, sort=sort, order=order, limit=limit)
+
+    with paths(set_max, streams_max):
+        found = list(pages(shelf, search, (), every=every, budget_ms=budget_ms))
+
+    assert [name for page in found for name in names(page)] == [kept.job.id for kept in expected]
+    assert all(page.partial == bool(page.why_partial) for page in found)
+    assert all(page.cursor is not None for page in found if page.partial)
+    assert all(page.total <= len(expected) for page in found)
+    assert all(page.total == len(expected) for page in found if page.total_is_exact)
+
+
+@WAYS
+@settings(max_examples=60, deadline=None)
+@given(
+    keeps=jobs.jobs,
+    others=jobs.jobs,
+    given_filter=jobs.filters(),
+    sort=st.sampled_from(SORTS),
+    order=st.sampled_from(ORDERS),
+    gone=st.sets(st.integers(0, 24)),
+)
+def test_what_comes_and_goes_meanwhile_moves_no_other_job(
+    set_max: int,
+    streams_max: int,
+    keeps: list[Kept],
+    others: list[Kept],
+    given_filter: Filter,
+    sort: str,
+    order: str,
+    gone: set[int],
+) -> None:
+    there = {kept.name for kept in keeps}
+    new = [kept for kept in others if kept.name not in there]
+    old = [kept for number, kept in enumerate(keeps) if number in gone]
+    staying = [kept for number, kept in enumerate(keeps) if number not in gone]
+    shelf = Shelf([*staying, *old])
+    search = body(given_filter, sort=sort, order=order, limit=2)
+
+    seen: list[str] = []
+    with paths(set_max, streams_max):
+        for number, page in enumerate(pages(shelf, search, ())):
+            seen += [f"{name}" for name in identities(page)]
+            if number == 0:
+                shelf.put(new)
+                for kept in old:
+                    shelf.remove(kept)
+
+    expected = ordered([kept for kept in staying if means(given_filter, kept)], sort, order)
+    kept_names = [label(kept) for kept in expected]
+    assert [name for name in seen if name in kept_names] == kept_names
+
+
+def label(kept: Kept) -> str:
+    """Which job of which shard it is, as far as an answer shows it."""
+    return f"{kept.job.id} {kept.job.payload.decode()} {kept.job.created_ns}"
+
+
+def identities(found: Found) -> list[str]:
+    shown = []
+    for job in found.jobs:
+        fields = msgspec.json.decode(job, type=dict[str, msgspec.Raw])
+        created_at = msgspec.json.decode(fields["created_at"], type=str)
+        created_ns = EPOCH_NS + int(created_at[20:-1].ljust(9, "0"))
+        job_id = msgspec.json.decode(fields["id"], type=str)
+        shown.append(f"{job_id} {bytes(fields['payload']).decode()} {created_ns}")
+    return shown
+
+
+def test_a_page_shows_what_is_known_of_a_job() -> None:
+    job = Job(
+        id="s00_job_1",
+        queue="mail",
+        state=State.DEAD,
+        payload=b'{"b": 1,  "a": 1e400}',
+        created_ns=EPOCH_NS,
+        order_ns=1,
+        trail=(Event(EPOCH_NS + 500_000_000, "dead"),),
+        priority=1,
+        kind="letter",
+        attempt=3,
+        failures=2,
+        worker_id="w1",
+        hostname="h1",
+        failed_ns=EPOCH_NS + 250,
+        finished_ns=EPOCH_NS + 250,
+        tags={"z": "1", "a": '"'},
+        chain_id="c1",
+        hold_reason="why",
+    )
+    errors = (
+        JobError(attempt=2, error="first", at_ns=EPOCH_NS),
+        JobError(attempt=3, error="second", at_ns=EPOCH_NS),
+    )
+    shelf = Shelf([Kept(job, 0, errors)])
+
+    found = shelf.ask(Search(), Found)
+
+    assert bytes(found.jobs[0]).decode() == (
+        '{"id":"s00_job_1","queue":"mail","state":"dead","payload":{"b": 1,  "a": 1e400},'
+        '"priority":1,"attempt":3,"max_retries":3,"kind":"letter","worker_id":"w1",'
+        '"hostname":"h1","tags":{"a":"\\"","z":"1"},"chain_id":"c1","chain_step":0,'
+        '"created_at":"2026-02-11T10:00:00Z","failed_at":"2026-02-11T10:00:00.00000025Z",'
+        '"finished_at":"2026-02-11T10:00:00.00000025Z","changed_at":"2026-02-11T10:00:00.5Z",'
+        '"hold_reason":"why","failures":2,"last_error":"second"}'
+    )
+
+
+def test_a_page_of_large_jobs_is_cut_short_and_the_next_one_goes_on() -> None:
+    payload = b'"' + b"x" * 3_000_000 + b'"'
+    keeps = [
+        Kept(
+            Job(
+                id=f"s00_job_{number}",
+                queue="a",
+                state=State.PENDING,
+                payload=payload,
+                created_ns=EPOCH_NS + number,
+                order_ns=number,
+            ),
+            0,
+        )
+        for number in range(5)
+    ]
+    shelf = Shelf(keeps)
+
+    found = list(pages(shelf, SearchBody(order="asc"), ()))
+
+    assert [names(page) for page in found] == [
+        ["s00_job_0", "s00_job_1"],
+        ["s00_job_2", "s00_job_3"],
+        ["s00_job_4"],
+    ]
+    assert not any(page.partial for page in found)
+
+
+@pytest.mark.parametrize(
+    ("search", "field", "told"),
+    [
+        (SearchBody(state=["pending", "pendng"]), "state", "'pendng' is none of pending, active"),
+        (SearchBody(state=[]), "state", "names none"),
+        (SearchBody(priority="low"), "priority", "'low' is none of critical, high, normal"),
+        (SearchBody(sort="queue"), "sort", "'queue' is none of created_at, priority"),
+        (SearchBody(order="up"), "order", "'up' is none of asc, desc"),
+        (SearchBody(created_after="yesterday"), "created_after", "not a time such as 2026-02-20"),
+        (SearchBody(created_after="2026-02-30T00:00:00Z"), "created_after", "not a time"),
+        (SearchBody(created_after="2026-02-20T00:00:00"), "created_after", "not a time"),
+        (SearchBody(created_after="2026-02-20T00:00:00.1234567890Z"), "created_after", "not a t"),
+        (SearchBody(queue=""), "queue", "is empty; leave it out"),
+        (SearchBody(payload_contains=""), "payload_contains", "is empty"),
+        (SearchBody(attempt_min=3, attempt_max=2), "attempt_min", "3 is more than attempt_max"),
+        (
+            SearchBody(created_after="2026-02-20T00:00:01Z", created_before="2026-02-20T00:00:00Z"),
+            "created_after",
+            "later than created_before",
+        ),
+        (SearchBody(payload_jq="._ @"), "payload_jq", "payload_jq: "),
+    ],
+)
+def test_a_filter_that_cannot_be_meant_is_refused_with_what_is_allowed(
+    search: SearchBody, field: str, told: str
+) -> None:
+    refused = Shelf().refusal(Search(search=search))
+
+    assert (refused.code, refused.field) == ("bad_filter", field)
+    assert told in refused.error
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("2026-02-20T10:00:05Z", "2026-02-20T10:00:05.000000000Z"),
+        ("2026-02-20t10:00:05.25z", "2026-02-20T10:00:05.250000000Z"),
+        ("2026-02-20 11:00:05.000000001+01:00", "2026-02-20T10:00:05.000000001Z"),
+        ("2026-02-28T23:30:00-00:45", "2026-03-01T00:15:00.000000000Z"),
+        ("2024-02-29T00:00:00Z", "2024-02-29T00:00:00.000000000Z"),
+        ("1969-12-31T23:59:59Z", "1970-01-01T00:00:00.000000000Z"),
+        ("0000-01-01T00:00:00Z", "1970-01-01T00:00:00.000000000Z"),
+        ("9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.999999999Z"),
+        ("2026-02-29T00:00:00Z", None),
+        ("2026-02-20T24:00:00Z", None),
+        ("2026-02-20T10:00:60Z", None),
+        ("2026-02-20T10:00:05", None),
+        ("2026-02-20T10:00:05+1:00", None),
+        ("2026-02-20T10:00:05Z\n", None),
+        ("٢026-02-20T10:00:05Z", None),
+    ],
+)
+def test_times_are_read_strictly(text: str, written: str | None) -> None:
+    read = read_moment(text)
+
+    assert read == written
+
+
+@given(st.integers(1, 253_402_300_799_999_999_999))
+def test_a_time_that_is_shown_is_read_as_the_same(at_ns: int) -> None:
+    text = format_ns(at_ns)
+
+    read = read_moment(text)
+
+    assert read is not None
+    assert nanoseconds(read) == at_ns

@@ -15,7 +15,7 @@ EXPRESSIONS: "Final[dict[str, Callable[[Json], bool]]]" = {
     '.a.b == "x"': lambda payload: _of(payload.get("a"), "b") == "x",
     ".a == null": lambda payload: payload.get("a") is None,
 }
-"""Of `payload_jq`, which has a twin of its own: a few, and what they say."""
+"""Of `payload_jq`, which has a twin of its own: a few, and what they say of payloads without NUL."""
 
 Json: TypeAlias = "dict[str, object]"
 WORDS: Final = {"critical": 0, "high": 1, "normal": 2}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from tests.node import filling, flooding, killing, mixed, parking, stopping
+from tests.node import filling, flooding, killing, listening, mixed, parking, stopping
 from tests.node.flood import KINDS
 from tests.node.gauges import Gauge, slope
 
@@ -111,6 +111,17 @@ def flood(directory: Path, seconds: float) -> None:
             )
 
 
+def listen(directory: Path, seconds: float) -> None:
+    seen = trio.run(lambda: listening.run(directory, reconnects=RECONNECTS, seconds=seconds))
+    print(
+        f"{seen.events} events, {seen.kills} kills; cut off {seen.reconnects} times, "
+        f"{seen.cuts_inside} times within an event; told: {seen.counts}"
+    )
+    print("\n".join(seen.wrongs) or "nothing is wrong")
+
+
+RECONNECTS = 100
+"""Of each client that listens, at least."""
 FLOOD = 10_000
 
 
@@ -125,7 +136,15 @@ def figures(took_s: list[float]) -> str:
     )
 
 
-RUNS = {"flood": flood, "full": full, "kill": kill, "mixed": mix, "park": park, "stop": stop}
+RUNS = {
+    "flood": flood,
+    "full": full,
+    "kill": kill,
+    "listen": listen,
+    "mixed": mix,
+    "park": park,
+    "stop": stop,
+}
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from corvo.router.api import Api
 from corvo.router.app import make_app
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.door import Door
-from corvo.router.events import EventBody
+from corvo.router.events import LiveEvent
 from corvo.router.http import Request
 from corvo.router.keys import hash_key
 from corvo.router.serving import Server
@@ -47,6 +47,7 @@ class Source:
         self.entries: list[Entry] = []
         self.begin = 0
         self.leads = True
+        self.is_away = False
         self.links = 0
         self.links_ever = 0
         self.follows: list[int] = []
@@ -106,6 +107,9 @@ class Source:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         hello = wire.Hello(wire.REPLICA, 1, self.shard, CLUSTER, wire.WIRE_VERSION, 1, 0)
+        if self.is_away:
+            await stream.aclose()
+            return
         with trio.CancelScope() as scope, suppress(LinkLost, LinkRefused, WireError):
             async with open_link(stream, hello) as link:
                 assert link.peer.role == wire.FOLLOWER
@@ -120,12 +124,13 @@ class Source:
 
     async def _answer_all(self, link: Link) -> None:
         async with trio.open_nursery() as nursery:
-            while asked := await link.receive(wire.FROM_FOLLOWER):
-                for request in asked:
-                    assert isinstance(request, wire.Follow)
-                    assert request.wants_events
-                    assert not request.wants_documents
-                    nursery.start_soon(self._answer, link, request)
+            with suppress(LinkLost):
+                while asked := await link.receive(wire.FROM_FOLLOWER):
+                    for request in asked:
+                        assert isinstance(request, wire.Follow)
+                        assert request.wants_events
+                        assert not request.wants_documents
+                        nursery.start_soon(self._answer, link, request)
             nursery.cancel_scope.cancel()
 
     async def _answer(self, link: Link, request: wire.Follow) -> None:
@@ -179,6 +184,15 @@ class EventSource:
         self._data: list[bytes] = []
         self._event = ""
 
+    def cut(self) -> bool:
+        """The connection is lost, and with it what is not whole. Whether there was such."""
+        was_inside = bool(self._held or self._data)
+        self._held = b""
+        self._data.clear()
+        self._event = ""
+        self._id_buffer = self.last_id
+        return was_inside
+
     def feed(self, data: bytes) -> None:
         *lines, self._held = (self._held + data).split(b"\n")
         for line in lines:
@@ -221,6 +235,8 @@ class Ear:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
+        self.received = 0
+        """Bytes, whatever they were."""
         self.is_over = False
         """Whether the server ended the answer in order."""
         self.is_cut = False
@@ -228,7 +244,9 @@ class Ear:
         self._h11 = h11.Connection(h11.CLIENT)
         self._stream: trio.SocketStream | None = None
 
-    async def ask(self, query: str = "", *, last_id: str = "", key: str = "") -> None:
+    async def ask(
+        self, query: str = "", *, last_id: str = "", key: str = "", method: str = "GET"
+    ) -> None:
         """Listen, from behind the last event unless told otherwise; waits for the headers."""
         self._stream = await trio.open_tcp_stream("127.0.0.1", self._port)
         headers = [("host", "127.0.0.1")]
@@ -237,9 +255,9 @@ class Ear:
         if key:
             headers.append(("x-api-key", key))
         target = f"/api/v1/events?{query}"
-        data = self._h11.send(h11.Request(method="GET", target=target, headers=headers))
+        data = self._h11.send(h11.Request(method=method, target=target, headers=headers))
         await self._stream.send_all(data + self._h11.send(h11.EndOfMessage()))
-        while not self.status:
+        while not (self.status or self.is_cut):
             await self.read()
         if self.status != 200:
             while not (self.is_over or self.is_cut):
@@ -251,7 +269,9 @@ class Ear:
         event = self._h11.next_event()
         while event is h11.NEED_DATA:
             try:
-                self._h11.receive_data(bytes(await self._stream.receive_some(bytes_max)))
+                data = bytes(await self._stream.receive_some(bytes_max))
+                self.received += len(data)
+                self._h11.receive_data(data)
                 event = self._h11.next_event()
             except (h11.RemoteProtocolError, trio.BrokenResourceError):
                 self.is_cut = True
@@ -260,9 +280,10 @@ class Ear:
             self.status = event.status_code
             self.headers = {name.decode(): value.decode() for name, value in event.headers}
         elif isinstance(event, h11.Data):
-            self.body += event.data
             if self.status == 200:
                 self.source.feed(bytes(event.data))
+            else:
+                self.body += event.data
         elif isinstance(event, h11.EndOfMessage):
             self.is_over = True
 
@@ -273,7 +294,7 @@ class Ear:
             assert not self.is_cut, self.body
             await self.read()
 
-    async def until_events(self, count: int) -> list[EventBody]:
+    async def until_events(self, count: int) -> list[LiveEvent]:
         """Read so many events; those."""
         await self.until(lambda: len(self.source.events) >= count)
         return self.bodies
@@ -284,8 +305,8 @@ class Ear:
             await self.read()
 
     @property
-    def bodies(self) -> list[EventBody]:
-        return [msgspec.json.decode(each.data, type=EventBody) for each in self.source.events]
+    def bodies(self) -> list[LiveEvent]:
+        return [msgspec.json.decode(each.data, type=LiveEvent) for each in self.source.events]
 
     def close(self) -> None:
         if self._stream is not None:
@@ -293,7 +314,7 @@ class Ear:
             self._stream = None
 
 
-def seqs(bodies: list[EventBody], shard: int) -> list[int]:
+def seqs(bodies: list[LiveEvent], shard: int) -> list[int]:
     """The places of one shard's events, as they came."""
     return [body.seq for body in bodies if body.shard == shard]
 
@@ -315,11 +336,12 @@ class House:
         last_id: str = "",
         key: str = "",
         source: EventSource | None = None,
+        method: str = "GET",
     ) -> Ear:
         """A new client."""
         ear = Ear(self.port, source)
         self._ears.append(ear)
-        await ear.ask(query, last_id=last_id, key=key)
+        await ear.ask(query, last_id=last_id, key=key, method=method)
         return ear
 
     def stop(self) -> None:

@@ -27,6 +27,7 @@ _KNOWN: Final = {
     "items",
     "maxItems",
     "maxLength",
+    "maxProperties",
     "maximum",
     "minItems",
     "minLength",
@@ -117,6 +118,8 @@ def _of_list(document: Schema, schema: Schema, value: list[object], at: str) -> 
 
 
 def _of_object(document: Schema, schema: Schema, value: Schema, at: str) -> Iterator[str]:
+    if len(value) > _bound(schema, "maxProperties", 1 << 60):
+        yield f"{at}: {len(value)} properties"
     properties = cast("dict[str, Schema]", schema.get("properties", {}))
     for name in cast("list[str]", schema.get("required", [])):
         if name not in value:

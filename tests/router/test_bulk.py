@@ -27,13 +27,14 @@ from corvo.router.bulk import (
 )
 from corvo.router.http import Problem, Response
 from corvo.shard.ops.base import Rejected
-from corvo.shard.ops.jobs import Delete, Done
+from corvo.shard.ops.jobs import Cancel, Delete, Done, Retry
 from tests.router.nests import Nest, die, header, problem, queue_of, run
 from tests.router.views import WalkingMirror
 
 BULK: Final = "/api/v1/jobs/bulk"
 MAIL: Final = queue_of(0)
 SMS: Final = queue_of(1)
+DEAD: Final = {"filter": {"state": ["dead"]}}
 MISSING: Final = "s00_job_00000000000000000000000000"
 KEYS: Final = {
     "sk_all": ApiKey(key_hash="", name="all", role="admin"),
@@ -60,6 +61,13 @@ async def at_once(nest: Nest, **asked: object) -> BulkAnswer:
 def read_answer(response: Response) -> BulkAnswer:
     assert response.status == 200, response.body
     return msgspec.json.decode(response.body, type=BulkAnswer)
+
+
+async def would(nest: Nest, asked: dict[str, object]) -> DryRun:
+    answer = read_answer(await nest.ask("POST", BULK, asked))
+    assert answer.dry_run is not msgspec.UNSET
+    assert (answer.affected, answer.errors, answer.skipped) == (0, 0, [])
+    return answer.dry_run
 
 
 def read_begun(response: Response) -> BulkBegun:
@@ -259,17 +267,66 @@ def test_a_filter_is_done_at_once_where_it_means_few() -> None:
 def test_what_changed_since_it_was_counted_is_left_alone() -> None:
     async def test(nest: Nest, mirror: WalkingMirror) -> None:
         changed, same = die(nest, MAIL), die(nest, MAIL)
-        mirror.look()
-        await nest.ask("POST", f"/api/v1/jobs/{changed}/retry")
-        late = die(nest, MAIL)  # takes the job that was retried
-        trail = nest[MAIL].trail(changed)
 
+        def change() -> None:
+            if not mirror.asked:
+                mirror.look()
+            elif len(mirror.asked) == 1:  # the mirror does not know it when it selects
+                nest[MAIL].do(Retry(job_ids=[changed]))
+
+        mirror.before = change
         answer = await at_once(nest, filter={"queue": MAIL}, action="delete")
 
         assert (answer.affected, answer.by_code) == (1, {"changed_since": 1})
+        assert [each.job_id for each in answer.skipped] == [changed]
         assert nest[MAIL].find(same) is None
-        assert nest[MAIL].trail(changed) == trail
-        assert nest[MAIL].find(late) is not None
+        assert nest[MAIL].trail(changed)[-1] == "retried"
+
+    with_nest(test)
+
+
+def test_with_a_mirror_that_lags_behind_a_bulk_comes_later_and_says_about_how_many() -> None:
+    async def test(nest: Nest, mirror: WalkingMirror) -> None:
+        die(nest, MAIL)
+        mirror.look()
+        die(nest, MAIL)
+
+        begun = read_begun(await nest.ask("POST", BULK, {**DEAD, "action": "retry"}))
+        status = await nest.read(BulkStatus, f"/api/v1/bulk/{begun.bulk_operation_id}")
+
+        assert (begun.estimated_total, status.total_is_exact) == (1, False)
+
+    with_nest(test)
+
+
+def test_a_filter_means_the_jobs_as_they_are_when_it_is_asked() -> None:
+    async def test(nest: Nest, mirror: WalkingMirror) -> None:
+        die(nest, MAIL)
+        applied = [shard.machine.machine.applied for shard in nest.shards]
+
+        await at_once(nest, filter={"queue": MAIL}, action="requeue")
+
+        _, request = mirror.asked[0]
+        asked = ",".join(f"s{number}={index}" for number, index in enumerate(applied))
+        assert request.headers["corvo-min-seq"] == asked
+
+    with_nest(test)
+
+
+def test_jobs_that_were_counted_and_not_found_again_are_skipped_as_changed() -> None:
+    async def test(nest: Nest, mirror: WalkingMirror) -> None:
+        ids = [nest.put(MAIL) for _ in range(3)]
+
+        def change() -> None:
+            if mirror.asked:  # between the count and the selection
+                nest[MAIL].do(Cancel(job_ids=ids[:2]))
+
+        mirror.before = change
+        answer = await at_once(nest, filter={"state": ["pending"]}, action="hold")
+
+        assert (answer.affected, answer.skipped_total) == (1, 2)
+        assert answer.by_code == {"changed_since": 2}
+        assert answer.skipped == []
 
     with_nest(test)
 
@@ -329,10 +386,7 @@ def test_a_dry_run_tells_which_jobs_are_meant_and_does_nothing() -> None:
         filtered = {"filter": {"queue": MAIL}, "action": "retry", "dry_run": True}
         named = {"job_ids": [dead, other, MISSING], "action": "retry", "dry_run": True}
 
-        by_filter, by_ids = [
-            msgspec.json.decode((await nest.ask("POST", BULK, asked)).body, type=DryRun)
-            for asked in (filtered, named)
-        ]
+        by_filter, by_ids = [await would(nest, asked) for asked in (filtered, named)]
 
         assert (by_filter.total, by_filter.applicable, by_filter.is_async) == (2, 1, False)
         assert by_filter.states == {"dead": 1, "pending": 1}

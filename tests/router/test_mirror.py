@@ -39,8 +39,11 @@ class World:
         self._send, self._receive = trio.open_memory_channel[tuple[Link, trio.Event]](10)
 
     async def born(self) -> tuple[Link, trio.Event]:
-        """The next link's other end; set the event, and it is lost."""
-        return await self._receive.receive()
+        """The next link's other end, once both know of it; set the event, and it is lost."""
+        made = await self._receive.receive()
+        while not self.mirror.is_up:
+            await trio.lowlevel.checkpoint()
+        return made
 
     async def serve(self, stream: trio.SocketStream) -> None:
         hello = wire.Hello(wire.MIRROR, 1, NO_SHARD, "rookery", wire.WIRE_VERSION, 1, 0)
@@ -197,6 +200,30 @@ async def test_a_mirror_that_is_silent_is_given_up(tmp_path: Path) -> None:
         assert answer is None
         assert caught.value.code == "MIRROR_UNAVAILABLE"
         assert "did not answer in time" in caught.value.error
+
+
+@on_sockets
+async def test_who_can_do_without_a_stuck_mirror_waits_for_it_once_until_it_answers_again(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as (there, nursery):
+        link, _ = await there.born()
+        waited = await there.mirror.ask_now(RATES, asker(), patience_s=0.05)
+        first = await heard(link)
+        skipped = await there.mirror.ask_now(RATES, asker())
+        outcome = start(nursery, there)
+        second = await heard(link)
+        link.send(wire.Reply(second.id, "", ANSWER))
+        await outcome.wait()
+
+        async def answer() -> None:
+            link.send(wire.Reply((await heard(link)).id, "", ANSWER))
+
+        nursery.start_soon(answer)
+
+        assert (waited, skipped) == (None, None)
+        assert second.id == first.id + 1, "nobody asked in between"
+        assert await there.mirror.ask_now(RATES, asker()) == ANSWER
 
 
 @on_sockets

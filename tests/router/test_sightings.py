@@ -125,6 +125,19 @@ def test_a_worker_that_renews_and_does_not_fill_its_free_place_is_deaf() -> None
     assert scene.look() == "alive"
 
 
+def test_what_a_worker_had_before_it_asked_again_says_nothing_of_its_room_now() -> None:
+    scene = Scene()
+    for _ in range(10):
+        scene.fetch()
+    scene.finish(9)
+    scene.fetch()
+    for _ in range(10):
+        scene.wait(60)
+        scene.renew()
+
+        assert scene.look() == "alive"
+
+
 def test_a_worker_that_takes_several_at_once_may_finish_them_before_it_asks_again() -> None:
     scene = Scene()
     scene.fetch(5)
@@ -193,6 +206,10 @@ def test_where_fetches_may_wait_for_long_deafness_takes_longer_to_be_seen() -> N
 # Remembering.
 
 
+def names(sightings: Sightings, now_ns: int) -> list[str]:
+    return [name for name, _ in sightings.all(now_ns)]
+
+
 def test_what_all_know_of_a_worker_is_put_together() -> None:
     sightings = Sightings()
     sightings.asks("w", "rook", ["sms"], T)
@@ -245,7 +262,7 @@ def test_so_many_workers_are_remembered_and_no_more_the_last_ones(
         else:
             sightings.beats(name, T)
 
-    assert list(sightings.all(T)) == asked[-workers_max:]
+    assert names(sightings, T) == asked[-workers_max:]
 
 
 def test_a_worker_that_was_not_heard_of_for_a_day_is_forgotten_unless_it_waits() -> None:
@@ -255,5 +272,5 @@ def test_a_worker_that_was_not_heard_of_for_a_day_is_forgotten_unless_it_waits()
     sightings.has_asked(gone, 0, T)
     sightings.asks("waits", "", ["mail"], T)
 
-    assert list(sightings.all(T + KEPT_S * S - 1)) == ["gone", "waits"]
-    assert list(sightings.all(T + KEPT_S * S)) == ["waits"]
+    assert names(sightings, T + KEPT_S * S - 1) == ["gone", "waits"]
+    assert names(sightings, T + KEPT_S * S) == ["waits"]

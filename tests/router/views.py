@@ -19,6 +19,7 @@ from corvo.questions import (
     Select,
     Selected,
 )
+from corvo.router import positions
 from corvo.router.http import Problem, Request
 from corvo.router.keys import may_see
 from corvo.router.mirror import Mirror, unavailable
@@ -45,7 +46,7 @@ class WalkingMirror(Mirror):
         self._views: list[View] | None = None
         self.is_away = False
         self.is_whole = True
-        self.asked: list[Question] = []
+        self.asked: list[tuple[Question, Request]] = []
         self.before: Callable[[], None] = lambda: None
         """Called before each answer."""
         vars(nest.api)["mirror"] = self
@@ -57,6 +58,10 @@ class WalkingMirror(Mirror):
     def look(self) -> None:
         """From here on it answers from the shards as they are now: it lags behind."""
         self._views = self._walk()
+
+    def catch_up(self) -> None:
+        """It does not lag behind any more."""
+        self._views = None
 
     def _walk(self) -> list[View]:
         return [
@@ -76,8 +81,11 @@ class WalkingMirror(Mirror):
         self.before()
         if self.is_away:
             raise unavailable("away")
-        self.asked.append(question)
         views = self._views if self._views is not None else self._walk()
+        seen = positions.parse(request.headers.get("corvo-min-seq", "s0=0"), len(views))
+        if any(views[number].index < index for number, index in seen.items()):
+            raise Problem(503, "NOT_CAUGHT_UP", "it lags behind", retry_after_ms=1_000)
+        self.asked.append((question, request))
         match question:
             case Count():
                 return msgspec.json.encode(self._count(question, request, views))

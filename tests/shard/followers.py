@@ -1,5 +1,6 @@
 """A follower for tests: it keeps what it is told, and nothing else."""
 
+import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -24,11 +25,17 @@ class Follower:
         self.digest = 0
         self.documents: dict[bytes, bytes] = {}
         self.happenings: list[wire.Happenings] = []
+        self.since = 0
+        """Behind which place it has heard of all that happened."""
         self.through = 0
         self.resets = 0
         self.more = b""
         self.passed: bytes | None = None
         """How far a full pass has come; None when none is under way."""
+
+    def copy(self) -> "Follower":
+        """What it is now, for later."""
+        return copy.deepcopy(self)
 
     @property
     def is_exact(self) -> bool:
@@ -65,7 +72,7 @@ class Follower:
                 self.resets += 1
                 self.index, self.digest, self.more = answer.index, answer.digest, b""
                 self.passed = b""
-                self.through = answer.index
+                self.since = self.through = answer.index
                 self.happenings = []
             case wire.Scanned():
                 assert self.passed is not None

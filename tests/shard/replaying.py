@@ -75,16 +75,16 @@ def record(seed: int, entries: int) -> tuple[Log, Shard]:
     """A log, and the shard that it made."""
     random = Random(seed)
     shard = Shard(number=NUMBER, shards=SHARDS)
-    draws = _draws(shard, random)
+    ops_there_are = draws(shard, random)
     for _ in range(entries):
         shard.dice = random.getrandbits(32)
         shard.pass_time(random.choice((0, 1, 40, 900, 15_000)))
-        ops = [random.choice(draws)() for _ in range(random.randrange(1, 7))]
+        ops = [random.choice(ops_there_are)() for _ in range(random.randrange(1, 7))]
         shard.entry(*ops)
     return Log(shard.log, shard.machine.digest), shard
 
 
-def _draws(shard: Shard, random: Random) -> list[Callable[[], Op]]:
+def draws(shard: Shard, random: Random) -> list[Callable[[], Op]]:
     def queue() -> str:
         return random.choice(QUEUES)
 

@@ -64,3 +64,144 @@ async def test_a_follower_at_the_end_waits_until_something_happens(tmp_path: Pat
     [changes] = heard
     assert isinstance(changes, wire.Changes)
     assert words(list(changes.happenings)) == ["queue.created", "enqueued"]
+
+
+@on_sockets
+async def test_a_follower_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    follower = Follower()
+    done: list[str] = []
+
+    for _ in range(4):
+        async with running(config) as child:
+            async with calling(config) as caller, following(config, wire.MIRROR) as link:
+                done += await put(caller, *[JOB] * 20)
+                for claim in await fetch(caller, 10):
+                    await ack(caller, claim)
+                await catch_up(link, follower, until=(await status(caller)).applied, keys_max=7)
+                done += await put(caller, *[JOB] * 20)
+                await child.kill()
+                with pytest.raises(LinkLost):
+                    await told_all(link, follower)
+    async with running(config), calling(config) as caller, following(config) as link:
+        await catch_up(link, follower, until=(await status(caller)).applied)
+
+    assert follower.resets == 0
+    enqueued = [
+        event.job_id
+        for each in follower.happenings
+        for event in each.events
+        if event.what == "enqueued"
+    ]
+    assert enqueued == done
+    store = LevelStore(str(tmp_path / "data" / "state" / "live"))
+    assert follower.documents == documents_of(store)
+    store.close()
+
+
+async def told_all(link: Link, follower: Follower) -> None:
+    """Follow until the link ends; what is told before is kept."""
+    while True:
+        follower.hear(await told(link, follower.follow()))
+
+
+@on_sockets
+async def test_a_follower_of_a_shard_that_was_wiped_begins_anew(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    follower = Follower()
+    async with running(config), calling(config) as caller, following(config) as link:
+        await put(caller, *[JOB] * 50)
+        for claim in await fetch(caller, 10):
+            await ack(caller, claim)
+        await catch_up(link, follower, until=(await status(caller)).applied)
+    shutil.rmtree(config.data_dir)
+
+    async with running(config), calling(config) as caller, following(config) as link:
+        [left] = await put(caller, JOB)
+        await catch_up(link, follower, until=(await status(caller)).applied, keys_max=2)
+
+    assert follower.resets == 1
+    jobs = [key for key in follower.documents if key.startswith(b"j|")]
+    assert jobs == [b"j|" + left.encode()]
+
+
+@on_sockets
+async def test_a_follower_that_lags_behind_what_is_kept_makes_a_full_pass(tmp_path: Path) -> None:
+    config = config_in(tmp_path, feed_bytes=2_000)
+    follower = Follower()
+
+    async with running(config), calling(config) as caller, following(config) as link:
+        made = [await put(caller, JOB) for _ in range(60)]
+        await catch_up(link, follower, until=(await status(caller)).applied, keys_max=10)
+
+    assert follower.resets == 1
+    jobs = {key for key in follower.documents if key.startswith(b"j|")}
+    assert jobs == {b"j|" + job_id.encode() for [job_id] in made}
+
+
+@on_sockets
+async def test_a_replica_that_is_given_a_snapshot_goes_on_with_its_followers(
+    tmp_path: Path,
+) -> None:
+    ports = await free_ports(3)
+    group = group_in(tmp_path, ports, checkpoint_entries=40, keep_entries=0)
+    follower = Follower()
+
+    async with AsyncExitStack() as stack:
+        for config in group[:2]:
+            child = await launch(config)
+            stack.push_async_callback(child.kill)
+            assert await child.wait_until_ready()
+        caller = await leader_of(group[:2], stack)
+        for _ in range(200):
+            await put(caller, JOB)
+        late = await launch(group[2])
+        stack.push_async_callback(late.kill)
+        assert await late.wait_until_ready()
+        link = await stack.enter_async_context(following(group[2]))
+        goal = (await status(caller)).applied
+        await catch_up(link, follower, until=goal)
+        digest = follower.digest
+        other = await stack.enter_async_context(following(group[0]))
+        again = Follower()
+        await catch_up(other, again, until=goal)
+
+    assert follower.documents == again.documents
+    assert len([key for key in follower.documents if key.startswith(b"j|")]) == 200
+    assert digest == again.digest or follower.index != again.index
+
+
+async def leader_of(group: list[ShardConfig], stack: AsyncExitStack) -> Caller:
+    """A caller of whoever leads."""
+    callers = [await stack.enter_async_context(calling(config)) for config in group]
+    while True:
+        for caller in callers:
+            if (await status(caller)).role == "leader":
+                return caller
+
+
+@on_sockets
+async def test_a_follower_that_asks_for_too_much_at_a_time_is_shown_out(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+
+    async with running(config), following(config) as link:
+        assert link.send_many([wire.Follow(n, 1 << 40, 0) for n in range(100)])
+
+        with pytest.raises(LinkLost):
+            while await link.receive(wire.TO_FOLLOWER):
+                pass
+
+
+@on_sockets
+async def test_a_quiet_follower_is_not_taken_for_dead(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+
+    async with running(config), calling(config) as caller, following(config) as link:
+        applied = (await status(caller)).applied
+        follower = Follower()
+        await catch_up(link, follower, until=applied)
+        assert link.send(follower.follow(7))
+        assert link.send(wire.Ping(3))
+        pong = await link.receive(wire.EVERYTHING)
+
+    assert pong == []

@@ -2,7 +2,7 @@
 
 from functools import partial
 from secrets import token_hex
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 import trio
@@ -24,7 +24,6 @@ from corvo.router.bulk import (
     BulkBody,
     BulkList,
     BulkStatus,
-    DryRun,
     Mark,
     Order,
     answer_of,
@@ -79,6 +78,7 @@ _read_ids: Final = msgspec.json.Decoder(_Ids).decode
 
 async def bulk(api: Api, request: Request) -> Response:
     """Do something to many jobs."""
+    began_s = trio.current_time()
     body = read_body(decode_bulk, request.body)
     order = order_of(body, request.principal)
     if order.move_to_queue:
@@ -89,14 +89,12 @@ async def bulk(api: Api, request: Request) -> Response:
         api.charge(request, Action.OPERATE, items=max(1, order.total), charged=1)
         await api.allow_jobs(request.principal, order.job_ids)
     else:
-        counted = await _count(api, order, request)
-        order = msgspec.structs.replace(
-            order, bounds=counted.bounds, total=counted.total, is_exact=counted.is_exact
-        )
+        order, counted = await _fix(api, order, request)
     is_async = body.is_async or not is_direct(order)
     if body.dry_run:
         counted = counted or await _look(api, order, request)
-        return json_response(dry_run_of(order, counted, is_async=is_async))
+        would = dry_run_of(order, counted, is_async=is_async)
+        return json_response(answer_of(Mark(), _since_ms(began_s), would))
     if is_async:
         return await _begin(api, order, key)
     if order.filter is not None and key:
@@ -105,9 +103,9 @@ async def bulk(api: Api, request: Request) -> Response:
     return await _do_now(api, order, key)
 
 
-async def _count(api: Api, order: Order, request: Request) -> Counted:
+async def _fix(api: Api, order: Order, request: Request) -> tuple[Order, Counted]:
     try:
-        return await bulking.count(api, order, request)
+        return await bulking.fix(api, order, request)
     except Problem as problem:
         if problem.status == 400 and problem.field:
             raise bad_field(f"filter.{problem.field}", problem.error) from None
@@ -297,7 +295,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.OPERATE,
         summary=f"Do something to many jobs: up to {DIRECT_MAX:,} at once, and any number later",
         takes=BulkBody,
-        gives={200: cast("type", BulkAnswer | DryRun), 202: BulkBegun},
+        gives={200: BulkAnswer, 202: BulkBegun},
         problems=(404, 409, 413, 422),
     ),
     Route(

@@ -8,9 +8,9 @@ from corvo.router.bulk import job_id_of
 from corvo.router.endpoints.bulk import get_bulk
 from corvo.router.endpoints.jobs import get_job
 from corvo.router.endpoints.searching import summary
-from corvo.router.events import EventBody, read_wish
+from corvo.router.events import LiveEvent, read_wish
 from corvo.router.http import Request, Response, Sink, encode_json
-from corvo.router.listening import Listener, PlaceGone
+from corvo.router.listening import GoneBody, Listener, PlaceGone
 from corvo.router.routes import Parameter, Route
 from corvo.router.seeing import SummaryBody
 from corvo.router.topics import Topics, read_topics
@@ -25,8 +25,9 @@ async def listen(api: Api, request: Request) -> Response:
     if request.method == "HEAD":
         return Response(content_type=sse.CONTENT_TYPE, headers=headers, stream=_nothing)
     board = _board(api, topics) if topics is not None else None
-    wants_events = topics is None or topics.tail
-    listener = Listener(api, request, wish if wants_events else None, places, board)
+    if board is not None and not board.has_tail:
+        places = {}  # how things are is told from the beginning anyway
+    listener = Listener(api, request, wish, places, board)
     listener.enter()
     is_ready = False
     try:
@@ -69,8 +70,8 @@ ROUTES = (
         endpoint=listen,
         action=Action.READ,
         summary="What happens, as it happens: a stream of server-sent events.",
-        gives={200: EventBody},
-        problems=(410,),
+        gives={200: LiveEvent, 410: GoneBody},
+        content_type=sse.CONTENT_TYPE,
         is_parked=True,
         query=(
             Parameter("queues", "string", "Events of these queues: names with commas between."),

@@ -5,6 +5,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
+import trio
 
 from corvo import clock
 from corvo.model import Worker
@@ -32,7 +33,15 @@ from corvo.router.queues import (
 )
 from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.router.seeing import SummaryWorkers
-from corvo.router.sightings import ALIVE, DEAF, Heard, Manner, gather
+from corvo.router.sightings import (
+    ALIVE,
+    DEAF,
+    STEP,
+    Heard,
+    Manner,
+    gather_by_steps,
+    in_order,
+)
 from corvo.router.words import RESERVED, not_reserved, read_body, request_key
 from corvo.shard.ops.base import NAME_BYTES_MAX
 from corvo.shard.ops.queues import (
@@ -214,11 +223,13 @@ async def list_workers(api: Api, request: Request) -> Response:
     roll = await call_roll(api, known)
     shown: list[msgspec.Struct] = []
     tells_jobs = roll.knows_jobs and not request.principal.queues
-    for heard, manner in roll.workers:
+    for count, (heard, manner) in enumerate(roll.workers, start=1):
         names = _names_for(api, request, heard)
         if names:
             active = heard.active if tells_jobs else None
             shown.append(worker_body(heard, names, manner, active=active))
+        if count % STEP == 0:
+            await trio.lowlevel.checkpoint()
     return json_response(shown[:PAGE_MAX], seq=positions.render(lists.seen))
 
 
@@ -249,11 +260,16 @@ async def call_roll(api: Api, workers: Iterable[Worker]) -> Roll:
     told = _read_beats(body) if body is not None else Beats(workers=[])
     knows_jobs = body is not None and all(place.is_whole for place in told.as_of.values())
     now_ns = clock.now_ns()
-    heard = gather(merge_workers(workers), told.workers, api.sightings, now_ns)
-    judge = api.judge
-    return Roll(
-        [(each, judge.state(each, now_ns, knows_jobs=knows_jobs)) for each in heard], knows_jobs
-    )
+    heard: dict[str, Heard] = {}
+    known = merge_workers(workers)
+    for _ in gather_by_steps(heard, known, told.workers, api.sightings, now_ns):
+        await trio.lowlevel.checkpoint()
+    roll: list[tuple[Heard, Manner]] = []
+    for each in in_order(heard.values()):
+        roll.append((each, api.judge.state(each, now_ns, knows_jobs=knows_jobs)))
+        if len(roll) % STEP == 0:
+            await trio.lowlevel.checkpoint()
+    return Roll(roll, knows_jobs)
 
 
 async def muster(api: Api, request: Request) -> SummaryWorkers:

@@ -240,6 +240,7 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
         trail=presence.trail(tx, job, "arrived", "; ".join(filter(None, (why, lock_lost)))),
     )
     JOBS.insert(tx, after)
+    tx.minutes.arrived(job.queue)
     numbers = lifecycle.error_numbers(job)
     for number, error in zip(numbers, arrival.errors, strict=True):
         key = lifecycle.error_key(job.id, number)

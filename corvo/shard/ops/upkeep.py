@@ -12,7 +12,7 @@ import msgspec
 
 from corvo.kv import keys
 from corvo.kv.keys import META, prefix_end
-from corvo.kv.tables import Held
+from corvo.kv.tables import CLASSES, Held
 from corvo.model import Job, Queue
 from corvo.shard import dependencies, lifecycle, requests
 from corvo.shard.lifecycle import NS
@@ -385,7 +385,7 @@ def _end_sweep(tx: Tx, found: Held[Queue]) -> None:
         after = msgspec.structs.replace(queue, cleared_ns=0, deleted_ns=0)
         QUEUES.change(tx, found, after)
         return
-    assert not any(tx.count(queue.name)), "a queue that has jobs was created"
+    assert not any(tx.count(queue.name)[:CLASSES]), "a queue that has jobs was created"
     QUEUES.remove(tx, queue.name)
     tx.minutes.forget(tx, queue.name)
     # What is in memory of the index goes with the cursor: a replica that starts now has neither.

@@ -1,0 +1,161 @@
+"""The hub and those who listen: exactly once and in order, whatever is cut off, lost or dropped."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+
+from corvo.router import following, listening, rings
+from corvo.router.events import TYPES, Wish, type_of
+from corvo.router.http import ClientGone, Principal, Request
+from corvo.router.listening import Listener
+from corvo.router.sse import parse
+from corvo.wire import Happening
+from tests.router.feeds import Ear, EventSource, House, Source, house, seqs
+
+KINDS = ("enqueued", "started", "completed", "dead")
+
+
+class Pipe:
+    """A client that takes so many bytes, and is cut off in the middle of what comes then."""
+
+    def __init__(self, source: EventSource, bytes_left: int) -> None:
+        self._source = source
+        self._left = bytes_left
+
+    async def send(self, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        self._source.feed(data[: self._left])
+        self._left -= len(data)
+        if self._left <= 0:
+            self._source.cut()
+            raise ClientGone("cut off")
+
+
+@asynccontextmanager
+async def listening_to(
+    served: House, source: EventSource, wish: Wish, bytes_left: int
+) -> AsyncIterator[None]:
+    """A client that listens while the block runs, from behind its last event."""
+    request = Request(method="GET", path="", principal=Principal())
+    places = parse(source.last_id, len(served.sources))
+    listener = Listener(served.api, request, wish, places)
+    listener.enter()
+    await listener.settle()
+
+    async def listen() -> None:
+        try:
+            await listener.run(Pipe(source, bytes_left))
+        except ClientGone:
+            return
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listen)
+        yield
+        nursery.cancel_scope.cancel()
+    source.cut()
+
+
+def bodies_of(source: EventSource) -> list[tuple[int, int, int, str]]:
+    """Shard, place, number and type of what a client was told."""
+    ear = Ear(0, source)
+    return [(body.shard, body.seq, body.number, body.type) for body in ear.bodies]
+
+
+def write(source: Source, dice: Random) -> None:
+    """Let something happen."""
+    for _ in range(dice.randrange(6)):
+        events = [dice.choice(KINDS) for _ in range(dice.choice([0, 0, 1, 1, 1, 2, 7]))]
+        source.add(*(Happening(what, "j", "mail") for what in events))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_event_is_told_once_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    dice = Random(seed)
+    monkeypatch.setattr(following, "PAGE_EVENTS", dice.choice([1, 3, 50]))
+    monkeypatch.setattr(following, "LINGER_S", dice.choice([0.0, 5.0]))
+    monkeypatch.setattr(following, "_GATHER_S", 0.0)
+    monkeypatch.setattr(rings, "EVENTS_MAX", dice.choice([1, 5, 100]))
+    monkeypatch.setattr(listening, "PIECE_BYTES", dice.choice([100, 1_000, 10_000]))
+    monkeypatch.setattr(listening, "LOOKS_MAX", dice.choice([1, 7, 100]))
+    monkeypatch.setattr(listening, "RETRY_S", 0.01)
+    wish = Wish(types=frozenset(KINDS[: dice.randrange(1, 5)]))
+
+    async def main() -> None:
+        async with house(tmp_path, 3) as served:
+            client = EventSource()
+            for source in served.sources:
+                write(source, dice)
+            begin = [len(source.entries) for source in served.sources]
+            for _ in range(15):
+                async with listening_to(served, client, wish, dice.choice([300, 3_000, 1 << 30])):
+                    for _ in range(dice.randrange(4)):
+                        source = dice.choice(served.sources)
+                        write(source, dice)
+                        if dice.random() < 0.3:
+                            source.hang_up()
+                        await trio.sleep(dice.choice([0.0, 0.005]))
+                write(dice.choice(served.sources), dice)
+            due = [
+                (source.shard, index, number, event.what)
+                for source in served.sources
+                for index, entry in enumerate(source.entries, start=1)
+                for number, event in enumerate(entry.events, start=1)
+                if index > begin[source.shard] and event.what in wish.types
+            ]
+            async with listening_to(served, client, wish, 1 << 30):
+                with trio.fail_after(20):
+                    await served.until(lambda: len(client.events) >= len(due))
+                await trio.sleep(0.01)
+            told = bodies_of(client)
+
+        assert sorted(told, key=lambda each: each[0]) == due
+        assert len(due) > 10
+
+    trio.run(main)
+
+
+def test_all_who_are_far_behind_read_few_pages_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "READERS_MAX", 2)
+    monkeypatch.setattr(rings, "EVENTS_MAX", 1)
+
+    async def main() -> None:
+        async with house(tmp_path, 1) as served:
+            [source] = served.sources
+            first = await served.listen()
+            source.happen()
+            await first.until_events(1)
+            source.happen(count=5_000)
+            await first.until_events(5_001)
+            ears = [await served.listen(last_id=first.source.events[0].id) for _ in range(8)]
+            most = 0
+            async with trio.open_nursery() as nursery:
+                for ear in ears:
+                    nursery.start_soon(ear.until_events, 5_000)
+                while any(len(ear.source.events) < 5_000 for ear in ears):
+                    most = max(most, source.links)
+                    await trio.lowlevel.checkpoint()
+            told = [seqs(ear.bodies, 0) for ear in ears]
+
+        assert told == [list(range(2, 5_002))] * 8
+        assert most <= 1 + 2
+
+    trio.run(main)
+
+
+def test_the_types_are_the_words_that_a_shard_tells() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    told = page.partition("### What can have happened")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| (`.*?) \|(.*)\|$", told, re.MULTILINE)
+    of_jobs = re.findall(r"`([a-z ]+)`", " ".join(words for words, _ in rows))
+    of_queues = re.findall(r"`(queue\.[a-z]+)`", told)
+
+    assert sorted(map(type_of, {*of_jobs, *of_queues, "arrived"})) == list(TYPES)
