@@ -10,7 +10,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
-from bench import backlog, bulk, calibration, log, node, raft_commit, shard_process, state_machine
+from bench import (
+    backlog,
+    bulk,
+    calibration,
+    log,
+    mirror,
+    node,
+    raft_commit,
+    search,
+    shard_process,
+    state_machine,
+)
 from bench.measure import Measurement
 
 
@@ -60,6 +71,8 @@ BENCHES: Final[dict[str, Bench]] = {
 
 LONG: Final[dict[str, Bench]] = {
     "bulk": here(bulk.measure),
+    "mirror": here(mirror.measure),
+    "search": here(search.measure),
     "backlog_large": here(lambda directory: backlog.measure(directory, backlog.LARGE)),
 }
 """Only when they are named: each takes minutes."""

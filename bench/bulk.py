@@ -67,6 +67,7 @@ class _Status(msgspec.Struct):
 
 class _Would(msgspec.Struct):
     total: int
+    is_exact: bool
 
 
 class _Answer(msgspec.Struct):
@@ -169,8 +170,10 @@ async def _until_seen(connection: Connection, jobs: int) -> None:
             status, answer = await connection.ask(
                 "POST", "/api/v1/jobs/bulk", json.dumps(asked).encode()
             )
-            if status == 200 and _read_answer(answer).dry_run.total == jobs:
-                return
+            if status == 200:
+                would = _read_answer(answer).dry_run
+                if would.is_exact and would.total == jobs:
+                    return
             await trio.sleep(_LOOK_S)
 
 

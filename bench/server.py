@@ -42,6 +42,8 @@ class Server(NamedTuple):
     router: int
     """A process."""
     shards: tuple[int, ...]
+    mirror: int = 0
+    """0 when it has none."""
 
     @property
     def url(self) -> str:
@@ -68,8 +70,11 @@ class _Event(msgspec.Struct):
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[Server]:
-    """A new node on a free port, with its data in `directory`; it ends with the block."""
+def serving(directory: Path, *more: str) -> Iterator[Server]:
+    """A new node on a free port, with its data in `directory`; it ends with the block.
+
+    `more` are flags of its own.
+    """
     command = [sys.executable, "-m", "corvo", "server", "--bind", "127.0.0.1:0"]
     flags = ["--data-dir", "data", "--shards", str(SHARDS), "--durability", "sync"]
     # No setting of whoever measures: neither a variable, nor a corvo.toml that lies about here.
@@ -77,7 +82,7 @@ def serving(directory: Path) -> Iterator[Server]:
     said = directory / "server.log"
     with said.open("wb") as log:
         process = subprocess.Popen(
-            [*command, *flags, "--log-format", "json"],
+            [*command, *flags, "--log-format", "json", *more],
             cwd=directory,
             env=kept | {"PYTHONPATH": str(_ROOT)},
             stdin=subprocess.DEVNULL,
@@ -109,4 +114,4 @@ def _once_ready(process: "subprocess.Popen[bytes]", said: Path) -> Server:
     assert port is not None
     shards = tuple(pid for name, pid in processes.items() if name.startswith("shard-"))
     assert len(shards) == SHARDS
-    return Server(port, processes["router"], shards)
+    return Server(port, processes["router"], shards, processes.get("mirror", 0))

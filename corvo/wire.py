@@ -175,6 +175,10 @@ class Follow(msgspec.Struct, frozen=True, array_like=True, tag=40):
     """Documents at most, but for those of one entry; events, when no documents are wanted."""
     after_key: bytes = b""
     """`Changes.more`, when the answer from this place had one: go on behind that key."""
+    through: int = 0
+    """The greatest `through` of all documents that the follower has, where it lies behind `after`;
+    else 0. A log that was taken back to before it is another, although `after` is in both."""
+    through_digest: int = 0
 
 
 class Scan(msgspec.Struct, frozen=True, array_like=True, tag=41):
@@ -235,6 +239,8 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=42):
     """Empty, unless the documents of the entry behind `index` are too large for one answer. Then
     `index` is where the follower was, and those up to this key are told: it follows from there
     again, with this as `after_key`. Who does not remember it begins that entry anew."""
+    through_digest: int = 0
+    """What the state's digest was at `through`."""
 
 
 class Reset(msgspec.Struct, frozen=True, array_like=True, tag=43):
@@ -262,6 +268,7 @@ class Scanned(msgspec.Struct, frozen=True, array_like=True, tag=44):
     last: bytes
     """All keys up to this one are told; empty at the end of the pass."""
     through: int
+    through_digest: int = 0
 
 
 Control: TypeAlias = Ping | Pong | Goodbye

@@ -77,6 +77,7 @@ SAMPLES: Final[tuple[AnyMessage, ...]] = (
     Follow(9, 1042, 0xC0FFEE),
     Follow(10, 0, 0, wants_documents=False, wants_events=True, keys_max=50, after_key=b"j|a"),
     Scan(11),
+    Follow(9, 1042, 0xC0FFEE, through=1050, through_digest=0xBADCAFE),
     Scan(12, b"j|s03_job_1", 20),
     Changes(
         13,

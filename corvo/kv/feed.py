@@ -235,6 +235,9 @@ class Page:
         self._store = store
         self._feed = feed
         self._first = after
+        # Documents are looked up as they are then or later. What changes from here on is told from
+        # its own entry on, even if a document was looked up before.
+        self._last = feed.index
         self._after_key = after_key
         self._keys_max = keys_max
         self._wants_documents = wants_documents
@@ -282,7 +285,7 @@ class Page:
         """Begin with the next entry; returns the size of its row, or None at the end."""
         feed = self._feed
         is_enough = self._bytes >= PAGE_BYTES or self._events >= self._keys_max
-        if self.index == feed.index or self.index < feed.begin.index or is_enough:
+        if self.index == self._last or self.index < feed.begin.index or is_enough:
             return None
         row, size = feed.row(self.index + 1)
         if self._wants_documents:

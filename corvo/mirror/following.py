@@ -243,11 +243,9 @@ class Follower:
         answer = await self._ask(link, request)
         if not isinstance(answer, wire.Scanned):
             raise WireError(f"a scan was answered with {type(answer).__name__}")
-        cursor = self._cursor
+        reached = self._cursor.reached(answer.through, answer.through_digest)
         await self._move(
-            msgspec.structs.replace(
-                cursor, through=max(cursor.through, answer.through), pass_key=answer.last or None
-            ),
+            msgspec.structs.replace(reached, pass_key=answer.last or None),
             pairs=answer.pairs,
             scanned=(after, answer.last),
         )
@@ -265,16 +263,17 @@ class Follower:
             cursor.digest,
             keys_max=self._config.keys_max,
             after_key=self._more,
+            through=cursor.through if cursor.through > cursor.index else 0,
+            through_digest=cursor.through_digest,
         )
         answer = await self._ask(link, request)
         match answer:
             case wire.Changes():
                 moved = msgspec.structs.replace(
-                    cursor,
+                    cursor.reached(answer.through, answer.through_digest),
                     index=answer.index,
                     digest=answer.digest,
                     now_ns=answer.now_ns,
-                    through=max(cursor.through, answer.through),
                 )
                 await self._move(moved, pairs=answer.pairs, is_news=True)
                 self._more = answer.more
@@ -301,6 +300,7 @@ class Follower:
             now_ns=reset.now_ns,
             through=reset.index,
             pass_key=b"",
+            through_digest=reset.digest,
         )
         await self._move(cursor, is_pass=True)
         self._more = b""

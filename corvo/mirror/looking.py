@@ -5,7 +5,7 @@ What is found is always the beginning of what there is: it has no gaps, and wher
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Final
 
@@ -30,9 +30,10 @@ from corvo.mirror.terms import Condition, Meaning, encode_json, in_scope
 
 QUEUES_MAX: Final = 8
 """Queues of a scope whose jobs are looked for one by one."""
-_CHUNK_MIN: Final = 16
+_CHUNK_MIN: Final = 1
 _CHUNK_MAX: Final = 512
 _CHUNK_MS: Final = 20.0
+_CREEPING_MS: Final = 50.0
 _ONE_MORE_MS: Final = 50.0
 """So long it is looked whether there is one more, when there are as many as are wanted."""
 
@@ -46,8 +47,15 @@ class Looked:
     """There is at least one more behind."""
     stopped: Key | None = None
     """Not everything was looked at: up to there all was; the empty key is the beginning."""
+    has_moved: bool = False
+    """Something was looked at."""
     total: int | None = None
     """How many are meant altogether, if that is known by the way."""
+
+    def stop_at(self, key: Key) -> None:
+        """Up to there all was looked at."""
+        self.stopped = key
+        self.has_moved = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +102,8 @@ def look(reading: Reading, wanted: Wanted, until_ms: float) -> Looked:
             else:
                 _sift(reading, wanted, rows, looked)
     except TimeOver:
-        pass
+        if not looked.has_moved:
+            _creep(reading, wanted, looked)
     return looked
 
 
@@ -140,7 +149,7 @@ def _sift(reading: Reading, wanted: Wanted, rows: list[Row], looked: Looked) -> 
     for row, is_meant in sifted(reading, wanted.meaning, behind):
         if is_meant and _take(reading, wanted, row, looked):
             return
-        looked.stopped = wanted.order.key(row)
+        looked.stop_at(wanted.order.key(row))
     looked.stopped = None
     if len(behind) == len(ordered):
         looked.total = len(looked.rows)
@@ -205,15 +214,38 @@ def sifted(reading: Reading, meaning: Meaning, rows: Sequence[Row]) -> Iterator[
 
 def _walk(reading: Reading, wanted: Wanted, queues: Sequence[str], looked: Looked) -> None:
     """Find what is meant, along the order."""
-    for rank in wanted.ranks:
-        streams = segment(wanted.order, rank, wanted.meaning, queues)
-        for row in _merged(reading, wanted, streams, wanted.start_in(rank)):
-            if row[7] and _take(reading, wanted, row, looked):
-                return
-            looked.stopped = wanted.order.key(row)
+    for row in _rows(reading, wanted, queues):
+        if row[7] and _take(reading, wanted, row, looked):
+            return
+        looked.stop_at(wanted.order.key(row))
     looked.stopped = None
     if wanted.start is None:
         looked.total = len(looked.rows)
+
+
+def _creep(reading: Reading, wanted: Wanted, looked: Looked) -> None:
+    """Look at one job, however long it takes, or whoever goes on from here would stand still."""
+    meaning = wanted.meaning
+    plain = replace(wanted, meaning=replace(meaning, heavy=[]))
+    try:
+        with reading.until(reading.taken_ms + _CREEPING_MS):
+            queues = queues_of(reading, meaning) or []
+            row = next(_rows(reading, plain, queues), None)
+    except TimeOver:
+        return
+    if row is None:
+        looked.stopped = None
+        return
+    if row[7]:
+        sieved = reading.surely(lambda: list(sifted(reading, meaning, [row])))
+        looked.rows += [row for row, is_meant in sieved if is_meant]
+    looked.stop_at(wanted.order.key(row))
+
+
+def _rows(reading: Reading, wanted: Wanted, queues: Sequence[str]) -> Iterator[Row]:
+    for rank in wanted.ranks:
+        streams = segment(wanted.order, rank, wanted.meaning, queues)
+        yield from _merged(reading, wanted, streams, wanted.start_in(rank))
 
 
 def _take(reading: Reading, wanted: Wanted, row: Row, looked: Looked) -> bool:

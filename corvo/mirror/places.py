@@ -23,6 +23,15 @@ class Cursor(msgspec.Struct, frozen=True):
     """Rows are not newer than this place; they are exact once `index` has come there."""
     pass_key: bytes | None = None
     """Up to here a full pass has come; None when none is under way."""
+    through_digest: int = 0
+    """What the state's digest was at `through`: a log that was taken back to before it, and went
+    another way, is another log, although `index` is in both."""
+
+    def reached(self, through: int, digest: int) -> "Cursor":
+        """The same, with rows that are of a later place."""
+        if through <= self.through:
+            return self
+        return msgspec.structs.replace(self, through=through, through_digest=digest)
 
     @property
     def is_whole(self) -> bool:

@@ -14,8 +14,8 @@ import os
 import sqlite3
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,15 +23,15 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import child, clock, telemetry, wire
+from corvo import child, telemetry, wire
 from corvo.errors import CorvoError, WireError
 from corvo.link import Link, LinkLost, LinkRefused, listen_unix, open_link
 from corvo.measures import LoopTimes
-from corvo.mirror.answers import answer
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.following import OP_VERSION, Follower, Scribe
 from corvo.mirror.places import Places
-from corvo.mirror.reading import Reading, prepare
+from corvo.mirror.readers import Readers
+from corvo.mirror.reading import Reading
 from corvo.mirror.schema import VERSION
 from corvo.mirror.writing import (
     BOOT_ID,
@@ -60,95 +60,7 @@ _SWITCH_S: Final = 50e-6
 """The loop has little to do, and should not wait long for a thread that decodes or counts."""
 _RETRY_S: Final = 0.25
 _RETRY_AFTER_MS: Final = 100
-_STEPS: Final = 1_000
-"""Of SQLite's, between two looks whether a question has taken too long."""
-_CACHE_KIB: Final = 16 << 10
-_COUNT_JOBS: Final = (
-    "SELECT coalesce(sum(pending + active + held + completed + retrying + dead + cancelled"
-    " + scheduled), 0) FROM queue_counts"
-)
-
-
-class Readers:
-    """The connections that read, and whoever has one."""
-
-    def __init__(self, path: Path, scribe: Scribe, count: int) -> None:
-        self.interrupted = 0
-        self._path = path
-        self._scribe = scribe
-        self._free: list[sqlite3.Connection] = []
-        self._turns = trio.Semaphore(count)
-        self._limiter = trio.CapacityLimiter(count)
-
-    @asynccontextmanager
-    async def connection(self, wait_ms: int) -> AsyncIterator[sqlite3.Connection]:
-        """A connection, once one is free. Raises `trio.TooSlowError` when none is in time."""
-        with trio.fail_after(wait_ms / 1_000):
-            await self._turns.acquire()
-        try:
-            await self._scribe.enter()
-            try:
-                held = self._free.pop() if self._free else self._open()
-                try:
-                    yield held
-                finally:
-                    self._free.append(held)
-            finally:
-                self._scribe.leave()
-        finally:
-            self._turns.release()
-
-    def _open(self) -> sqlite3.Connection:
-        """A connection that changes nothing, and makes no checkpoint either."""
-        place = self._path.absolute().as_uri()
-        connection = sqlite3.connect(
-            f"{place}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-        )
-        for pragma in ("query_only = ON", f"cache_size = -{_CACHE_KIB}", "temp_store = MEMORY"):
-            connection.execute(f"PRAGMA {pragma}")
-        prepare(connection)
-        return connection
-
-    async def look_up(self, question: Question, readings: set[Reading]) -> bytes | Refused:
-        """Answer a question; `readings` has it while that is under way, so it can be abandoned."""
-        async with self.connection(question.budget_ms) as connection:
-            # Cancelling would not stop the thread: whoever cancels abandons the reading first.
-            return await trio.to_thread.run_sync(
-                self._look_up, connection, question, readings, limiter=self._limiter
-            )
-
-    def _look_up(
-        self, connection: sqlite3.Connection, question: Question, readings: set[Reading]
-    ) -> bytes | Refused:
-        reading = Reading(connection, clock=clock.steady_ns, now_ns=clock.now_ns())
-        is_cut = False
-
-        def is_over() -> bool:
-            nonlocal is_cut
-            is_cut = reading.is_over()
-            return is_cut
-
-        readings.add(reading)
-        connection.set_progress_handler(is_over, _STEPS)
-        try:
-            return answer(reading, question)
-        finally:
-            connection.set_progress_handler(None, _STEPS)
-            readings.discard(reading)
-            self.interrupted += is_cut
-
-    async def jobs(self) -> int:
-        """How many jobs there are, by the counts of the queues."""
-        async with self.connection(_RETRY_AFTER_MS) as connection:
-            [count] = await trio.to_thread.run_sync(
-                lambda: connection.execute(_COUNT_JOBS).fetchone(), limiter=self._limiter
-            )
-            return int(count)
-
-    def close(self) -> None:
-        """Nobody reads any more."""
-        for connection in self._free:
-            connection.close()
+_TRACE_LINES: Final = 40
 
 
 class Mirror:
@@ -160,6 +72,7 @@ class Mirror:
         self.places: Final = Places(writing.cursors(config.shards))
         self.scribe: Final = Scribe(writing, self.places, config, log)
         self.readers: Final = Readers(writing.path, self.scribe, config.readers)
+        self._log = log
         self.followers: Final = [
             Follower(number, config, self.places, self.scribe, log)
             for number in range(config.shards)
@@ -173,6 +86,7 @@ class Mirror:
         """Follow and write until cancelled. Raises `Damaged`."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.scribe.run)
+            nursery.start_soon(self.readers.mind)
             for follower in self.followers:
                 nursery.start_soon(follower.run)
 
@@ -186,15 +100,26 @@ class Mirror:
             told = await self._answer(ask, readings)
         except trio.TooSlowError:
             return wire.Busy(ask.id, _RETRY_AFTER_MS)
-        except sqlite3.Error as error:
-            if is_damage(error):
+        except Exception as error:
+            if isinstance(error, sqlite3.Error) and is_damage(error):
                 raise Damaged(f"a question found damage: {error}") from error
-            return wire.Busy(ask.id, _RETRY_AFTER_MS)
+            told = self._failed(ask, error)
         finally:
             self._open -= 1
         if isinstance(told, Refused):
             return wire.Reply(ask.id, told.code, msgspec.json.encode(told))
         return wire.Reply(ask.id, "", told)
+
+    def _failed(self, ask: wire.Ask, error: Exception) -> Refused:
+        """One question must not cost everybody the mirror, whether it is our bug or its own."""
+        lines = traceback.format_exception(error)
+        self._log.error(
+            "question.failed",
+            question=ask.query,
+            error=repr(error),
+            trace="".join(lines[-_TRACE_LINES:]),
+        )
+        return Refused(code="failed", error="the mirror could not answer; its log says why")
 
     async def _answer(self, ask: wire.Ask, readings: set[Reading]) -> bytes | Refused:
         kind = QUESTIONS.get(ask.query)
@@ -237,7 +162,7 @@ class Mirror:
         return Standing(
             shards=self.places.standings(),
             file_bytes=self._writing.file_bytes,
-            jobs=await self.readers.jobs(),
+            jobs=await self.readers.count_jobs(_RETRY_AFTER_MS),
             rebuilds=self._rebuilds,
             lag_seconds=list(lag.counts),
             lag_sum_ms=lag.sum_ms,

@@ -3,13 +3,15 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from corvo.errors import CorvoError
 from corvo.mirror import jq
 from corvo.mirror.moments import format_ns
 from corvo.mirror.terms import Value, has_tags
 from corvo.questions import AsOf, Place
+
+T = TypeVar("T")
 
 MS: Final = 1_000_000
 
@@ -81,6 +83,18 @@ class Reading:
     def run(self, statement: str, parameters: Sequence[Value] = ()) -> sqlite3.Cursor:
         """Run a statement of ours. What others wrote is among the parameters, or nowhere."""
         return self._connection.execute(statement, parameters)
+
+    def surely(self, work: Callable[[], T]) -> T:
+        """Do what takes little time, whether the time is over or not.
+
+        Whoever minds the time may mean what was done before, and come late.
+        """
+        while True:
+            try:
+                return work()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT or self.is_over():
+                    raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -128,12 +128,16 @@ JOBS: Final = TableSpec(
         ),
         Index("idx_jobs_lease", ("state", "lease_expires_at"), "state = 'active'"),
         Index("idx_jobs_unique", ("queue", "unique_key"), "unique_key IS NOT NULL"),
-        Index("idx_jobs_batch", ("batch_id",), "batch_id IS NOT NULL"),
+        Index("idx_jobs_batch", ("batch_id", "created_at"), "batch_id IS NOT NULL"),
         Index("idx_jobs_expire", ("expire_at",), "expire_at IS NOT NULL"),
         Index("idx_jobs_created", ("created_at",)),
         Index("idx_jobs_worker", ("worker_id",), "worker_id IS NOT NULL"),
-        Index("idx_jobs_parent", ("parent_id",), "parent_id IS NOT NULL"),
-        Index("idx_jobs_chain", ("chain_id",), "chain_id IS NOT NULL"),
+        Index("idx_jobs_parent", ("parent_id", "created_at"), "parent_id IS NOT NULL"),
+        Index("idx_jobs_chain", ("chain_id", "created_at"), "chain_id IS NOT NULL"),
+        Index("idx_jobs_started", ("started_at",), "started_at IS NOT NULL"),
+        Index("idx_jobs_completed", ("completed_at",), "completed_at IS NOT NULL"),
+        Index("idx_jobs_priority", ("priority", "created_at"), "priority < 2"),
+        Index("idx_jobs_attempt", ("attempt", "created_at"), "attempt > 1"),
     ),
 )
 
@@ -274,6 +278,7 @@ CURSORS: Final = TableSpec(
         now_ns INTEGER ! 0
         through INTEGER ! 0
         pass_key BLOB
+        through_digest INTEGER ! 0
     """),
     key=("shard",),
 )

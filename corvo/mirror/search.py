@@ -59,9 +59,11 @@ def search(reading: Reading, question: Search) -> Found:
     with reading.snapshot():
         as_of = reading.as_of()
         looked = look(reading, wanted, question.budget_ms * _LOOKING)
-        jobs = _shown(reading, wanted, looked)
+        jobs = _shown(reading, looked)
         total, is_exact = _total(reading, question, meaning, looked, as_of)
     before, behind = _cursors(wanted, looked, digest)
+    # A full page has all that it was to have, though nobody knows whether there is one more.
+    is_partial = looked.stopped is not None and len(jobs) < wanted.limit
     return Found(
         jobs=jobs[::-1] if is_backwards else jobs,
         total=total,
@@ -69,8 +71,8 @@ def search(reading: Reading, question: Search) -> Found:
         cursor=behind,
         prev_cursor=before,
         has_more=behind is not None,
-        partial=looked.stopped is not None,
-        why_partial=_WHY_PARTIAL if looked.stopped is not None else "",
+        partial=is_partial,
+        why_partial=_WHY_PARTIAL if is_partial else "",
         duration_ms=round(reading.taken_ms, 3),
         as_of=as_of,
     )
@@ -101,7 +103,7 @@ def _start(cursor: Cursor | None) -> Start | None:
     return Start(cursor.key, is_inclusive=cursor.way in {"from", "until"})
 
 
-def _shown(reading: Reading, wanted: Wanted, looked: Looked) -> list[msgspec.Raw]:
+def _shown(reading: Reading, looked: Looked) -> list[msgspec.Raw]:
     """What was found as JSON; as much of it as a page may have."""
     jobs: list[msgspec.Raw] = []
     size = 0
@@ -115,10 +117,6 @@ def _shown(reading: Reading, wanted: Wanted, looked: Looked) -> list[msgspec.Raw
             looked.total = None
             break
         jobs.append(job)
-    if len(looked.rows) == wanted.limit and looked.stopped is not None:
-        # There was no time to see whether there is one more; the page has all that it was to have.
-        looked.has_more = True
-        looked.stopped = None
     return jobs
 
 
@@ -130,8 +128,6 @@ def _total(
     if looked.total is not None:
         return looked.total, is_whole
     least = len(looked.rows) + looked.has_more
-    if looked.stopped is not None:
-        return least, False
     budget_ms = question.budget_ms
     until_ms = min(budget_ms * _LOOKING, reading.taken_ms + budget_ms * _COUNTING)
     counted = tally(reading, meaning, most=1 << 62, grouped=False, until_ms=until_ms)
@@ -148,7 +144,7 @@ def _cursors(wanted: Wanted, looked: Looked, digest: bytes) -> tuple[str | None,
     start = wanted.start
     going_on: str | None = None
     if looked.stopped is not None:
-        has_not_moved = start is not None and looked.stopped is start.key and start.is_inclusive
+        has_not_moved = start is not None and not looked.has_moved and start.is_inclusive
         way = _INCLUSIVE[on] if has_not_moved else on
         going_on = write_cursor(digest, way, looked.stopped)
     elif looked.has_more:
@@ -174,7 +170,7 @@ def count(reading: Reading, question: Count) -> Counted:
         if question.samples:
             wanted = Wanted(meaning=meaning, order=_BY_AGE, descending=True, limit=question.samples)
             looked = look(reading, wanted, question.budget_ms * _COUNTING)
-            samples = _shown(reading, wanted, looked)
+            samples = _shown(reading, looked)
         until_ms = question.budget_ms * _LOOKING
         counted = tally(reading, meaning, most=question.exact_to, grouped=True, until_ms=until_ms)
         bounds = reading.bounds()

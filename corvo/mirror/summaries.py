@@ -66,7 +66,7 @@ def summary(reading: Reading, row: int) -> msgspec.Raw:
         ]
         | None
     )  # fmt: skip
-    found = reading.run(_SUMMARY, (row,)).fetchone()
+    found = reading.surely(lambda: reading.run(_SUMMARY, (row,)).fetchone())
     assert found is not None, "it was there a moment ago, and this is the same moment"
     chain_id = found[14] or ""
     return msgspec.Raw(

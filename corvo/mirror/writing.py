@@ -28,6 +28,7 @@ CHECKPOINT_BYTES: Final = 16 << 20
 """Written since the last checkpoint after which the next is made, however few rows it were."""
 _WAITS: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 """What may pass: there was no room, or no memory."""
+_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
 
 
 class Stuck(CorvoError):
@@ -39,9 +40,14 @@ class Damaged(CorvoError):
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error says that the file is of no use, rather than that there is no room."""
+    """Whether whoever reads has found that the file is of no use."""
+    return _code(error) in _DAMAGE
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's own word for it; -1 when it is Python's."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
-    return code is None or code & 0xFF not in _WAITS
+    return -1 if code is None else code & 0xFF
 
 
 class Writing:
@@ -105,6 +111,7 @@ class Writing:
                 cursor.now_ns,
                 cursor.through,
                 cursor.pass_key,
+                cursor.through_digest,
             ),
         )
 
@@ -195,8 +202,9 @@ class Writing:
 
 
 def _meaning(error: sqlite3.Error) -> Stuck | Damaged:
+    """What a writer's error says. Statements are ours, so one that fails has met a wrong file."""
     said = f"{getattr(error, 'sqlite_errorname', 'SQLite')}: {error}"
-    return Damaged(said) if is_damage(error) else Stuck(said)
+    return Stuck(said) if _code(error) in _WAITS else Damaged(said)
 
 
 def _size(path: Path) -> int:
@@ -228,7 +236,7 @@ def open_writing(
     try:
         return _open(path, cluster, shards, checkpoint_rows), why
     except (sqlite3.Error, Unfit, ValueError, TypeError) as error:
-        if isinstance(error, sqlite3.Error) and not is_damage(error):
+        if isinstance(error, sqlite3.Error) and _code(error) in _WAITS:
             raise _meaning(error) from error
         why = str(error)
     building.remove(path)
@@ -257,6 +265,7 @@ def _open(path: Path, cluster: str, shards: int, checkpoint_rows: int) -> Writin
                     cursor.now_ns,
                     cursor.through,
                     begun,
+                    cursor.through_digest,
                 ),
             )
         undo.pop_all()

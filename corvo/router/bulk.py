@@ -66,8 +66,11 @@ SKIPPED_MAX: Final = 1_000
 ERROR_CHARS_MAX: Final = 160
 """Of such a reason: all of them are in the mark."""
 RATE_MAX: Final = 1_000_000
-CRASHES_MAX: Final = 100
+CRASHES_MAX: Final = 10
 """Leases that may run out before a bulk waits for somebody to look at it."""
+TAKEOVERS_MAX: Final = 3
+"""Routers that go on at once where the one before was killed. If it is the bulk that kills them,
+its lease is to run out, and then again, until that has happened too often."""
 LIST_MAX: Final = 100
 LIST: Final = 20
 """Bulks that one answer lists when nothing is said."""
@@ -356,6 +359,8 @@ class Mark(msgspec.Struct, kw_only=True, omit_defaults=True):
     is_last: bool = False
     """Whether nothing comes behind `page`."""
     pages: int = 0
+    takeovers: int = 0
+    """How many routers in a row went on with it at once and have not come to the next page."""
     processed: int = 0
     affected: int = 0
     errors: int = 0

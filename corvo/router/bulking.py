@@ -8,7 +8,7 @@ so that a bulk has no more of a shard than one producer has.
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import trio
@@ -22,6 +22,7 @@ from corvo.router.api import Api
 from corvo.router.bulk import (
     CRASHES_MAX,
     QUEUE,
+    TAKEOVERS_MAX,
     Mark,
     Order,
     Outcome,
@@ -38,14 +39,13 @@ from corvo.router.bulk import (
 )
 from corvo.router.http import Principal, Problem, Request, encode_json
 from corvo.router.jobs import read_results
-from corvo.shard.ops.base import Op, Rejected
+from corvo.shard.ops.base import Json, Op, Rejected
 from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
 from corvo.shard.ops.jobs import Done
 from corvo.shard.ops.work import (
     Ack,
     AckItem,
     BeatItem,
-    Claim,
     Fail,
     FailItem,
     Fetch,
@@ -53,13 +53,15 @@ from corvo.shard.ops.work import (
     Release,
     ReleaseItem,
 )
-from corvo.shard.queries import GetMoment, Moment
+from corvo.shard.queries import Active, GetActive, GetJobs, GetMoment, Moment
 from corvo.telemetry import Log
 
 SIDE_BY_SIDE: Final = 2
 """Bulks that one router works off at a time; others wait."""
+AT_ONCE: Final = 2
+"""Ops of one bulk that are under way, over all shards: others are to have their turn in between."""
 LEASE_MS: Final = 15_000
-"""How long a bulk stands still when its router is killed."""
+"""How long a bulk stands still at most when its router is killed and no other takes its place."""
 BEAT_S: Final = 4.0
 DIRECT_WAIT_S: Final = 10.0
 """How long a client waits for a shard that is away, in a bulk that is done at once."""
@@ -98,6 +100,7 @@ class Hands:
         self._by = by
         self._may_wait = may_wait
         self._pace = Pace(order.rate)
+        self._free = trio.Semaphore(AT_ONCE)
 
     async def do(self, page: Sequence[tuple[str, int]]) -> list[Outcome]:
         """Do it to jobs. What cannot be done is an outcome, and no exception."""
@@ -126,7 +129,9 @@ class Hands:
             while ids:
                 away: list[str] = []
                 pause_s = _PAUSE_S
-                for job_id, result in zip(ids, await send(ids, turn), strict=True):
+                async with self._free:
+                    results = await send(ids, turn)
+                for job_id, result in zip(ids, results, strict=True):
                     if isinstance(result, Rejected) and result.code == "entry_full":
                         left_out.append(job_id)
                     elif isinstance(result, Problem) and _passes(result) and self._may_wait():
@@ -325,6 +330,9 @@ async def run(api: Api, log: Log) -> None:
     slots = trio.Semaphore(SIDE_BY_SIDE)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_leave, api, nursery.cancel_scope)
+        for claim in await _left_behind(api):
+            slots.acquire_nowait()
+            nursery.start_soon(_work_off, api, claim, slots, log)
         while True:
             await slots.acquire()
             claim = await _fetch(api)
@@ -336,20 +344,82 @@ async def _leave(api: Api, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _fetch(api: Api) -> Claim:
+class Lease(NamedTuple):
+    """A bulk that is ours to work off."""
+
+    job_id: str
+    lease_token: int
+    payload: Json
+    checkpoint: Json
+    is_ours: bool = False
+    """Whether it was ours before: of a router that was killed."""
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """Of a job as a shard shows it, what whoever has its lease has to know."""
+
+    id: str
+    lease_token: int
+    hostname: str
+
+
+class _View(msgspec.Struct, frozen=True):
+    """A `corvo.shard.queries.JobView`, read by whoever has the lease."""
+
+    job: _Job
+    payload: Json = msgspec.UNSET
+    checkpoint: Json = msgspec.UNSET
+
+
+class _Views(msgspec.Struct, frozen=True):
+    jobs: list[_View]
+
+
+_decode_views: Final = msgspec.json.Decoder(_Views).decode
+_decode_active: Final = msgspec.json.Decoder(Active).decode
+
+
+async def _left_behind(api: Api) -> list[Lease]:
+    """The bulks that the router had in whose place this one is: the leases go on.
+
+    A node has one router, which is started when the one before has ended.
+    """
+    shard = api.shards[home(api)]
+    while True:
+        try:
+            active = _decode_active((await shard.ask(GetActive(queue=QUEUE))).body).job_ids
+            if not active:
+                return []
+            views = _decode_views((await shard.ask(GetJobs(job_ids=active))).body).jobs
+        except Problem:
+            await trio.sleep(1)
+            continue
+        ours = [
+            Lease(view.job.id, view.job.lease_token, view.payload, view.checkpoint, is_ours=True)
+            for view in views
+            if view.job.hostname == _name(api)
+        ]
+        return ours[:SIDE_BY_SIDE]
+
+
+def _name(api: Api) -> str:
+    return f"router of node {api.config.node}"
+
+
+async def _fetch(api: Api) -> Lease:
     # Without the name of a worker: what a router does for itself is nobody's to list.
-    fetch = Fetch(queues=[QUEUE], hostname=f"router of node {api.config.node}", lease_ms=LEASE_MS)
+    fetch = Fetch(queues=[QUEUE], hostname=_name(api), lease_ms=LEASE_MS)
     while True:
         try:
             fetched = await api.fetching.fetch(fetch, _FETCH_S, is_own=True)
         except Problem:
             await trio.sleep(1)
             continue
-        if fetched.claims:
-            return fetched.claims[0]
+        for claim in fetched.claims:
+            return Lease(claim.job_id, claim.lease_token, claim.payload, claim.checkpoint)
 
 
-async def _work_off(api: Api, claim: Claim, slots: trio.Semaphore, log: Log) -> None:
+async def _work_off(api: Api, claim: Lease, slots: trio.Semaphore, log: Log) -> None:
     try:
         await Run(api, claim, log).run()
     finally:
@@ -363,7 +433,7 @@ class _Lost(Exception):
 class Run:
     """One bulk, while its lease is ours."""
 
-    def __init__(self, api: Api, claim: Claim, log: Log) -> None:
+    def __init__(self, api: Api, claim: Lease, log: Log) -> None:
         self._api = api
         self._claim = claim
         self._log = log
@@ -416,6 +486,11 @@ class Run:
             await self._fail(f"this release cannot read it: {error}")
             return
         order, mark = self.order, self.mark
+        if claim.is_ours:
+            if mark.takeovers == TAKEOVERS_MAX:
+                raise _Lost  # it is left to its lease
+            mark.takeovers += 1
+            await self._beat(mark)
         bulk_id = bulk_id_of(claim.job_id)
         self._log.info("bulk.begun", bulk=bulk_id, action=order.action, processed=mark.processed)
         self._hands = Hands(
@@ -460,6 +535,7 @@ class Run:
             mark.page = page_of(ahead.members)
             mark.after, mark.is_last = ahead.after, not ahead.after
         mark.pages += 1
+        mark.takeovers = 0
         await self._beat(mark)
 
     async def _look_ahead(self) -> None:
@@ -553,7 +629,7 @@ class Run:
 
     @property
     def _by(self) -> str:
-        return f"router of node {self._api.config.node}"
+        return _name(self._api)
 
     def _checkpoint(self) -> msgspec.Raw:
         self.mark.at_ns = clock.now_ns()

@@ -7,7 +7,7 @@ import msgspec
 from corvo import wire
 from corvo.router.http import Principal, Problem, encode_json
 from corvo.router.keys import may_see
-from corvo.router.words import Time, format_time
+from corvo.router.words import RESERVED, Time, format_time
 
 TYPES: Final = (
     "approved",
@@ -147,13 +147,17 @@ class Wish(msgspec.Struct, frozen=True):
     types: frozenset[str] = frozenset()
 
     def wants(self, told: Told, principal: Principal) -> bool:
-        """Whether a client wants an event, and may see it."""
+        """Whether a client wants an event, and may see it.
+
+        What the server does by way of jobs of its own is for those who name it.
+        """
         what = told.what
         return (
             (not self.types or told.type in self.types)
             and (not self.queues or what.queue in self.queues)
             and (not self.job_ids or what.job_id in self.job_ids)
             and (not principal.queues or may_see(principal, what.queue))
+            and (not what.queue.startswith(RESERVED) or bool(self.queues or self.job_ids))
         )
 
 

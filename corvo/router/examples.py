@@ -205,6 +205,29 @@ ANSWERS: Final[dict[str, dict[str, object] | list[object]]] = {
         "source": "mirror",
         "as_of": _AS_OF,
     },
+    "get_admin_mirror": {
+        "status": "following",
+        "shards": [
+            {
+                "shard": 2,
+                "index": 1_042,
+                "at": "2026-02-20T10:00:07.25Z",
+                "lag_entries": 3,
+                "lag_ms": 12.5,
+                "is_linked": True,
+                "is_whole": True,
+                "passes": 0,
+                "changes": 51_200,
+            }
+        ],
+        "file_bytes": 73_400_320,
+        "jobs": 128,
+        "questions": 9_301,
+        "interrupted": 2,
+        "schema": 1,
+        "resident_bytes": 62_914_560,
+        "cpu_seconds": 41.5,
+    },
     "get_metrics_throughput": [
         {
             "minute": "2026-02-20T09:59:00Z",

@@ -27,6 +27,10 @@ READERS_MAX: Final = 16
 """Pages that are being read for those who are further back, of all shards."""
 LINGER_S: Final = 5.0
 """How long the feeds are followed for nobody: whoever was cut off comes back soon."""
+BELLS: Final = 32
+"""Those who listen are woken in so many groups."""
+_TOGETHER: Final = 64
+"""So many are woken at once: that takes two milliseconds."""
 _RETRY_S: Final = 0.05
 _GATHER_S: Final = 0.01
 """Between two pages, and between two bells: what happens meanwhile comes in one page, and wakes
@@ -131,11 +135,11 @@ class Hub:
         self.feeds: Final = [Feed(shard, self) for shard in range(config.shards)]
         self.readers: Final = trio.Semaphore(READERS_MAX)
         self.listeners = 0
-        self.changed = trio.Event()
-        """Rung when there may be something new, and replaced."""
+        self._bells = [trio.Event() for _ in range(BELLS)]
         self.news = trio.Event()
         """Set by feeds; everybody is woken for all of them together."""
         self.is_stopping = False
+        self._came = 0
         self._wanted = trio.Event()
         self._unwanted = trio.Event()
 
@@ -144,11 +148,14 @@ class Hub:
         """How long a feed is let be between two pages."""
         return _GATHER_S + self.listeners * _GATHER_EACH_S
 
-    def enter(self) -> None:
-        """Somebody listens from now on."""
+    def enter(self) -> int:
+        """Somebody listens from now on; the number of their bell."""
         self.listeners += 1
         self._wanted.set()
-        self._unwanted = trio.Event()
+        if self._unwanted.is_set():
+            self._unwanted = trio.Event()
+        self._came += 1
+        return self._came
 
     def leave(self) -> None:
         """Somebody has gone."""
@@ -158,15 +165,19 @@ class Hub:
             self._wanted = trio.Event()
             self._unwanted.set()
 
-    def ring_bell(self) -> None:
-        """Tell everybody that there may be something new."""
-        self.changed.set()
-        self.changed = trio.Event()
+    def bell(self, number: int) -> trio.Event:
+        """Rung when there may be something new, and replaced, for one out of `BELLS`."""
+        return self._bells[number % BELLS]
+
+    def _ring(self, numbers: range) -> None:
+        for number in numbers:
+            self._bells[number].set()
+            self._bells[number] = trio.Event()
 
     def stop(self) -> None:
         """Have everybody leave."""
         self.is_stopping = True
-        self.ring_bell()
+        self._ring(range(BELLS))
 
     async def run(self) -> None:
         """Follow the feeds whenever somebody listens."""
@@ -185,8 +196,11 @@ class Hub:
         while True:
             await self.news.wait()
             self.news = trio.Event()
-            self.ring_bell()
-            await trio.sleep(self.gather_s)
+            # A crowd is woken in turn, so that requests get their turn in between.
+            step = max(1, BELLS * _TOGETHER // max(self.listeners, 1))
+            for first in range(0, BELLS, step):
+                self._ring(range(first, min(first + step, BELLS)))
+                await trio.sleep(self.gather_s * min(step, BELLS) / BELLS)
 
     async def _wait_for_quiet(self) -> None:
         while True:

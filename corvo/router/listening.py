@@ -92,6 +92,12 @@ class Spot:
 
     def find(self) -> Page | Nowhere:
         """The page in which the place lies, if it is there."""
+        found = self._find()
+        if found is not Nowhere.BEFORE:
+            self.retry_at = 0.0
+        return found
+
+    def _find(self) -> Page | Nowhere:
         if self._page is not None:
             return self._page
         ring = self._feed.ring
@@ -160,6 +166,7 @@ class Listener:
         self._parts: Final = [""] * len(self._spots)  # of the id, by shard
         self._sent_id = ""
         self._first = 0  # the shard that is looked at before the others
+        self._number = 0
         self._is_here = False
 
     def enter(self) -> None:
@@ -173,7 +180,7 @@ class Listener:
                 retry_after_ms=5_000,
             )
         self._is_here = True
-        self._hub.enter()
+        self._number = self._hub.enter()
 
     def leave(self) -> None:
         """It is over, or nobody came."""
@@ -196,7 +203,7 @@ class Listener:
         until = trio.current_time() + self._api.limits.leader_wait_ms / 1_000
         with trio.move_on_at(until):
             while not self._hub.is_stopping:
-                changed = self._hub.changed
+                changed = self._hub.bell(self._number)
                 await self._settle_all()
                 if all(spot.is_settled for spot in self._spots.values()):
                     return
@@ -240,7 +247,7 @@ class Listener:
         """Returns the last words."""
         sent_at = checked_at = trio.current_time()
         while True:
-            changed, now = self._hub.changed, trio.current_time()
+            changed, now = self._hub.bell(self._number), trio.current_time()
             if self._hub.is_stopping:
                 return self._at_the_end("the server stops")
             if now - checked_at >= CHECK_S:

@@ -32,6 +32,8 @@ _GRACE_S: Final = 2.0
 """For a mirror that is busy, beside the time that it has for an answer."""
 _SILENT_S: Final = 2.0
 """How long a mirror that did not answer in time is left alone by those who can do without it."""
+_LOST_MAX: Final = 2
+"""How often a question may be lost with its link: perhaps it is the question that ends mirrors."""
 _STILL_WORKS: Final = "jobs by their ids, queues, workers and all that changes anything still work"
 
 _PROBLEMS: Final[dict[str, tuple[int, str, int]]] = {
@@ -144,11 +146,16 @@ class Mirror:
 
     async def _ask(self, number: int, body: bytes) -> bytes:
         until = trio.current_time() + self._config.limits.leader_wait_ms / 1_000
+        lost = 0
         while True:
             came_up = self._came_up
             if self._caller is not None:
-                with suppress(LinkLost):  # asked again: it changes nothing
+                try:
                     return _read(await self._caller.ask(number, body))
+                except LinkLost as error:
+                    lost += error.was_sent
+                    if lost >= _LOST_MAX:
+                        raise unavailable("it went away while it was asked, and again") from error
             with trio.move_on_at(until):
                 await came_up.wait()
             if trio.current_time() >= until:

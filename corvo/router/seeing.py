@@ -11,6 +11,8 @@ from corvo.router.queues import exists
 from corvo.router.words import Time, bad_body, bad_field, format_time
 from corvo.shard.queries import QueueView
 
+QUERY_TEXT_MAX: Final = 400
+"""Characters of one filter in a query: all of them together fit into the line of a request."""
 _MINUTE_NS: Final = 60 * 1_000_000_000
 
 
@@ -72,8 +74,12 @@ _GIVEN: Final = frozenset(SearchBody.__struct_fields__) - {"tags", "state"}
 def read_query(query: Mapping[str, str]) -> SearchBody:
     """A search that is written as a query: `state=dead,held&tag=tenant:acme`. Raises `Problem`.
 
-    What is empty is as if it were not there, and so are names that no filter has.
+    What is empty is as if it were not there, and so are names that no filter has. For longer texts
+    there is the body of `POST /api/v1/jobs/search`: all of a query is one line of the request.
     """
+    for name in query:
+        if len(query[name]) > QUERY_TEXT_MAX:
+            raise bad_field(name, f"{name} has more than {QUERY_TEXT_MAX} characters")
     given: dict[str, object] = {name: query[name] for name in query if query[name]}
     wanted = {name: given[name] for name in given if name in _GIVEN}
     if query.get("state"):

@@ -1,7 +1,9 @@
 """What a follower is answered: the decisions of `corvo.shard.following`, without the waiting.
 
 A place in a log is an index and the digest that the state had there. The two together tell a
-follower's own log from any other: of a replica that was restored, wiped, or went another way.
+follower's own log from any other: of a replica that was restored, wiped, or went another way. Two
+places have to be in it: the one that the follower has come to, and the one as of which it got
+documents, when that is further on.
 """
 
 from typing import Final
@@ -18,9 +20,13 @@ def begin_page(replica: Replica, request: wire.Follow) -> Page | wire.Reset | No
     """What changed behind a place, or that this cannot be told; None while there is nothing new."""
     machine = replica.machine
     feed = machine.tx.feed
-    if request.after > machine.applied and not _is_beyond_all(replica, request.after):
+    furthest = max(request.after, request.through)
+    if furthest > machine.applied and not _is_beyond_all(replica, furthest):
         return None  # this replica lags
-    if feed.digest_at(request.after) != request.digest:
+    is_ours = feed.digest_at(request.after) == request.digest
+    if is_ours and request.through > request.after:
+        is_ours = feed.digest_at(request.through) == request.through_digest
+    if not is_ours:
         meta, begin = machine.tx.meta, feed.begin
         return wire.Reset(
             request.id, meta.applied, meta.digest, meta.now_ns, begin.index, begin.digest
@@ -57,6 +63,7 @@ def end_page(machine: Machine, request: wire.Follow, page: Page) -> wire.Changes
             wire.Happenings(index, now_ns, _told(events)) for index, now_ns, events in page.events
         ),
         page.more,
+        machine.digest,
     )
 
 
@@ -67,7 +74,8 @@ def begin_walk(machine: Machine, request: wire.Scan) -> Walk:
 
 def end_walk(machine: Machine, request: wire.Scan, walk: Walk) -> wire.Scanned:
     """The answer that it comes to, as soon as it is made."""
-    return wire.Scanned(request.id, tuple(walk.pairs), walk.last, machine.applied)
+    pairs = tuple(walk.pairs)
+    return wire.Scanned(request.id, pairs, walk.last, machine.applied, machine.digest)
 
 
 def _told(events: msgspec.Raw) -> tuple[wire.Happening, ...]:

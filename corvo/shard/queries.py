@@ -441,6 +441,24 @@ def _page(tx: Tx, prefix: bytes, after: str, limit: int) -> list[str]:
     return [key[len(prefix) :].decode() for key in found]
 
 
+class Active(msgspec.Struct, frozen=True):
+    """Jobs that workers have."""
+
+    job_ids: list[str]
+
+
+class GetActive(Query, frozen=True, kw_only=True):
+    """The jobs of a queue that workers have, the first by their ids."""
+
+    queue: Name
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+    def answer(self, asked: Asked) -> Active:
+        """None, if there is no such queue."""
+        prefix = keys.ACTIVE.prefix + self.queue.encode() + b"\0"
+        return Active(_page(asked.machine.tx, prefix, "", self.limit))
+
+
 class Moment(msgspec.Struct, frozen=True):
     """The shard's own time: whatever happens from here on happens later."""
 
@@ -607,6 +625,7 @@ QUERIES: Final[dict[int, type[Query]]] = {
     10: CountJobs,
     11: ListDead,
     12: GetMoment,
+    13: GetActive,
     20: GetWhereabouts,
     30: GetNumbers,
     31: GetQueueNumbers,

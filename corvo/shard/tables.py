@@ -191,7 +191,10 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
     event = trail[-1]
     if before is not None:
         known = before.trail
-        if not known or event is known[-1]:
+        if not known:
+            _tell_several(tx, job)
+            return
+        if event is known[-1]:
             # Whatever leaves an event changes no progress.
             _tell_progress(tx, before, job)
             return

@@ -16,7 +16,7 @@ Fields: TypeAlias = dict[str, object]
 NUMBER_OF: Final = {op.__name__: number for op, number in NUMBERS.items()}
 QUEUES: Final = ("mail", "sms", "push", "fax", "post", "wire")
 """Some on each shard: a move crosses, and so does a chain."""
-_WORDS: Final = ("rook", "raven", "jay", "ünïcode", "it's \"quoted\"", "100%", "a\\b", "naïve 日本")
+_WORDS: Final = ("rook", "raven", "jay", "ünïcode", 'it\'s "quoted"', "100%", "a\\b", "naïve 日本")
 _KNOWN_MAX: Final = 400
 
 
@@ -118,57 +118,54 @@ class Errands:
         dice = self._dice
         given = dice.choice(self._given)
         item: Fields = {"job_id": given.job_id, "lease_token": given.lease_token}
-        name, where, fields = dice.choice(
-            [
-                ("Ack", "acks", {"result": {"ok": dice.randrange(9)}}),
-                ("Ack", "acks", {"usage": {"cost_usd": 0.25}, "agent_status": "continue"}),
-                ("Ack", "acks", {}),
-                ("Fail", "fails", {"error": dice.choice(_WORDS), "error_class": "Bad"}),
-                ("Fail", "fails", {"error": "no", "retryable": False, "backtrace": "line 1"}),
-                ("Fail", "fails", {"error": "again", "retry_after_ms": 100}),
-                ("Heartbeat", "jobs", {"progress": {"done": dice.randrange(9)}}),
-                ("Heartbeat", "jobs", {"checkpoint": {"page": dice.randrange(9)}}),
-                ("Release", "jobs", {"why": "tired"}),
-                ("Snooze", "jobs", {"delay_ms": 200}),
-            ]
-        )
+        words: list[tuple[str, str, Fields]] = [
+            ("Ack", "acks", {"result": {"ok": dice.randrange(9)}}),
+            ("Ack", "acks", {"usage": {"cost_usd": 0.25}, "agent_status": "continue"}),
+            ("Ack", "acks", {}),
+            ("Fail", "fails", {"error": dice.choice(_WORDS), "error_class": "Bad"}),
+            ("Fail", "fails", {"error": "no", "retryable": False, "backtrace": "line 1"}),
+            ("Fail", "fails", {"error": "again", "retry_after_ms": 100}),
+            ("Heartbeat", "jobs", {"progress": {"done": dice.randrange(9)}}),
+            ("Heartbeat", "jobs", {"checkpoint": {"page": dice.randrange(9)}}),
+            ("Release", "jobs", {"why": "tired"}),
+            ("Snooze", "jobs", {"delay_ms": 200}),
+        ]
+        name, where, fields = dice.choice(words)
         return name, {where: [{**item, **fields}]}
 
     def _order(self) -> tuple[str, Fields]:
         """Of an operator, about some jobs."""
         dice = self._dice
         jobs: Fields = {"job_ids": dice.sample(self._known, k=min(len(self._known), 3))}
-        name, fields = dice.choice(
-            [
-                ("Retry", {}),
-                ("Requeue", {}),
-                ("Expedite", {}),
-                ("Cancel", {"why": "enough"}),
-                ("Delete", {}),
-                ("Hold", {"reason": "look"}),
-                ("Approve", {}),
-                ("Reject", {"why": "bad"}),
-                ("Move", {"queue": dice.choice(QUEUES), "reset_attempts": True}),
-                ("Move", {"queue": dice.choice(QUEUES)}),
-                ("ChangePriority", {"priority": dice.randrange(3)}),
-            ]
-        )
+        orders: list[tuple[str, Fields]] = [
+            ("Retry", {}),
+            ("Requeue", {}),
+            ("Expedite", {}),
+            ("Cancel", {"why": "enough"}),
+            ("Delete", {}),
+            ("Hold", {"reason": "look"}),
+            ("Approve", {}),
+            ("Reject", {"why": "bad"}),
+            ("Move", {"queue": dice.choice(QUEUES), "reset_attempts": True}),
+            ("Move", {"queue": dice.choice(QUEUES)}),
+            ("ChangePriority", {"priority": dice.randrange(3)}),
+        ]
+        name, fields = dice.choice(orders)
         return name, {**jobs, **fields}
 
     def _of_queue(self) -> tuple[str, Fields]:
         dice = self._dice
         queue: Fields = {"queue": dice.choice(self._queues)}
-        name, fields = dice.choice(
-            [
-                ("Pause", {}),
-                *[("Resume", {})] * 6,
-                ("Drain", {}),
-                ("Clear", {}),
-                ("DeleteQueue", {}),
-                ("SetConcurrency", {"max": dice.choice([0, 0, 5])}),
-                ("SetThrottle", {"rate": 50, "window_ms": 1_000}),
-                ("RemoveThrottle", {}),
-                ("SetRetention", {"retention_ms": dice.choice([0, 1_000])}),
-            ]
-        )
+        settings: list[tuple[str, Fields]] = [
+            ("Pause", {}),
+            *[("Resume", {})] * 6,
+            ("Drain", {}),
+            ("Clear", {}),
+            ("DeleteQueue", {}),
+            ("SetConcurrency", {"max": dice.choice([0, 0, 5])}),
+            ("SetThrottle", {"rate": 50, "window_ms": 1_000}),
+            ("RemoveThrottle", {}),
+            ("SetRetention", {"retention_ms": dice.choice([0, 1_000])}),
+        ]
+        name, fields = dice.choice(settings)
         return name, {**queue, **fields}

@@ -165,4 +165,6 @@ def read(fields: dict[str, object]) -> Filter:
     given = msgspec.convert(fields, Filter)
     if _is_sound(given):
         return given
-    return read({name: value for name, value in fields.items() if not name.endswith(("_after", "_min"))})
+    return read(
+        {name: value for name, value in fields.items() if not name.endswith(("_after", "_min"))}
+    )

@@ -24,6 +24,7 @@ from corvo.placement import shard_of_queue
 from corvo.questions import NUMBERS, GetStanding, Question, Rebuild, Standing
 from corvo.shard.config import ShardConfig
 from tests.mirror.errands import QUEUES, Errands
+from tests.mirror.pages import tables_of_connection, words_are_right
 from tests.mirror.projection import KEYS, Tables, tables_of
 from tests.shard.followers import Follower, catch_up, following
 from tests.shard.processes import Child, calling, config_in, launch, wait_until_leading
@@ -218,7 +219,8 @@ class Rookery:
                 continue
             if isinstance(answer, wire.Reply) and not answer.code:
                 return answer.body
-            assert isinstance(answer, wire.Busy) or answer.code == "not_caught_up", answer
+            is_late = isinstance(answer, wire.Reply) and answer.code == "not_caught_up"
+            assert is_late or isinstance(answer, wire.Busy), answer
 
     async def revive(self) -> None:
         """A mirror that found damage has ended, as it should: start it as a node would."""
@@ -240,22 +242,13 @@ class Rookery:
 
     def tables(self) -> tuple[Tables, dict[int, int], bool]:
         """What the mirror has, at which places, and whether all of it is exact there."""
-        tables: Tables = {}
         with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as connection:
             connection.isolation_level = None
             connection.execute("BEGIN")
             cursors = connection.execute(
                 "SELECT shard, idx, through, pass_key IS NULL FROM cursors"
             ).fetchall()
-            for table, key in KEYS.items():
-                found = connection.execute(f"SELECT * FROM {table}")  # noqa: S608 -- names of ours
-                names = [column[0] for column in found.description]
-                rows = [dict(zip(names, values, strict=True)) for values in found]
-                tables[table] = {tuple(row[name] for name in key): row for row in rows}
-        for row in tables["jobs"].values():
-            del row["row"]
-        for row in tables["job_errors"].values():
-            del row["id"]
+            tables = tables_of_connection(connection)
         is_exact = all(is_whole and through <= index for _, index, through, is_whole in cursors)
         return tables, {shard: index for shard, index, _, _ in cursors}, is_exact
 
@@ -343,11 +336,10 @@ class Killing:
     async def _compare_with_rebuilt(self) -> None:
         """The same, after every document was looked at again."""
         await self.rookery.ask(Rebuild())
-        standing = Standing(**_NOTHING)
-        while not standing.shards or not all(
-            shard.is_whole and shard.passes for shard in standing.shards
-        ):
+        is_whole = False
+        while not is_whole:
             standing = msgspec.json.decode(await self.rookery.ask(GetStanding()), type=Standing)
+            is_whole = all(shard.is_whole and shard.passes for shard in standing.shards)
         await self.compare()
 
     async def _end(self) -> Path:
@@ -356,34 +348,18 @@ class Killing:
 
     @staticmethod
     def _check_words_of_all_jobs(file: Path) -> None:
-        """The file is sound, and full text has the words of all jobs and no others."""
         with closing(sqlite3.connect(file)) as connection:
-            [(said,)] = connection.execute("PRAGMA integrity_check")
-            assert said == "ok", said
-            connection.execute(
-                "INSERT INTO jobs_fts (jobs_fts, rank) VALUES ('integrity-check', 1)"
-            )
-
-
-_NOTHING: Final = {
-    "shards": [],
-    "file_bytes": 0,
-    "jobs": 0,
-    "rebuilds": 0,
-    "lag_seconds": [],
-    "lag_sum_ms": 0.0,
-    "questions": 0,
-    "interrupted": 0,
-    "schema": 0,
-}
+            words_are_right(connection)
 
 
 def _difference(tables: Tables, expected: Tables, table: str) -> str:
     ours, theirs = tables[table], expected[table]
     lines = [f"{table}: {len(ours)} rows, and {len(theirs)} are expected"]
-    for key in sorted({*ours, *theirs}, key=repr):
-        if ours.get(key) != theirs.get(key):
-            lines.append(f"{key}: {ours.get(key)}\n    expected {theirs.get(key)}")
+    lines += [
+        f"{key}: {ours.get(key)}\n    expected {theirs.get(key)}"
+        for key in sorted({*ours, *theirs}, key=repr)
+        if ours.get(key) != theirs.get(key)
+    ]
     return "\n".join(lines[:12])
 
 

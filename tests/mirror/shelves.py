@@ -17,16 +17,6 @@ from tests.mirror.twin import Kept
 NOW_NS: Final = 1_770_804_600_000_000_000
 SHARDS: Final = 3
 
-WISHED: Final = (
-    ("idx_jobs_batch", "batch_id, created_at", "batch_id IS NOT NULL"),
-    ("idx_jobs_parent", "parent_id, created_at", "parent_id IS NOT NULL"),
-    ("idx_jobs_chain", "chain_id, created_at", "chain_id IS NOT NULL"),
-    ("idx_jobs_started", "started_at", "started_at IS NOT NULL"),
-    ("idx_jobs_completed", "completed_at", "completed_at IS NOT NULL"),
-    ("idx_jobs_priority", "priority, created_at", "priority < 2"),
-    ("idx_jobs_attempt", "attempt, created_at", "attempt > 1"),
-)
-
 T = TypeVar("T")
 
 
@@ -35,9 +25,9 @@ class Recorded(sqlite3.Connection):
 
     texts: set[str]
 
-    def execute(
-        self, sql: str, parameters: Sequence[str | int | None] = ()
-    ) -> sqlite3.Cursor:  # type: ignore[override]  # of what can be given, this is what we give
+    def execute(  # type: ignore[override]  # of what can be given, this is what we give
+        self, sql: str, parameters: Sequence[str | int | float | None] = (), /
+    ) -> sqlite3.Cursor:
         self.texts.add(sql)
         return super().execute(sql, parameters)
 
@@ -46,9 +36,6 @@ class Recorded(sqlite3.Connection):
 def _template() -> bytes:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     building.prepare(connection, "rookery")
-    for name, columns, where in WISHED:
-        connection.execute(f"DROP INDEX IF EXISTS {name}")
-        connection.execute(f"CREATE INDEX {name} ON jobs ({columns}) WHERE {where}")
     return connection.serialize()
 
 
@@ -68,26 +55,12 @@ class Shelf:
         connection = self.connection
         [last] = connection.execute(schema.LAST_ROW).fetchone()
         for kept in kepts:
-            key = (kept.job.id, kept.shard)
-            connection.execute("DELETE FROM job_errors WHERE job_id = ? AND shard = ?", key)
             connection.execute(schema.PUT_JOB, rows.job_row(kept.shard, kept.job))
             first = kept.job.failures - len(kept.errors) + 1
             for number, error in enumerate(kept.errors, start=first):
-                row = (
-                    *key,
-                    error.attempt,
-                    error.error,
-                    None,
-                    None,
-                    error.worker_id or None,
-                    number,
-                    moment(error.at_ns),
-                )
-                names = "job_id, shard, attempt, error, backtrace, error_class, worker_id, number"
-                connection.execute(
-                    f"INSERT INTO job_errors ({names}, created_at) VALUES (?,?,?,?,?,?,?,?,?)",
-                    (row[0], row[1], *row[2:]),
-                )
+                at = moment(error.at_ns)
+                row = (error.attempt, error.error, None, None, error.worker_id or None, number, at)
+                connection.execute(schema.PUT_ERROR, (*kept.name, *row))
         connection.execute(schema.FILL_FULL_TEXT, (last,))
         self._count()
 
@@ -101,7 +74,7 @@ class Shelf:
         sums = ", ".join(f"sum(state = '{state.word}')" for state in STATES)
         connection.execute("DELETE FROM queue_counts")
         connection.execute(
-            f"INSERT INTO queue_counts (queue, shard, {words})"
+            f"INSERT INTO queue_counts (queue, shard, {words})"  # noqa: S608 -- words of ours
             f" SELECT queue, shard, {sums} FROM jobs GROUP BY queue, shard"
         )
         for shard in range(SHARDS):
@@ -111,13 +84,13 @@ class Shelf:
             )
 
     def ask(self, question: Question, kind: type[T], *, every: int = 0) -> T:
-        """The answer. With `every`, time goes on by a millisecond with so many steps of SQLite's."""
+        """The answer. With `every`, a millisecond goes by with so many steps of SQLite's."""
         answered = self._answer(question, every)
         assert isinstance(answered, bytes), answered
         return msgspec.json.decode(answered, type=kind)
 
-    def refusal(self, question: Question) -> Refused:
-        answered = self._answer(question, 0)
+    def refusal(self, question: Question, *, every: int = 0) -> Refused:
+        answered = self._answer(question, every)
         assert isinstance(answered, Refused)
         return answered
 

@@ -38,7 +38,11 @@ WAYS = pytest.mark.parametrize(
 
 
 def names(found: Found) -> list[str]:
-    return [msgspec.json.decode(job, type=dict[str, object])["id"] for job in found.jobs]
+    return [msgspec.json.decode(job, type=Named).id for job in found.jobs]
+
+
+class Named(msgspec.Struct):
+    id: str
 
 
 def body(given: Filter, **words: object) -> SearchBody:
@@ -49,7 +53,7 @@ def body(given: Filter, **words: object) -> SearchBody:
 def pages(
     shelf: Shelf, search: SearchBody, scope: tuple[str, ...], *, every: int = 0, budget_ms: int = 60
 ) -> Iterator[Found]:
-    """All pages, from the first to the last; without progress, there is more time."""
+    """All pages, from the first to the last."""
     cursor = search.cursor
     while True:
         question = Search(
@@ -59,13 +63,12 @@ def pages(
         yield found
         if found.cursor is None:
             return
-        if found.cursor == cursor or not found.jobs:
-            budget_ms *= 2
+        assert found.cursor != cursor, "whoever goes on gets further"
         cursor = found.cursor
 
 
 @WAYS
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     keeps=jobs.jobs,
     given_filter=jobs.filters(),
@@ -98,7 +101,7 @@ def test_all_pages_together_are_what_the_twin_finds(
 
 
 @WAYS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     keeps=jobs.jobs,
     given_filter=jobs.filters(),
@@ -132,7 +135,7 @@ def test_turning_back_shows_the_same_jobs_once_more(
 
 
 @WAYS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     keeps=jobs.jobs,
     given_filter=jobs.filters(),
@@ -168,7 +171,7 @@ def test_what_the_time_was_over_for_comes_with_the_next_pages(
 
 
 @WAYS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     keeps=jobs.jobs,
     others=jobs.jobs,

@@ -25,13 +25,12 @@ def select_all(
         members += [(one.id, one.shard, one.queue, one.state) for one in selected.members]
         if not selected.after:
             return members
-        if not selected.members:
-            budget_ms *= 2
+        assert selected.after != after, "whoever goes on gets further"
         after = selected.after
 
 
 @WAYS
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     keeps=jobs.jobs,
     given_filter=jobs.filters(),
@@ -69,7 +68,7 @@ def test_a_selection_has_just_the_jobs_to_which_nothing_happened_since(
 
 
 @WAYS
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(keeps=jobs.jobs, given_filter=jobs.filters(), scope=st.sampled_from(jobs.SCOPES))
 def test_a_count_says_how_many_of_which_states_and_queues_there_are(
     set_max: int,
@@ -141,9 +140,7 @@ def test_a_count_ends_where_more_does_not_matter() -> None:
 def test_a_selection_goes_on_where_it_was_when_what_it_selects_changes() -> None:
     keeps = many(500)
     shelf = Shelf(keeps)
-    question = Select(
-        filter=Filter(queue="a", state=["dead"]), bounds={0: EPOCH_NS + 1}, limit=100
-    )
+    question = Select(filter=Filter(queue="a", state=["dead"]), bounds={0: EPOCH_NS + 1}, limit=100)
     members: list[str] = []
 
     after = ""

@@ -1,5 +1,7 @@
-"""What docs/search.md says of filters and orders, once more and as plainly as can be: over jobs in a
-list, one job after the other. It knows nothing of tables."""
+"""What docs/search.md says of filters and orders, once more and as plainly as can be.
+
+It goes over jobs in a list, one job after the other, and knows nothing of tables.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,11 +13,11 @@ from corvo.model import Job, JobError
 from corvo.questions import Filter
 
 EXPRESSIONS: "Final[dict[str, Callable[[Json], bool]]]" = {
-    ".n > 2": lambda payload: _is_number(payload.get("n")) and payload["n"] > 2,
+    ".n > 2": lambda payload: _is_more(payload.get("n"), 2),
     '.a.b == "x"': lambda payload: _of(payload.get("a"), "b") == "x",
     ".a == null": lambda payload: payload.get("a") is None,
 }
-"""Of `payload_jq`, which has a twin of its own: a few, and what they say of payloads without NUL."""
+"""Of `payload_jq`, which has a twin of its own: a few, and what they say."""
 
 Json: TypeAlias = "dict[str, object]"
 WORDS: Final = {"critical": 0, "high": 1, "normal": 2}
@@ -130,8 +132,8 @@ _VALUES: Final[dict[str, Callable[[Job], int | None]]] = {
 }
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_more(value: object, than: int) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > than
 
 
 def _of(value: object, name: str) -> object:

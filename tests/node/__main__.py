@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from tests.node import filling, flooding, killing, listening, mixed, parking, stopping
+from tests.node import bulking, filling, flooding, killing, listening, mixed, parking, stopping
 from tests.node.flood import KINDS
 from tests.node.gauges import Gauge, slope
 
@@ -27,6 +27,17 @@ def kill(directory: Path, seconds: float) -> None:
             f"median {ordered[len(ordered) // 2]:.2f} s, worst {ordered[-1]:.2f} s"
         )
     print(f"{seen.events} events; not answered with yes: {seen.oddities}")
+    print("\n".join(seen.wrongs) or "nothing is wrong")
+
+
+def bulk(directory: Path, seconds: float) -> None:
+    rounds = max(1, round(seconds / 20))
+    seen = trio.run(lambda: bulking.run(directory, jobs=20_000, kills=4, rounds=rounds))
+    gaps = sorted(gap.seconds for gap in seen.gaps)
+    print(
+        f"{seen.jobs} jobs; the router was killed {seen.kills} times; until the bulk went on: "
+        f"median {gaps[len(gaps) // 2]:.2f} s, worst {gaps[-1]:.2f} s"
+    )
     print("\n".join(seen.wrongs) or "nothing is wrong")
 
 
@@ -137,6 +148,7 @@ def figures(took_s: list[float]) -> str:
 
 
 RUNS = {
+    "bulk": bulk,
     "flood": flood,
     "full": full,
     "kill": kill,

@@ -48,6 +48,9 @@ class Source:
         self.begin = 0
         self.leads = True
         self.is_away = False
+        self.gate = trio.Event()
+        """Answers wait for it."""
+        self.gate.set()
         self.links = 0
         self.links_ever = 0
         self.follows: list[int] = []
@@ -135,6 +138,7 @@ class Source:
 
     async def _answer(self, link: Link, request: wire.Follow) -> None:
         self.follows.append(request.after)
+        await self.gate.wait()
         while True:
             last, after = len(self.entries), request.after
             is_known = self.begin <= after <= last and request.digest == self.digest(after)
@@ -177,6 +181,8 @@ class EventSource:
     def __init__(self) -> None:
         self.last_id = ""
         self.retry_ms = 0
+        self.ids = 0
+        """How often one came."""
         self.events: list[Frame] = []
         self.comments: list[str] = []
         self._id_buffer = ""
@@ -210,6 +216,7 @@ class EventSource:
                 case b"data":
                     self._data.append(value)
                 case b"id":
+                    self.ids += 1
                     self._id_buffer = value.decode()
                 case b"event":
                     self._event = value.decode()

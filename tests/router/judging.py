@@ -36,6 +36,12 @@ class Phase(msgspec.Struct):
     status: str
 
 
+class Operations(msgspec.Struct):
+    total: int
+    selected: int
+    tested: int
+
+
 class Report(msgspec.Struct):
     """What schemathesis says at its end."""
 
@@ -44,7 +50,7 @@ class Report(msgspec.Struct):
     running_time: float
     test_cases: Cases
     phases: dict[str, Phase]
-    operations: dict[str, object]
+    operations: Operations
     text: str = ""
 
 

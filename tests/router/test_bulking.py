@@ -20,7 +20,7 @@ from corvo.shard.ops.base import Op, encode_json
 from corvo.shard.ops.enqueue import Enqueue
 from corvo.shard.ops.jobs import Cancel, ChangePriority, Hold, JobsOp, Retry
 from corvo.shard.ops.upkeep import Reclaim
-from corvo.shard.ops.work import Ack, AckItem, Heartbeat
+from corvo.shard.ops.work import Ack, AckItem, Fetch, Heartbeat
 from corvo.shard.tables import JOBS
 from corvo.telemetry import Level, Log, Style
 from tests.router.nests import MachineShard, Nest, die, queue_of, run
@@ -87,13 +87,15 @@ class Crew:
         if self._left <= 0:
             self._ended.set()
 
-    async def work_to_the_end(self, bulk_id: str) -> BulkStatus:
-        """Whoever is killed is followed by another, when the lease is over."""
+    async def work_to_the_end(self, bulk_id: str, *, at_once: bool = False) -> BulkStatus:
+        """Whoever is killed is followed by another, at once or when the lease is over."""
         for _ in range(bulk.CRASHES_MAX):
             await self.work()
             status = await self.status(bulk_id)
             if status.status in bulk.FINAL:
                 return status
+            if at_once:
+                continue
             machine = self._nest[QUEUE]
             machine.pass_time(bulking.LEASE_MS + 1)
             machine.do(Reclaim(limit=10))
@@ -374,6 +376,56 @@ def test_a_router_that_leaves_gives_its_bulk_back_for_the_next() -> None:
     with_crew(test)
 
 
+def test_a_bulk_that_kills_its_routers_is_left_to_its_lease_and_at_last_held() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        for _ in range(6):
+            nest.put(MAIL)
+        bulk_id = await begin(nest, filter={"queue": MAIL}, action="cancel")
+        killed = 0
+
+        def kill(_: int, op: Op) -> bool:
+            nonlocal killed
+            killed += isinstance(op, Cancel)
+            return isinstance(op, Cancel)
+
+        crew.before = kill
+        for _ in range(bulk.TAKEOVERS_MAX + 1):
+            await crew.work()
+        assert killed == bulk.TAKEOVERS_MAX + 1
+        await crew.work()
+        assert killed == bulk.TAKEOVERS_MAX + 1
+        assert "bulk.lost" in "".join(crew.lines)
+
+        for _ in range(bulk.CRASHES_MAX):
+            nest[QUEUE].pass_time(bulking.LEASE_MS + 1)
+            nest[QUEUE].do(Reclaim(limit=10))
+            if nest[QUEUE].state(job_id_of(bulk_id)) is State.PENDING:
+                await crew.work()
+
+        status = await crew.status(bulk_id)
+        assert (status.status, status.processed) == ("failed", 0)
+        assert "approve job" in status.error
+        assert nest[MAIL].counts(MAIL) == {State.PENDING: 6}
+
+    with_crew(test)
+
+
+def test_what_another_router_has_is_not_taken_from_it() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        nest.put(MAIL)
+        theirs = await begin(nest, filter={"queue": MAIL}, action="cancel")
+        nest[QUEUE].do(Fetch(queues=[QUEUE], hostname="router of node 2"))
+        ours = await begin(nest, filter={"queue": SMS}, action="cancel")
+
+        await crew.work()
+
+        assert (await crew.status(theirs)).status == "running"
+        assert (await crew.status(ours)).status == "completed"
+        assert nest[MAIL].counts(MAIL) == {State.PENDING: 1}
+
+    with_crew(test)
+
+
 def test_jobs_that_a_full_entry_left_out_come_in_the_next() -> None:
     async def test(nest: Nest, crew: Crew) -> None:
         ids = [nest.put(MAIL) for _ in range(5)]
@@ -475,7 +527,16 @@ class Case(msgspec.Struct, frozen=True):
     bounds: dict[int, int]
 
 
-@given(jobs, st.sampled_from(DOING), filters, kills, touches, st.integers(1, 4), st.booleans())
+@given(
+    jobs,
+    st.sampled_from(DOING),
+    filters,
+    kills,
+    touches,
+    st.integers(1, 4),
+    st.booleans(),
+    st.booleans(),
+)
 def test_just_the_jobs_that_were_meant_and_that_nothing_happened_to_are_done_once(
     made: list[tuple[str, str]],
     action: str,
@@ -484,6 +545,7 @@ def test_just_the_jobs_that_were_meant_and_that_nothing_happened_to_are_done_onc
     touched: list[tuple[int, int, Callable[[str], JobsOp]]],
     page: int,
     is_stale: bool,
+    is_followed_at_once: bool,
 ) -> None:
     async def test(nest: Nest, crew: Crew) -> None:
         # Those that are waiting must not be given to the workers that make others die.
@@ -514,7 +576,7 @@ def test_just_the_jobs_that_were_meant_and_that_nothing_happened_to_are_done_onc
         crew.before = disturb
         crew.after = lambda step, _: killed.get(step, False)
         with patch.object(bulk, "PAGE_JOBS", page), patch.object(bulk, "OP_JOBS", 2):
-            status = await crew.work_to_the_end(bulk_id)
+            status = await crew.work_to_the_end(bulk_id, at_once=is_followed_at_once)
         crew.before = lambda *_: False
         nest.deliver()
 
@@ -558,8 +620,9 @@ def judge(nest: Nest, case: Case, action: str, bulk_id: str, status: BulkStatus)
 
 @pytest.mark.parametrize("step", range(2, 16))
 @pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
 def test_a_router_that_is_killed_at_any_step_has_done_nothing_twice(
-    step: int, *, is_after: bool
+    step: int, *, is_after: bool, at_once: bool
 ) -> None:
     async def test(nest: Nest, crew: Crew) -> None:
         ids = [nest.put(queue) for queue in (MAIL, SMS) for _ in range(4)]
@@ -570,7 +633,7 @@ def test_a_router_that_is_killed_at_any_step_has_done_nothing_twice(
         crew.after = lambda at, _: at == step and is_after
 
         with patch.object(bulk, "PAGE_JOBS", 3), patch.object(bulk, "OP_JOBS", 2):
-            status = await crew.work_to_the_end(bulk_id)
+            status = await crew.work_to_the_end(bulk_id, at_once=at_once)
 
         assert (status.affected, status.processed, status.by_code) == (8, 8, {})
         for job_id in ids:

@@ -58,10 +58,11 @@ SERVED: Final = """
 POST /enqueue, POST /enqueue/batch, POST /fetch, POST /fetch/batch, POST /ack/x, POST /ack/batch,
 POST /fail/x, POST /heartbeat, GET /jobs/x, POST /jobs/x/retry, POST /jobs/x/cancel,
 POST /jobs/x/move, DELETE /jobs/x, POST /jobs/bulk-get, GET /info, GET /queues,
-POST /queues/x/pause, POST /queues/x/resume
+POST /queues/x/pause, POST /queues/x/resume, POST /jobs/search, POST /jobs/bulk, GET /bulk/x,
+GET /events
 """
 UNSERVED: Final = """
-POST /jobs/search, POST /jobs/bulk, GET /bulk/x, GET /events, POST /batch, POST /batch/x/seal
+POST /batch, POST /batch/x/seal
 """
 """Known to the libraries, and answered with 404 or 405: who serves one of them moves it up."""
 

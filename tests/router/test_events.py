@@ -100,6 +100,26 @@ def test_a_client_goes_on_where_it_was_cut_off_even_before_its_first_event(tmp_p
     run(scene, tmp_path)
 
 
+def test_a_browser_that_comes_again_goes_on_behind_what_it_saw_last(tmp_path: Path) -> None:
+    async def scene(served: House) -> None:
+        first, _ = served.sources
+        ear = await served.listen()
+        await ear.until(lambda: bool(ear.source.last_id))
+        address = f"last_event_id={ear.source.last_id}"
+        first.happen(count=3)
+        browser = EventSource()
+        for count in (2, 3):
+            ear = await served.listen(address, source=browser)
+            await ear.until_events(count)
+            ear.close()
+            del browser.events[count:]
+            browser.last_id = browser.events[-1].id
+
+        assert seqs(ear.bodies, 0) == [1, 2, 3]
+
+    run(scene, tmp_path)
+
+
 def test_a_client_wants_what_all_of_its_lists_have(tmp_path: Path) -> None:
     async def scene(served: House) -> None:
         first, _ = served.sources
@@ -117,6 +137,22 @@ def test_a_client_wants_what_all_of_its_lists_have(tmp_path: Path) -> None:
             ("dead", "mail", "a"),
             ("queue.paused", "sms", "b"),
         ]
+
+    run(scene, tmp_path)
+
+
+def test_the_servers_own_queues_are_for_those_who_name_them(tmp_path: Path) -> None:
+    async def scene(served: House) -> None:
+        first, _ = served.sources
+        every = await served.listen()
+        named = await served.listen("queues=_corvo.bulk,mail")
+        known = await served.listen("job_ids=b")
+        first.happen(queue="_corvo.bulk", job_id="b")
+        first.happen(queue="mail")
+
+        assert [body.queue for body in await every.until_events(1)] == ["mail"]
+        assert [body.queue for body in await named.until_events(2)] == ["_corvo.bulk", "mail"]
+        assert [body.queue for body in await known.until_events(1)] == ["_corvo.bulk"]
 
     run(scene, tmp_path)
 
@@ -308,6 +344,25 @@ def test_a_shard_that_is_behind_is_waited_for(tmp_path: Path) -> None:
     run(scene, tmp_path, limits=Limits(leader_wait_ms=100))
 
 
+def test_whoever_waits_for_a_shard_waits_at_rest(tmp_path: Path) -> None:
+    async def scene(served: House) -> None:
+        last_id = await cut_off_at_seven(served)
+        first, _ = served.sources
+        await hub_forgets(served)
+        entries, first.entries = first.entries, first.entries[:4]
+        first.leads = False
+        ear = await served.listen(last_id=last_id)
+        await ear.until_events(3)
+        first.entries = entries[:7]
+        first.ring()
+        await served.until(lambda: end_of(served, 0) == 7)
+
+        with trio.fail_after(10):  # nobody runs in circles, nor when it is time to ask again
+            await trio.testing.wait_all_tasks_blocked(listening.RETRY_S + 0.05)
+
+    run(scene, tmp_path, limits=Limits(leader_wait_ms=100))
+
+
 # The life of a stream.
 
 
@@ -321,8 +376,10 @@ def test_a_quiet_stream_stays_alive_and_its_place_moves_on(
         await ear.until(lambda: bool(ear.source.last_id))
         served.sources[0].happen("completed", count=3)
         await ear.until(lambda: parse(ear.source.last_id, 2)[0].index == 3)
-        await ear.until(lambda: len(ear.source.comments) >= 3)
+        ids = ear.source.ids
+        await ear.until(lambda: len(ear.source.comments) >= 5)
 
+        assert ear.source.ids == ids, "one that has not moved is not told again"
         assert ear.source.events == []
         assert set(ear.source.comments) == {"still here"}
 
@@ -375,10 +432,13 @@ def test_nobody_is_asked_for_anything_while_nobody_listens(
         assert [source.links_ever for source in served.sources] == [0, 0]
         ear = await served.listen()
         assert [source.links for source in served.sources] == [1, 1]
+        other = await served.listen()
         ear.close()
-        await served.until(lambda: served.api.hub.listeners == 0)
+        await served.until(lambda: served.api.hub.listeners == 1)
+        other.close()
         await hub_forgets(served)
 
+        assert served.api.hub.listeners == 0
         assert [source.links for source in served.sources] == [0, 0]
 
     run(scene, tmp_path)

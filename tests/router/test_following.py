@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 import trio
+import trio.testing
 
 from corvo.router import following, listening, rings
 from corvo.router.events import TYPES, Wish, type_of
@@ -55,6 +56,7 @@ async def listening_to(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listen)
+        await served.until(lambda: bool(source.last_id))  # else it would begin at another present
         yield
         nursery.cancel_scope.cancel()
     source.cut()
@@ -133,20 +135,68 @@ def test_all_who_are_far_behind_read_few_pages_at_once(
             first = await served.listen()
             source.happen()
             await first.until_events(1)
+            last_id = first.source.events[0].id
             source.happen(count=5_000)
             await first.until_events(5_001)
-            ears = [await served.listen(last_id=first.source.events[0].id) for _ in range(8)]
-            most = 0
+            before = len(source.follows)
+            source.gate = trio.Event()
+            ears: list[Ear] = []
+
+            async def listen() -> None:
+                ears.append(await served.listen(last_id=last_id))
+                await ears[-1].until_events(5_000)
+
             async with trio.open_nursery() as nursery:
-                for ear in ears:
-                    nursery.start_soon(ear.until_events, 5_000)
-                while any(len(ear.source.events) < 5_000 for ear in ears):
-                    most = max(most, source.links)
-                    await trio.lowlevel.checkpoint()
+                for _ in range(8):
+                    nursery.start_soon(listen)
+                await source.until_follows(before + 2)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                most = source.links
+                source.gate.set()
             told = [seqs(ear.bodies, 0) for ear in ears]
+            follows = len(source.follows) - before
 
         assert told == [list(range(2, 5_002))] * 8
-        assert most <= 1 + 2
+        assert most == 1 + 2
+        assert follows <= 8 * 6, "each page is read once, however many pieces it is sent in"
+
+    trio.run(main)
+
+
+def test_whoever_comes_back_soon_finds_the_feeds_followed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with house(tmp_path, 1) as served:
+            [source] = served.sources
+            for _ in range(3):
+                ear = await served.listen()
+                ear.close()
+                await served.until(lambda: served.api.hub.listeners == 0)
+                await trio.testing.wait_all_tasks_blocked()
+
+            assert source.links_ever == 1
+
+    trio.run(main)
+
+
+def test_whoever_has_caught_up_needs_no_page_of_his_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with house(tmp_path, 1) as served:
+            [source] = served.sources
+            first = await served.listen()
+            source.happen(count=10)
+            await first.until_events(10)
+            # In the middle of a page: whoever comes with it is not known to be of this log.
+            middle = f"s0=4-{source.digest(4):08x}"
+            ear = await served.listen(last_id=middle)
+            await ear.until_events(6)
+            links = source.links_ever
+            for count in range(7, 12):
+                source.happen()
+                await ear.until_events(count)
+
+            assert links == 2
+            assert source.links_ever == links
+            assert seqs(ear.bodies, 0) == list(range(5, 16))
 
     trio.run(main)
 

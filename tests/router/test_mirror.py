@@ -157,6 +157,20 @@ async def test_a_question_whose_answer_was_lost_is_asked_again(tmp_path: Path) -
 
 
 @on_sockets
+async def test_a_question_that_was_lost_twice_is_given_up_for_it_may_be_what_ends_mirrors(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as (there, nursery):
+        outcome = start(nursery, there)
+        for _ in range(2):
+            link, left = await there.born()
+            await heard(link)
+            left.set()
+
+        assert await outcome.wait() == (503, "MIRROR_UNAVAILABLE")
+
+
+@on_sockets
 async def test_while_no_mirror_comes_it_is_said_that_there_is_none(tmp_path: Path) -> None:
     there = World(tmp_path)
     async with trio.open_nursery() as nursery:

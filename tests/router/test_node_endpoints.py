@@ -16,10 +16,10 @@ from corvo.router.api import Api
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.door import Door
 from corvo.router.endpoints import node, producing, working
-from corvo.router.endpoints.node import MinuteView
 from corvo.router.health import Alive, Check, ClusterStatus, Health, Info, Ready, Runtime
 from corvo.router.http import Principal, ProblemBody, Request, Response
 from corvo.router.routes import Routes
+from corvo.router.seeing import MinuteView
 from corvo.shard.ops.enqueue import Enqueue, NewJob
 from corvo.shard.ops.work import Fetch
 from corvo.shard.queries import GetStatus

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from corvo import wire
 from corvo.router import rings, sse
-from corvo.router.http import Problem
+from corvo.router.events import Wish, told_of
+from corvo.router.http import Principal, Problem
 from corvo.router.rings import Nowhere, Page, Ring
 from corvo.router.sse import Place
 from tests.router.feeds import EventSource
@@ -159,3 +160,33 @@ def test_a_ring_keeps_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = [index for index in range(7) if isinstance(ring.page_at(Place(index, 0)), Page)]
 
     assert kept == [4, 5, 6]
+
+
+NAMES = st.sampled_from(["a", "b", "_corvo.c"])
+SOME = st.frozensets(NAMES, max_size=2)
+
+
+@given(
+    st.lists(st.tuples(NAMES, NAMES, NAMES), max_size=12),
+    st.builds(Wish, SOME, SOME, SOME),
+    st.sampled_from([(), ("a",), ("a", "_corvo.*")]),
+)
+def test_what_is_found_by_its_names_is_what_is_found_by_looking_at_everything(
+    events: list[tuple[str, str, str]], wish: Wish, scope: tuple[str, ...]
+) -> None:
+    told = tuple(wire.Happening(what, job_id, queue) for what, job_id, queue in events)
+    page = Page(Place(0, 0), Place(1, 1), told_of(0, (wire.Happenings(1, 0, told),)))
+    principal = Principal(queues=scope)
+
+    found = [at for at in page.among(wish) if wish.wants(page.events[at], principal)]
+
+    assert found == [
+        at
+        for at, (what, job_id, queue) in enumerate(events)
+        if (not wish.types or what in wish.types)
+        and (not wish.job_ids or job_id in wish.job_ids)
+        and (not wish.queues or queue in wish.queues)
+        and (not scope or queue == "a" or (queue == "_corvo.c" and len(scope) == 2))
+        and (queue != "_corvo.c" or wish.queues or wish.job_ids)
+    ]
+    assert found == [at for at, each in enumerate(page.events) if wish.wants(each, principal)]

@@ -251,8 +251,8 @@ def test_a_client_that_reads_drop_by_drop_is_dropped() -> None:
             await client.send(get("/talk"))
             with trio.fail_after(30):
                 while not talker.ends:
-                    await client.stream.receive_some(1)
-                    await trio.sleep(0.02)
+                    await client.stream.receive_some(1_024)
+                    await trio.sleep(0.01)
 
         assert talker.ends[0] in {"gone", "cancelled"}
 

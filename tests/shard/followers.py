@@ -28,6 +28,7 @@ class Follower:
         self.since = 0
         """Behind which place it has heard of all that happened."""
         self.through = 0
+        self.through_digest = 0
         self.resets = 0
         self.more = b""
         self.passed: bytes | None = None
@@ -52,6 +53,8 @@ class Follower:
             wants_events=True,
             keys_max=keys_max,
             after_key=self.more,
+            through=self.through if self.through > self.index else 0,
+            through_digest=self.through_digest,
         )
 
     def scan(self, request_id: int = 1, *, keys_max: int = 1_000) -> wire.Scan:
@@ -64,7 +67,7 @@ class Follower:
         match answer:
             case wire.Changes():
                 self.index, self.digest, self.more = answer.index, answer.digest, answer.more
-                self.through = max(self.through, answer.through)
+                self._reach(answer.through, answer.through_digest)
                 for key, data in answer.pairs:
                     self._keep(key, data)
                 self.happenings += answer.happenings
@@ -72,7 +75,8 @@ class Follower:
                 self.resets += 1
                 self.index, self.digest, self.more = answer.index, answer.digest, b""
                 self.passed = b""
-                self.since = self.through = answer.index
+                self.since = answer.index
+                self.through, self.through_digest = answer.index, answer.digest
                 self.happenings = []
             case wire.Scanned():
                 assert self.passed is not None
@@ -81,8 +85,12 @@ class Follower:
                     if self.passed < key and (key <= answer.last or not answer.last):
                         self._keep(key, told.get(key))
                 self.documents |= told
-                self.through = max(self.through, answer.through)
+                self._reach(answer.through, answer.through_digest)
                 self.passed = answer.last or None
+
+    def _reach(self, through: int, digest: int) -> None:
+        if through > self.through:
+            self.through, self.through_digest = through, digest
 
     def _keep(self, key: bytes, data: bytes | None) -> None:
         if data is None:

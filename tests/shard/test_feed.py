@@ -328,10 +328,10 @@ def check_events(
 def small_pages() -> Iterator[None]:
     """Pages come in parts, and are made in many steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feeds, "PAGE_BYTES", 1_500)
+        patch.setattr(feeds, "PAGE_BYTES", 8_000)
         patch.setattr(feeds, "PART_BYTES", 2_500)
-        patch.setattr(feeds, "STEP_DOCUMENTS", 12)
-        patch.setattr(feeds, "STEP_BYTES", 700)
+        patch.setattr(feeds, "STEP_DOCUMENTS", 30)
+        patch.setattr(feeds, "STEP_BYTES", 1_500)
         patch.setattr(feeds, "CUT_ROWS", 2)
         yield
 

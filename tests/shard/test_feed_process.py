@@ -1,15 +1,41 @@
 """Followers of the real process: over its socket, through crashes, and when it is another one."""
 
+import shutil
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
+import pytest
 import trio
 
 from corvo import wire
+from corvo.kv.level import LevelStore
+from corvo.link import Caller, Link, LinkLost, UnixAddress, connect
+from corvo.shard.config import ShardConfig
 from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.ops.work import BeatItem, Heartbeat
-from tests.shard.followers import Follower, as_json, catch_up, following, told, words
-from tests.shard.processes import ack, calling, config_in, fetch, put, running, status, submit
+from tests.shard.followers import (
+    Follower,
+    as_json,
+    catch_up,
+    documents_of,
+    following,
+    told,
+    words,
+)
+from tests.shard.processes import (
+    ack,
+    calling,
+    config_in,
+    fetch,
+    free_ports,
+    group_in,
+    launch,
+    put,
+    running,
+    status,
+    submit,
+)
 from tests.support.links import on_sockets
 
 JOB = NewJob(queue="mail", payload=msgspec.Raw(b'{"n":1}'))
@@ -73,16 +99,18 @@ async def test_a_follower_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) 
     done: list[str] = []
 
     for _ in range(4):
-        async with running(config) as child:
-            async with calling(config) as caller, following(config, wire.MIRROR) as link:
+        async with AsyncExitStack() as stack:
+            child = await stack.enter_async_context(running(config))
+            link = await stack.enter_async_context(following(config, wire.MIRROR))
+            async with calling(config) as caller:
                 done += await put(caller, *[JOB] * 20)
                 for claim in await fetch(caller, 10):
                     await ack(caller, claim)
                 await catch_up(link, follower, until=(await status(caller)).applied, keys_max=7)
                 done += await put(caller, *[JOB] * 20)
-                await child.kill()
-                with pytest.raises(LinkLost):
-                    await told_all(link, follower)
+            await child.kill()
+            with pytest.raises(LinkLost):
+                await told_all(link, follower)
     async with running(config), calling(config) as caller, following(config) as link:
         await catch_up(link, follower, until=(await status(caller)).applied)
 
@@ -118,6 +146,7 @@ async def test_a_follower_of_a_shard_that_was_wiped_begins_anew(tmp_path: Path) 
 
     async with running(config), calling(config) as caller, following(config) as link:
         [left] = await put(caller, JOB)
+        follower.hear(await told(link, follower.follow()))
         await catch_up(link, follower, until=(await status(caller)).applied, keys_max=2)
 
     assert follower.resets == 1
@@ -188,20 +217,30 @@ async def test_a_follower_that_asks_for_too_much_at_a_time_is_shown_out(tmp_path
         assert link.send_many([wire.Follow(n, 1 << 40, 0) for n in range(100)])
 
         with pytest.raises(LinkLost):
-            while await link.receive(wire.TO_FOLLOWER):
-                pass
+            await hear_all(link)
+
+
+async def hear_all(link: Link) -> None:
+    """Receive until the link ends."""
+    while await link.receive(wire.TO_FOLLOWER):
+        pass
 
 
 @on_sockets
-async def test_a_quiet_follower_is_not_taken_for_dead(tmp_path: Path) -> None:
+async def test_a_follower_that_waits_gets_its_signs_of_life(tmp_path: Path) -> None:
     config = config_in(tmp_path)
+    hello = wire.Hello(wire.FOLLOWER, 1, config.shard, config.cluster, wire.WIRE_VERSION, 1, 0)
+    follower = Follower()
+    heard: list[wire.AnyMessage] = []
+    frames = wire.Frames()
 
-    async with running(config), calling(config) as caller, following(config) as link:
-        applied = (await status(caller)).applied
-        follower = Follower()
-        await catch_up(link, follower, until=applied)
-        assert link.send(follower.follow(7))
-        assert link.send(wire.Ping(3))
-        pong = await link.receive(wire.EVERYTHING)
+    async with running(config), calling(config) as caller:
+        async with following(config) as link:
+            await catch_up(link, follower, until=(await status(caller)).applied)
+        stream = await connect(UnixAddress(config.socket))
+        await stream.send_all(wire.encode_many([hello, follower.follow(), wire.Ping(3)]))
+        while wire.Pong(3) not in heard:
+            heard += frames.receive(await stream.receive_some(), wire.EVERYTHING)
+        await stream.aclose()
 
-    assert pong == []
+    assert [type(message) for message in heard] == [wire.Hello, wire.Pong]

@@ -19,7 +19,8 @@ from corvo.router.topics import Topics, read_topics
 async def listen(api: Api, request: Request) -> Response:
     """Send what happens, from a place on or from now on."""
     wish, topics = read_wish(request.query), read_topics(request.query)
-    told_id = request.query.get("last_event_id") or request.headers.get("last-event-id", "")
+    # A browser that comes again has the newer one in the header, and asks by the same address.
+    told_id = request.headers.get("last-event-id") or request.query.get("last_event_id", "")
     places = sse.parse(told_id, len(api.shards))
     headers = list(sse.HEADERS)
     if request.method == "HEAD":

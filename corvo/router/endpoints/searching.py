@@ -16,6 +16,7 @@ from corvo.router.http import Request, Response, json_response
 from corvo.router.mirror import reached
 from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.router.seeing import (
+    QUERY_TEXT_MAX,
     FoundBody,
     SummaryBody,
     SummaryShard,
@@ -142,7 +143,7 @@ _TEXTS: Final = {
     "cursor": "From an answer, for the page behind or before it.",
 }
 _FILTERS: Final = (
-    *(Parameter(name, "string", text, None, TEXT_BYTES_MAX) for name, text in _TEXTS.items()),
+    *(Parameter(name, "string", text, None, QUERY_TEXT_MAX) for name, text in _TEXTS.items()),
     Parameter("has_errors", "boolean", "Whether an attempt of it has failed."),
     Parameter("attempt_min", "integer", "With at least so many attempts.", 0, (1 << 31) - 1),
     Parameter("attempt_max", "integer", "With at most so many attempts.", 0, (1 << 31) - 1),

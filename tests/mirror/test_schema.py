@@ -1,0 +1,131 @@
+"""The file's tables: as they were agreed on, made anew or widened, and of nobody else."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from corvo.mirror import building, schema
+from corvo.mirror.building import Unfit
+
+ORIGINAL = """
+jobs job_errors unique_locks batches queues workers schedules job_usage budgets job_iterations
+job_scores providers approval_policies webhooks api_keys auth_roles auth_key_roles audit_logs
+namespaces sso_settings
+""".split()
+"""Every table that the original has."""
+
+INDEXES = """
+idx_jobs_queue_state_priority idx_jobs_state idx_jobs_scheduled idx_jobs_lease idx_jobs_unique
+idx_jobs_batch idx_jobs_expire idx_jobs_created
+""".split()
+
+
+def built(path: Path | str = ":memory:") -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    building.prepare(connection, "rookery")
+    return connection
+
+
+def names(connection: sqlite3.Connection, kind: str) -> set[str]:
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type = ?", (kind,))
+    return {str(name) for (name,) in found}
+
+
+def test_every_table_and_index_of_the_original_is_there() -> None:
+    connection = built()
+
+    assert {*ORIGINAL, "jobs_fts", "cursors"} <= names(connection, "table")
+    assert set(INDEXES) <= names(connection, "index")
+
+
+@pytest.mark.parametrize("spec", schema.TABLES.values(), ids=lambda spec: spec.name)
+def test_a_table_has_the_columns_that_were_said_in_their_order(spec: schema.TableSpec) -> None:
+    found = built().execute(f"PRAGMA table_info({spec.name})").fetchall()
+
+    assert [(name, kind) for _, name, kind, *_ in found] == [
+        (column.name, column.type) for column in spec.columns
+    ]
+    assert {name for _, name, _, required, *_ in found if required} >= {
+        column.name for column in spec.columns if column.required
+    }
+    keys = sorted((place, name) for _, name, *_, place in found if place)
+    assert tuple(name for _, name in keys) == spec.key
+
+
+def test_what_is_there_from_the_start_is_there() -> None:
+    connection = built()
+
+    assert connection.execute("SELECT name FROM namespaces").fetchall() == [("default",)]
+    assert connection.execute("SELECT id FROM sso_settings").fetchall() == [("singleton",)]
+
+
+def test_a_file_that_is_whole_is_left_as_it_is(tmp_path: Path) -> None:
+    with closing(built(tmp_path / "m")) as connection:
+        before = list(connection.iterdump())
+
+        is_behind = building.prepare(connection, "rookery")
+
+        assert not is_behind
+        assert list(connection.iterdump()) == before
+
+
+def test_an_older_file_gets_what_it_lacks_and_its_rows_are_made_again() -> None:
+    connection = built()
+    whole = {*names(connection, "table"), *names(connection, "index")}
+    connection.execute("INSERT INTO queues (name, shard, created_at) VALUES ('mail', 0, '')")
+    connection.execute("DROP TABLE queue_counts")
+    connection.execute("DROP INDEX idx_jobs_worker")
+    connection.execute("ALTER TABLE queues DROP COLUMN retention_ms")
+    connection.execute("ALTER TABLE queues DROP COLUMN draining")
+    connection.execute(f"PRAGMA user_version = {schema.VERSION - 1}")
+
+    is_behind = building.prepare(connection, "rookery")
+
+    assert is_behind
+    assert {*names(connection, "table"), *names(connection, "index")} == whole
+    assert connection.execute("SELECT name, draining, retention_ms FROM queues").fetchall() == [
+        ("mail", 0, None)
+    ]
+
+
+def test_a_file_of_another_cluster_is_not_taken() -> None:
+    connection = built()
+
+    with pytest.raises(Unfit, match="of cluster rookery"):
+        building.prepare(connection, "heronry")
+
+
+def test_a_file_of_a_newer_version_is_not_taken() -> None:
+    connection = built()
+    connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+
+    with pytest.raises(Unfit, match="of schema"):
+        building.prepare(connection, "rookery")
+
+
+def test_a_file_of_something_else_is_not_taken() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("CREATE TABLE jobs (id)")
+
+    with pytest.raises(Unfit, match="not a file of ours"):
+        building.prepare(connection, "rookery")
+
+
+def test_only_the_words_of_what_changed_are_written_again() -> None:
+    connection = built()
+    job = "INSERT INTO jobs (id, shard, queue, payload, created_at, changed_at, tags)"
+    connection.execute(f"{job} VALUES ('a', 0, 'mail', 'rook', '', '', 'x')")
+    connection.execute(schema.FILL_FULL_TEXT, (0,))
+    blocks = "SELECT count(*) FROM jobs_fts_data"
+    before = connection.execute(blocks).fetchone()
+
+    connection.execute("UPDATE jobs SET state = 'active', queue = 'mail', payload = 'rook'")
+    untouched = connection.execute(blocks).fetchone()
+    connection.execute("UPDATE jobs SET payload = 'raven'")
+
+    assert untouched == before
+    for word, count in (("rook", 0), ("raven", 1), ("mail", 1)):
+        found = connection.execute("SELECT count(*) FROM jobs_fts WHERE jobs_fts MATCH ?", (word,))
+        assert found.fetchone() == (count,), word
