@@ -45,7 +45,7 @@ PER_SECOND: Final = 2_000
 _FRAME: Final = 10
 """Jobs of one frame of the steady load."""
 _FULL_FRAME: Final = 100
-GATHER_S: Final = 15.0
+GATHER_S: Final = 10.0
 TURNS: Final = 3
 
 

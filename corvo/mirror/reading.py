@@ -99,11 +99,23 @@ class Reading:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """All that is read within is of one moment."""
-        self._connection.execute("BEGIN")
+        assert not self._connection.in_transaction
         try:
+            # It may have begun also when it was interrupted.
+            self._connection.execute("BEGIN")
             yield
         finally:
-            self._connection.execute("ROLLBACK")
+            self._end()
+
+    def _end(self) -> None:
+        """End the transaction, come what may: the connection is for others, too."""
+        while self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except sqlite3.OperationalError as error:
+                # Somebody wanted to stop us, and this is how we do.
+                if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                    raise
 
     def as_of(self) -> AsOf:
         """How far the mirror has come."""

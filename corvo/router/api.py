@@ -54,6 +54,8 @@ class Api:
         self.rates: Final = Rates(config.limits)
         self.streams = 0
         """How many are open."""
+        self.watchers = 0
+        """Clients that watch a bulk operation."""
         self.stopping: Final = trio.Event()
         """Set when this router has been told to leave: `/readyz` says so, and streams end."""
 

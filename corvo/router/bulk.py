@@ -57,7 +57,7 @@ DIRECT_S_MAX: Final = 5
 """How long such a one may take by its own rate."""
 IDS_MAX: Final = 20_000
 """Jobs that one request may name: they are the payload of a job."""
-OP_JOBS: Final = 100
+OP_JOBS: Final = 50
 """Jobs of one op: what holds a shard up for a few milliseconds, and no enqueue much longer."""
 PAGE_JOBS: Final = 1_000
 """Jobs between two marks; with a rate, as many as a second has."""

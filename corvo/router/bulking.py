@@ -486,11 +486,6 @@ class Run:
             await self._fail(f"this release cannot read it: {error}")
             return
         order, mark = self.order, self.mark
-        if claim.is_ours:
-            if mark.takeovers == TAKEOVERS_MAX:
-                raise _Lost  # it is left to its lease
-            mark.takeovers += 1
-            await self._beat(mark)
         bulk_id = bulk_id_of(claim.job_id)
         self._log.info("bulk.begun", bulk=bulk_id, action=order.action, processed=mark.processed)
         self._hands = Hands(
@@ -501,17 +496,26 @@ class Run:
             may_wait=self._goes_on,
         )
         try:
+            await self._take_over()
             if mark.page:  # whoever had it before has written down that it would do these
                 await self._do_page()
             while not mark.is_last and self._goes_on():
                 await self._turn_page()
                 if mark.page and self._goes_on():
                     await self._do_page()
+            await self._end()
         except Problem as problem:
             await self._fail(problem.error)
-        else:
-            await self._end()
         self._log.info("bulk.ended", bulk=bulk_id, processed=mark.processed)
+
+    async def _take_over(self) -> None:
+        """Go on at once with what a router had that was killed, but not for ever."""
+        if not self._claim.is_ours:
+            return
+        if self.mark.takeovers == TAKEOVERS_MAX:
+            raise _Lost  # it is left to its lease
+        self.mark.takeovers += 1
+        await self._beat(self.mark)
 
     def _goes_on(self) -> bool:
         return not self._stops
@@ -612,13 +616,16 @@ class Run:
             return  # its lease will end by itself
 
     async def _say(self, op: Op) -> str:
-        """Have it heard, however long that takes; what is answered. Raises `_Lost`."""
+        """Have it heard, however long that takes; what is answered.
+
+        Raises `_Lost`, and `Problem` for what is not taken at all.
+        """
         while True:
             try:
                 answer = await self._api.shards[self._home].submit(op)
             except Problem as problem:
                 if not _passes(problem):
-                    raise AssertionError(f"the shard refuses {op}: {problem}") from problem
+                    raise
                 await trio.sleep(max(_PAUSE_S, problem.retry_after_ms / 1_000))
                 continue
             [result] = read_results(answer.body)

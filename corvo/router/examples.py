@@ -33,6 +33,11 @@ REQUESTS: Final[dict[str, dict[str, object]]] = {
     "post_heartbeat": {"jobs": {_JOB: {"progress": {"current": 3, "total": 9}}}},
     "post_release_job_id": {"lease_token": 524_288},
     "post_snooze_job_id": {"lease_token": 524_288, "delay": "5m"},
+    "post_jobs_bulk": {
+        "filter": {"queue": "mail", "state": ["dead"], "error_contains": "SMTP timeout"},
+        "action": "retry",
+        "rate": 200,
+    },
     "post_jobs_bulk_get": {"job_ids": [_JOB, _OTHER]},
     "post_jobs_search": {
         "queue": "mail",

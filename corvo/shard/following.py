@@ -92,7 +92,7 @@ async def _follow(replica: Replica, news: News, request: wire.Follow) -> wire.Ch
         elif isinstance(page, wire.Reset):
             return page
         # A feed that was cut meanwhile has nothing for it, and a state that was replaced is closed.
-        elif await _is_made(replica, machine, page) and not page.is_overtaken:
+        elif await is_made(replica, machine, page) and not page.is_overtaken:
             return end_page(machine, request, page)
 
 
@@ -101,11 +101,11 @@ async def _scan(replica: Replica, request: wire.Scan) -> wire.Scanned:
     while True:
         machine = replica.machine
         walk = begin_walk(machine, request)
-        if await _is_made(replica, machine, walk):
+        if await is_made(replica, machine, walk):
             return end_walk(machine, request, walk)
 
 
-async def _is_made(replica: Replica, machine: Machine, answer: Page | Walk) -> bool:
+async def is_made(replica: Replica, machine: Machine, answer: Page | Walk) -> bool:
     """Make an answer step by step; False when another state took the place of this one."""
     while not answer.advance():
         await trio.lowlevel.checkpoint()

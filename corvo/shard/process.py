@@ -473,7 +473,6 @@ class Process:
         async with self._state, self._disk:
             self._states.install(self._storage.snapshot_data())
         self._replica.installed(machine_on(self._config, self._states))
-        self._news.ring(self._replica.machine.applied)
 
     # Checkpoints.
 

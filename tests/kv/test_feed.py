@@ -336,6 +336,30 @@ def test_an_entry_that_is_too_large_for_a_page_comes_in_parts(
     assert [key for page in parts for key in page.pairs] == [*sorted(large), b"j|z"]
 
 
+def test_a_last_document_that_fills_a_part_ends_the_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feeds, "PART_BYTES", 606)
+    twin = Twin()
+    twin.entry({b"j|a": b"x" * 300, b"j|b": b"x" * 300})
+
+    page = made(twin.page())
+
+    assert (page.index, page.more) == (1, b"")
+
+
+def test_what_changes_while_a_page_is_made_is_told_with_a_later_one() -> None:
+    twin = Twin()
+    twin.entry({b"j|a": b"1", **{b"j|b%03d" % n: b"1" for n in range(200)}})
+    page = twin.page()
+    assert not page.advance()
+
+    twin.entry({b"j|a": b"2"})
+
+    assert made(page).index == 1
+    assert made(twin.page(after=1)).pairs == {b"j|a": b"2"}
+
+
 def test_an_entry_that_does_not_fit_behind_others_is_left_to_the_next_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

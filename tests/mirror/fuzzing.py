@@ -1,13 +1,14 @@
 """Anything at all for the endpoints that need the mirror of a real node: no 5xx, no lies.
 
-Jobs are enqueued once, with every odd text wherever a text can be, and are not touched then: so what
-a filter finds is known. The short form is a test; `python -m tests.mirror fuzz --minutes N` is the
-long one.
+Jobs are enqueued once, with every odd text wherever a text can be, and are not touched then: so
+what a filter finds is known. The short form is a test; `python -m tests.mirror fuzz --minutes N` is
+the long one.
 """
 
 import http.client
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -93,56 +94,56 @@ class Page(msgspec.Struct):
     partial: bool = False
 
 
+class Log:
+    """What a node says, read by a thread of its own until nobody is left who could say anything."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.events: list[dict[str, object]] = []
+        self.is_ready = threading.Event()
+        self._process = process
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            try:
+                event = msgspec.json.decode(line, type=dict[str, object])
+            except msgspec.DecodeError:
+                event = {"event": "last words", "level": "error", "text": line.decode()}
+            self.events.append(event)
+            if event["event"] == "node.ready":
+                self.is_ready.set()
+        self.is_ready.set()
+
+    @property
+    def address(self) -> str:
+        assert self.is_ready.wait(_READY_S), self.events
+        [ready] = [event for event in self.events if event["event"] == "node.ready"]
+        listening = ready["listening"]
+        assert isinstance(listening, list)
+        return str(listening[0]).removeprefix("http://")
+
+
 @contextmanager
 def node(directory: Path) -> Iterator[tuple[Client, list[dict[str, object]]]]:
     """A real node, and what it has logged, which is complete once it is over."""
     settings_given = {"data_dir": str(directory / "d"), "shards": "2", "durability": "relaxed"}
     told = Told({"bind": "127.0.0.1:0", "log_format": "json", **settings_given}, Programs())
-    log = directory / "log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.nodes", msgspec.json.encode(told).decode()],
-            stdin=subprocess.DEVNULL,
-            stderr=sink,
-            cwd=ROOT,
-        )
-    events: list[dict[str, object]] = []
-    try:
-        client = Client(_address(log, process))
-        yield client, events
-        client.close()
-    finally:
-        process.terminate()
-        process.wait(30)
-        events += _events(log)
-
-
-def _address(log: Path, process: "subprocess.Popen[bytes]") -> str:
-    until = time.monotonic() + _READY_S
-    while time.monotonic() < until:
-        for event in _events(log):
-            if event["event"] == "node.ready":
-                listening = event["listening"]
-                assert isinstance(listening, list)
-                return str(listening[0]).removeprefix("http://")
-        assert process.poll() is None, log.read_text()
-        with_patience(0.05)
-    raise AssertionError(log.read_text())
-
-
-def with_patience(seconds: float) -> None:
-    """The log is a file that another process writes: there is nothing to be woken by."""
-    subprocess.run(["sleep", str(seconds)], check=True)
-
-
-def _events(log: Path) -> list[dict[str, object]]:
-    found = []
-    for line in log.read_bytes().splitlines():
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.nodes", msgspec.json.encode(told).decode()],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    ) as process:
+        log = Log(process)
         try:
-            found.append(msgspec.json.decode(line, type=dict[str, object]))
-        except msgspec.DecodeError:
-            found.append({"event": "last words", "level": "error", "text": line.decode()})
-    return found
+            client = Client(log.address)
+            yield client, log.events
+            client.close()
+        finally:
+            process.terminate()
+            log.thread.join()
 
 
 # Jobs.

@@ -94,6 +94,23 @@ class Shelf:
         assert isinstance(answered, Refused)
         return answered
 
+    def disturbed(self, question: Question, kind: type[T], *, at: int) -> T:
+        """The answer, where somebody interrupts once, without need, at such a step of SQLite's."""
+        one = reading.Reading(self.connection, clock=self._clock, now_ns=NOW_NS)
+        self.ticks = 0
+
+        def handler() -> bool:
+            self.ticks += 1
+            return self.ticks == at
+
+        self.connection.set_progress_handler(handler, 10)
+        try:
+            answered = answer(one, question)
+        finally:
+            self.connection.set_progress_handler(None, 1)
+        assert isinstance(answered, bytes), answered
+        return msgspec.json.decode(answered, type=kind)
+
     def _answer(self, question: Question, every: int) -> bytes | Refused:
         self.ticks = 0
         one = reading.Reading(self.connection, clock=self._clock, now_ns=NOW_NS)

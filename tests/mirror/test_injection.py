@@ -12,6 +12,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from corvo.mirror import fulltext
+from corvo.mirror.answers import answer
+from corvo.mirror.reading import Reading
 from corvo.model import Event, Job, JobError, State
 from corvo.questions import (
     Count,
@@ -30,7 +32,7 @@ from corvo.questions import (
     TextFound,
 )
 from tests.mirror import evaluator, jq_examples
-from tests.mirror.shelves import Shelf
+from tests.mirror.shelves import NOW_NS, Shelf
 from tests.mirror.twin import EPOCH_NS, Kept, may_see, means
 
 EVIL: Final = (
@@ -298,6 +300,36 @@ def test_a_queue_or_a_scope_of_any_letters_is_only_a_name(queue: str, scope: str
     found = msgspec.json.decode(told[2], type=Found)
     names = {queue for queue in ("seen", "hidden") if may_see(queue, (scope,))}
     assert len(found.jobs) == len(names)
+
+
+def test_whoever_is_interrupted_at_any_step_leaves_a_connection_that_others_can_use() -> None:
+    shelf = Shelf([job_of(number, "-") for number in range(3)])
+    question = Search(search=SearchBody(payload_jq=".n == 1"), budget_ms=30)
+
+    def ask(place: int) -> int:
+        counted = Steps(place)
+        shelf.connection.set_progress_handler(counted.is_the_one, 1)
+        answer(Reading(shelf.connection, clock=lambda: 0, now_ns=NOW_NS), question)
+        shelf.connection.set_progress_handler(None, 1)
+        return counted.number
+
+    steps = ask(0)
+    assert steps > 50
+    for place in range(1, steps + 1):
+        ask(place)
+        assert not shelf.connection.in_transaction, f"after step {place} of {steps}"
+
+
+class Steps:
+    """Counts SQLite's steps, and stops it at one of them."""
+
+    def __init__(self, place: int) -> None:
+        self.number = 0
+        self._place = place
+
+    def is_the_one(self) -> bool:
+        self.number += 1
+        return self.number == self._place
 
 
 def fingerprint(shelf: Shelf) -> list[object]:

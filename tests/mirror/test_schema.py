@@ -3,23 +3,47 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from corvo.mirror import building, schema
 from corvo.mirror.building import Unfit
 
-ORIGINAL = """
-jobs job_errors unique_locks batches queues workers schedules job_usage budgets job_iterations
-job_scores providers approval_policies webhooks api_keys auth_roles auth_key_roles audit_logs
-namespaces sso_settings
-""".split()
+ORIGINAL: Final = {
+    "jobs",
+    "job_errors",
+    "unique_locks",
+    "batches",
+    "queues",
+    "workers",
+    "schedules",
+    "job_usage",
+    "budgets",
+    "job_iterations",
+    "job_scores",
+    "providers",
+    "approval_policies",
+    "webhooks",
+    "api_keys",
+    "auth_roles",
+    "auth_key_roles",
+    "audit_logs",
+    "namespaces",
+    "sso_settings",
+}
 """Every table that the original has."""
 
-INDEXES = """
-idx_jobs_queue_state_priority idx_jobs_state idx_jobs_scheduled idx_jobs_lease idx_jobs_unique
-idx_jobs_batch idx_jobs_expire idx_jobs_created
-""".split()
+INDEXES: Final = (
+    "idx_jobs_queue_state_priority",
+    "idx_jobs_state",
+    "idx_jobs_scheduled",
+    "idx_jobs_lease",
+    "idx_jobs_unique",
+    "idx_jobs_batch",
+    "idx_jobs_expire",
+    "idx_jobs_created",
+)
 
 
 def built(path: Path | str = ":memory:") -> sqlite3.Connection:

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corvo.mirror import looking, plan
+from corvo.mirror.cursors import digest_of, write_cursor
 from corvo.mirror.moments import format_ns, nanoseconds, read_moment
+from corvo.mirror.times import moment
 from corvo.model import Event, Job, JobError, State
 from corvo.questions import Filter, Found, Search, SearchBody
 from tests.mirror import jobs
@@ -360,3 +362,91 @@ def test_a_time_that_is_shown_is_read_as_the_same(at_ns: int) -> None:
 
     assert read is not None
     assert nanoseconds(read) == at_ns
+
+
+def four() -> list[Kept]:
+    return [
+        Kept(
+            Job(
+                id=f"s00_job_{number}",
+                queue="a",
+                state=State.PENDING,
+                payload=b'"x"',
+                created_ns=EPOCH_NS + number,
+                order_ns=number,
+                started_ns=EPOCH_NS + number,
+            ),
+            0,
+        )
+        for number in (1, 2, 3, 4)
+    ]
+
+
+@WAYS
+@pytest.mark.parametrize("sort", ["created_at", "started_at"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_from_an_empty_page_the_way_leads_back_to_all_that_is_there(
+    set_max: int, streams_max: int, sort: str, order: str
+) -> None:
+    keeps = four() if order == "asc" else four()[::-1]
+    shelf = Shelf(keeps)
+    search = SearchBody(sort=sort, order=order, limit=2, payload_contains="x", started_after=DAWN)
+
+    def turn(cursor: str | None) -> Found:
+        return shelf.ask(Search(search=msgspec.structs.replace(search, cursor=cursor)), Found)
+
+    with paths(set_max, streams_max):
+        first = turn(None)
+        second = turn(first.cursor)
+        for kept in keeps[:2]:
+            shelf.remove(kept)
+        before = turn(second.prev_cursor)
+        again = turn(before.cursor)
+        shelf.put(keeps[:2])
+        for kept in keeps[2:]:
+            shelf.remove(kept)
+        behind = turn(first.cursor)
+        back = turn(behind.prev_cursor)
+
+    assert names(before) == names(behind) == []
+    assert (before.prev_cursor, behind.cursor) == (None, None)
+    assert names(again) == [kept.job.id for kept in keeps[2:]]
+    assert names(back) == [kept.job.id for kept in keeps[:2]]
+
+
+DAWN = "2026-02-11T10:00:00Z"
+
+
+@WAYS
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_cursor_that_somebody_made_up_shows_nothing_that_the_filter_does_not_mean(
+    set_max: int, streams_max: int, order: str
+) -> None:
+    shelf = Shelf(four())
+    search = SearchBody(
+        order=order,
+        created_after="2026-02-11T10:00:00.000000001Z",
+        created_before="2026-02-11T10:00:00.000000004Z",
+    )
+    digest = digest_of(msgspec.structs.replace(search, order=None), "created_at", order)
+    outside = moment(EPOCH_NS) if order == "asc" else moment(EPOCH_NS + 9)
+    cursor = write_cursor(digest, "after", (outside, "", 0))
+
+    with paths(set_max, streams_max):
+        found = shelf.ask(Search(search=msgspec.structs.replace(search, cursor=cursor)), Found)
+
+    assert sorted(names(found)) == ["s00_job_2", "s00_job_3"]
+
+
+@pytest.mark.parametrize("at", range(10, 60))
+def test_an_interrupt_that_comes_late_costs_no_more_than_a_shorter_page(at: int) -> None:
+    shelf = Shelf(four())
+    search = SearchBody(order="asc", payload_contains="x")
+
+    found = shelf.disturbed(Search(search=search), Found, at=at)
+    rest = list(pages(shelf, msgspec.structs.replace(search, cursor=found.cursor), ()))
+    others = rest if found.cursor is not None else []
+
+    assert [name for page in [found, *others] for name in names(page)] == [
+        kept.job.id for kept in four()
+    ]

@@ -1,4 +1,4 @@
-"""The file in its writer's hands: one transaction a write, and nothing believed that may be wrong."""
+"""The file in its writer's hands: a write is one transaction, and what may be wrong is not kept."""
 
 import os
 import sqlite3
@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from corvo.mirror import schema, writing as module
+from corvo.mirror import schema
+from corvo.mirror import writing as module
 from corvo.mirror.places import Cursor, Page
 from corvo.mirror.rows import BadDocument
 from corvo.mirror.writing import NAME, Damaged, Stuck, Writing, is_damage, open_writing

@@ -1,7 +1,8 @@
 """Bulk operations on a node whose router is killed in the middle: each job once, all counted."""
 
-import os
 import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final, TypeVar
@@ -10,12 +11,12 @@ import msgspec
 import trio
 
 from tests.node.http import Client, Lost
-from tests.node.nodes import House, house_in, kill, pid_of
-from tests.support.nodes import Running
+from tests.node.nodes import House, house_in, kill
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 QUEUES: Final = ("mail", "sms", "fax")
+PRIORITIES: Final = ("high", "critical", "normal")
 BATCH: Final = 500
 _LOOK_S: Final = 0.02
 _PATIENCE_S: Final = 120.0
@@ -73,10 +74,8 @@ class _Found(msgspec.Struct):
 class Bulking:
     """One run."""
 
-    def __init__(self, house: House, node: Running, dice: Random) -> None:
+    def __init__(self, house: House, dice: Random) -> None:
         self.seen: Final = Seen()
-        self._house = house
-        self._node = node
         self._dice = dice
         self._client = Client(house.address)
 
@@ -92,42 +91,41 @@ class Bulking:
             ids += (await self._ask("POST", "enqueue/batch", _Jobs, {"jobs": some})).job_ids
         return ids
 
-    async def run(self, ids: list[str], priority: str, kills: int, *, leaves: bool = False) -> None:
-        """A bulk over all jobs, whose router is killed, or told to leave, so many times."""
-        seen = self.seen
+    async def begin(self, priority: str) -> str:
+        """A bulk over all jobs; its id."""
         asked = {
             "filter": {"state": ["pending"]},
             "action": "change_priority",
             "priority": priority,
             "async": True,
         }
-        begun = await self._ask("POST", "jobs/bulk", _Begun, asked)
-        bulk_id = begun.bulk_operation_id
-        marks = sorted(self._dice.randrange(len(ids)) for _ in range(kills))
+        return (await self._ask("POST", "jobs/bulk", _Begun, asked)).bulk_operation_id
+
+    async def strike(self, bulk_id: str, count: int, kill: Callable[[], Awaitable[None]]) -> None:
+        """Kill somebody when it has come somewhere, and see how long until it goes on."""
+        status = await self._until(bulk_id, self._dice.randrange(count))
+        if status.status == "completed":
+            return
+        began_s = trio.current_time()
+        await kill()
+        self.seen.kills += 1
+        after = await self._until(bulk_id, status.processed + 1)
+        self.seen.gaps.append(Gap(after.processed, trio.current_time() - began_s))
+
+    async def reach(self, bulk_id: str, processed: int) -> None:
+        """Let it come so far."""
+        await self._until(bulk_id, processed)
+
+    async def end(self, bulk_id: str, ids: list[str]) -> None:
+        """Let it come to its end, and judge it."""
+        seen = self.seen
         with trio.fail_after(_PATIENCE_S):
-            for mark in marks:
-                status = await self._until(bulk_id, mark)
-                if status.status == "completed":
-                    break
-                began_s = trio.current_time()
-                await self._strike(leaves=leaves)
-                seen.kills += 1
-                after = await self._until(bulk_id, status.processed + 1)
-                seen.gaps.append(Gap(after.processed, trio.current_time() - began_s))
             status = await self._until(bulk_id, None)
         seen.jobs += len(ids)
-        counts = (status.status, status.total, status.processed, status.affected, status.errors)
-        if counts != ("completed", len(ids), len(ids), len(ids), 0):
+        counts = (status.status, status.processed, status.affected, status.errors)
+        if counts != ("completed", len(ids), len(ids), 0):
             seen.wrongs.append(f"{bulk_id}: {status}")
         await self._judge(ids, bulk_id)
-
-    async def _strike(self, *, leaves: bool) -> None:
-        if not leaves:
-            await kill(self._node, "router")
-            return
-        count = len(self._node.find("process.ready", name="router"))
-        os.kill(pid_of(self._node, "router"), signal.SIGTERM)
-        await self._node.hear("process.ready", count + 1, name="router")
 
     async def _until(self, bulk_id: str, processed: int | None) -> _Status:
         """Look until it has come so far, or has ended."""
@@ -168,15 +166,23 @@ class Bulking:
 
 
 async def run(directory: Path, *, jobs: int, kills: int, rounds: int = 1, seed: int = 0) -> Seen:
-    """Bulks over so many jobs, and in each the router is killed so many times."""
-    house = await house_in(directory)
-    async with house.open() as node:
-        bulking = Bulking(house, node, Random(seed))
-        ids = await bulking.fill(jobs)
-        for number in range(rounds):
-            await bulking.run(ids, ("high", "critical", "normal")[number % 3], kills)
-        await bulking.run(ids, ("high", "critical", "normal")[rounds % 3], 1, leaves=True)
-        bulking.close()
-        code = await node.end()
-        assert code == 0, code
+    """Bulks over so many jobs. In one the router is killed so often, and in the next the node."""
+    house = await house_in(directory, shard__grace_ms="500ms")
+    bulking = Bulking(house, Random(seed))
+    ids: list[str] = []
+    for number in range(rounds):
+        async with house.open() as node:
+            ids = ids or await bulking.fill(jobs)
+            bulk_id = await bulking.begin(PRIORITIES[number % 3])
+            for _ in range(kills):
+                await bulking.strike(bulk_id, jobs, partial(kill, node, "router"))
+            await bulking.end(bulk_id, ids)
+            bulk_id = await bulking.begin(PRIORITIES[(number + 1) % 3])
+            await bulking.reach(bulk_id, jobs // 3)
+            await node.end(signal.SIGTERM if number % 2 else signal.SIGKILL)
+        async with house.open() as node:
+            await bulking.end(bulk_id, ids)
+            bulking.close()
+            code = await node.end()
+            assert code == 0, code
     return bulking.seen

@@ -11,9 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import Event, Job, State
+from corvo.placement import shard_of_queue
 from corvo.questions import Filter
 from corvo.router import bulk, bulking
-from corvo.router.bulk import ACTIONS, QUEUE, BulkAnswer, BulkBegun, BulkStatus, job_id_of
+from corvo.router.bulk import (
+    ACTIONS,
+    QUEUE,
+    BulkAnswer,
+    BulkBegun,
+    BulkEvent,
+    BulkStatus,
+    job_id_of,
+)
+from corvo.router.http import Problem
 from corvo.router.shards import Answer
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.base import Op, encode_json
@@ -327,6 +337,26 @@ def test_what_can_never_be_done_fails_and_says_why() -> None:
     with_crew(test)
 
 
+def test_a_bulk_whose_mark_is_not_taken_fails() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        nest.put(MAIL)
+        bulk_id = await begin(nest, filter={"queue": MAIL}, action="cancel")
+
+        def refuse(_: int, op: Op) -> bool:
+            if isinstance(op, Heartbeat):
+                raise Problem(413, "PAYLOAD_TOO_LARGE", "it is too large")
+            return False
+
+        crew.before = refuse
+        await crew.work()
+
+        status = await crew.status(bulk_id)
+        assert (status.status, status.error) == ("failed", "it is too large")
+        assert nest[MAIL].counts(MAIL) == {State.PENDING: 1}
+
+    with_crew(test)
+
+
 def test_whoever_has_lost_the_lease_does_no_more() -> None:
     async def test(nest: Nest, crew: Crew) -> None:
         for _ in range(6):
@@ -410,6 +440,28 @@ def test_a_bulk_that_kills_its_routers_is_left_to_its_lease_and_at_last_held() -
     with_crew(test)
 
 
+def test_as_long_as_it_comes_further_it_is_taken_over_at_once() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        ids = [nest.put(MAIL) for _ in range(8)]
+        bulk_id = await begin(nest, filter={"queue": MAIL}, action="cancel")
+        done: set[str] = set()
+
+        def kill(_: int, op: Op) -> bool:
+            is_new = isinstance(op, Cancel) and not done.issuperset(op.job_ids)
+            if isinstance(op, Cancel):
+                done.update(op.job_ids)
+            return is_new
+
+        crew.after = kill
+        with patch.object(bulk, "PAGE_JOBS", 1):
+            status = await crew.work_to_the_end(bulk_id, at_once=True)
+
+        assert (status.affected, len(done)) == (8, 8)
+        assert [len(trail_of(nest, job_id)) for job_id in ids] == [2] * 8
+
+    with_crew(test)
+
+
 def test_what_another_router_has_is_not_taken_from_it() -> None:
     async def test(nest: Nest, crew: Crew) -> None:
         nest.put(MAIL)
@@ -419,6 +471,7 @@ def test_what_another_router_has_is_not_taken_from_it() -> None:
 
         await crew.work()
 
+        assert "".join(crew.lines).count("bulk.begun") == 1
         assert (await crew.status(theirs)).status == "running"
         assert (await crew.status(ours)).status == "completed"
         assert nest[MAIL].counts(MAIL) == {State.PENDING: 1}
@@ -468,6 +521,127 @@ def test_a_small_bulk_by_filter_under_a_key_is_waited_for_and_answered_the_same_
 
         assert [answer.affected for answer in answers] == [1, 1]
         assert nest[SMS].counts(SMS) == {State.DEAD: 1}
+
+    with_crew(test)
+
+
+# Watching it.
+
+
+class Reader:
+    """Keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.frames: list[str] = []
+
+    async def send(self, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        self.frames.append(data.decode())
+
+    def events(self) -> list[BulkEvent]:
+        """What it was told, comments left out."""
+        found = []
+        for frame in self.frames:
+            if frame.startswith("event: "):
+                event, data = frame.strip().split("\n")
+                found.append(msgspec.json.decode(data.removeprefix("data: "), type=BulkEvent))
+                assert event == f"event: {found[-1].type}"
+            else:
+                assert frame.startswith(":")
+        return found
+
+
+async def watch(nest: Nest, bulk_id: str, reader: Reader) -> None:
+    response = await nest.ask("GET", f"/api/v1/bulk/{bulk_id}/progress")
+    assert response.stream is not None, response.body
+    assert response.content_type == "text/event-stream"
+    await response.stream(reader)
+
+
+def test_whoever_watches_is_told_of_each_step_until_the_end() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        for _ in range(60):
+            nest.put(MAIL)
+        bulk_id = await begin(nest, filter={"queue": MAIL}, action="cancel", rate=10)
+        reader = Reader()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, nest, bulk_id, reader)
+            nursery.start_soon(crew.work)
+
+        events = reader.events()
+        assert events[0].type == "bulk.async.started"
+        assert {event.type for event in events[1:-1]} == {"bulk.async.progress"}
+        assert (events[-1].type, events[-1].status) == ("bulk.async.completed", "completed")
+        counts = [event.processed for event in events]
+        assert counts == sorted(counts)
+        assert len(set(counts)) >= 5
+        assert (events[-1].affected, events[-1].percent) == (60, 100.0)
+
+    with_crew(test)
+
+
+def test_a_bulk_that_has_ended_is_told_in_one_event() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        bulk_id = await begin(nest, filter={"queue": MAIL}, action="cancel")
+        await nest.ask("POST", f"/api/v1/bulk/{bulk_id}/cancel")
+        reader = Reader()
+
+        await watch(nest, bulk_id, reader)
+
+        assert [event.type for event in reader.events()] == ["bulk.async.cancelled"]
+
+    with_crew(test)
+
+
+def test_a_bulk_that_waits_keeps_its_watchers_awake_until_the_server_leaves() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        bulk_id = await begin(nest, filter={"queue": MAIL}, action="cancel")
+        reader = Reader()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, nest, bulk_id, reader)
+            await trio.sleep(40)
+            nest.shards[shard_of_queue(QUEUE, len(nest.shards))].is_away = True
+            await trio.sleep(40)
+            nest.api.stop()
+
+        assert [event.status for event in reader.events()] == ["queued"]
+        assert reader.frames.count(": keepalive\n\n") == 5
+        assert "the server leaves" in reader.frames[-1]
+
+    with_crew(test)
+
+
+def test_only_so_many_may_watch_at_a_time() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        bulk_id = await begin(nest, filter={"queue": MAIL}, action="cancel")
+        limits = msgspec.structs.replace(nest.api.limits, listeners_max=2)
+        vars(nest.api)["limits"] = limits
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(watch, nest, bulk_id, Reader())
+            await trio.sleep(1)
+            refused = await nest.ask("GET", f"/api/v1/bulk/{bulk_id}/progress")
+            nursery.cancel_scope.cancel()
+
+        assert (refused.status, nest.api.watchers) == (429, 0)
+
+    with_crew(test)
+
+
+def test_a_bulk_that_is_removed_is_watched_no_longer() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        bulk_id = await begin(nest, filter={"queue": MAIL}, action="cancel")
+        reader = Reader()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, nest, bulk_id, reader)
+            await trio.sleep(1)
+            await nest.ask("DELETE", f"/api/v1/jobs/{job_id_of(bulk_id)}")
+
+        assert "it was removed" in reader.frames[-1]
 
     with_crew(test)
 

@@ -13,6 +13,7 @@ from typing import Final, cast
 
 import msgspec
 import pytest
+import trio
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -22,7 +23,8 @@ from corvo.kv import feed as feeds
 from corvo.kv import keys
 from corvo.kv.feed import Page, Walk
 from corvo.kv.memory import MemoryStore
-from corvo.model import Job, Throughput
+from corvo.model import Job, State, Throughput
+from corvo.shard import following
 from corvo.shard.entry import Stamp, encode
 from corvo.shard.machine import Machine
 from corvo.shard.ops import NUMBERS
@@ -43,6 +45,7 @@ from corvo.shard.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Heartbe
 from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk
 from corvo.shard.replica import Replica
 from corvo.shard.tables import JOBS
+from tests.shard.cluster import Cluster
 from tests.shard.followers import Follower, documents_of, words
 from tests.shard.replaying import draws
 from tests.shard.shard import START_NS, Shard
@@ -532,6 +535,20 @@ def test_a_follower_of_another_log_is_told_where_this_one_stands() -> None:
     assert answer == wire.Reset(7, 1, shard.machine.digest, shard.machine.now_ns, 0, 0)
 
 
+def test_a_follower_with_documents_of_a_future_that_was_lost_is_told_so() -> None:
+    shard = Shard()
+    shard.put(NewJob(queue="mail"))
+    known = shard.machine.digest
+    shard.put(NewJob(queue="mail"))
+    ours = wire.Follow(1, 1, known, through=2, through_digest=shard.machine.digest)
+    other = wire.Follow(1, 1, known, through=2, through_digest=known)
+    beyond = wire.Follow(1, 1, known, through=3, through_digest=known)
+
+    answers = [followed(shard.machine, request) for request in (ours, other, beyond)]
+
+    assert [type(answer) for answer in answers] == [wire.Changes, wire.Reset, wire.Reset]
+
+
 def test_a_follower_beyond_the_log_of_a_leader_is_told_so() -> None:
     shard = Shard()
 
@@ -568,6 +585,26 @@ def test_what_makes_no_sense_does_no_harm(after: int, keys_max: int) -> None:
     assert isinstance(odd, wire.Reset)
     assert isinstance(even, wire.Changes)
     assert len(end_walk(shard.machine, wire.Scan(1), walk).pairs) == 1
+
+
+def test_a_page_of_a_state_that_was_replaced_is_given_up() -> None:
+    shard = Shard()
+    replica = Alone(shard.machine)
+
+    class Slow:
+        """An answer that takes a step more, in which a snapshot is installed."""
+
+        def advance(self) -> bool:
+            """One step."""
+            assert replica.machine is shard.machine, "what was replaced is closed"
+            replica.machine = Shard().machine
+            return False
+
+    async def run() -> bool:
+        slow = cast("Page", Slow())
+        return await following.is_made(cast("Replica", replica), shard.machine, slow)
+
+    assert not trio.run(run)
 
 
 # Throughput.
@@ -643,6 +680,20 @@ def test_a_job_that_moves_is_not_enqueued_again() -> None:
     shard.do(Move(job_ids=[job_id], queue="q4"))
 
     assert [queue for queue, _ in throughput(shard)] == ["mail"]
+
+
+def test_a_job_that_comes_from_another_shard_is_not_enqueued_again() -> None:
+    cluster = Cluster()
+    home, target = cluster.shards[0], cluster.shards[1]
+    [job_id] = home.put(NewJob(queue="sms"))
+
+    cluster.move((0, job_id), "mail")
+    cluster.settle()
+
+    assert target.counts("mail") == {State.PENDING: 1}
+    assert throughput(target) == {}
+    assert words_of(events_behind(home, 1)) == ["moved"]
+    assert words_of(events_behind(target, 0)) == ["queue.created", "arrived"]
 
 
 def test_what_went_on_in_a_queue_that_is_gone_is_forgotten() -> None:

@@ -24,9 +24,9 @@ from corvo.shard.ops.jobs import (
     Retry,
 )
 from corvo.shard.ops.upkeep import Reclaim
-from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem
+from corvo.shard.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Heartbeat
 from corvo.shard.refusals import Rejected
-from corvo.shard.tables import queue_keys
+from corvo.shard.tables import REQUESTS, queue_keys
 from tests.shard.shard import MS, START_NS, Shard
 
 NEAR: Final = "mail"
@@ -523,3 +523,79 @@ def test_a_queue_that_may_have_something_to_give_is_told_of(
     shard.do(make(job_id))
 
     assert set(queues) <= set(shard.tx.touched)
+
+
+# Only if nothing happened since.
+
+
+def test_a_job_to_which_something_happened_later_is_left_alone(shard: Shard) -> None:
+    job_id = in_state(shard, State.DEAD)
+    since_ns = shard.now_ns
+    trail = shard.trail(job_id)
+
+    shard.pass_time(1)
+    shard.do(Requeue(job_ids=[job_id]))
+    refused = one(shard, Retry(job_ids=[job_id], unchanged_since_ns=since_ns))
+
+    assert isinstance(refused, Rejected)
+    assert (refused.code, refused.job_id) == ("changed_since", job_id)
+    assert shard.trail(job_id) == [*trail, "requeued"]
+
+
+def test_a_job_that_is_as_it_was_is_changed(shard: Shard) -> None:
+    job_id = in_state(shard, State.DEAD)
+
+    done = one(shard, Retry(job_ids=[job_id], unchanged_since_ns=shard.now_ns))
+
+    assert done == Done(job_id, "pending")
+
+
+def test_that_it_changed_comes_before_its_state(shard: Shard) -> None:
+    job_id = in_state(shard, State.COMPLETED)
+    since_ns = shard.now_ns - 1
+
+    refused = one(shard, Cancel(job_ids=[job_id], unchanged_since_ns=since_ns))
+
+    assert isinstance(refused, Rejected)
+    assert refused.code == "changed_since"
+
+
+def test_a_heartbeat_is_nothing_that_happens_to_a_job(shard: Shard) -> None:
+    job_id = in_state(shard, State.ACTIVE)
+    since_ns = shard.now_ns
+    token = shard.job(job_id).lease_token
+
+    shard.pass_time(1_000)
+    shard.do(Heartbeat(jobs=[BeatItem(job_id=job_id, lease_token=token)]))
+    done = one(shard, Cancel(job_ids=[job_id], unchanged_since_ns=since_ns))
+
+    assert done == Done(job_id, "cancelling")
+
+
+@pytest.mark.parametrize("since_ns", [0, START_NS + 10**15])
+def test_the_same_request_again_hears_what_became_of_each_job(shard: Shard, since_ns: int) -> None:
+    dead = [in_state(shard, State.DEAD) for _ in range(3)]
+    pending = in_state(shard, State.PENDING)
+    op = Retry(
+        job_ids=[dead[0], "s02_job_none", *dead[1:], pending],
+        request_key="k",
+        unchanged_since_ns=since_ns,
+    )
+
+    first = shard.do(op)
+    again = shard.do(op)
+
+    assert again == first
+    codes = [each.code if isinstance(each, Rejected) else each.status for each in first.results]
+    assert codes == ["pending", "job_not_found", "pending", "pending", "bad_state"]
+    assert [shard.trail(job_id).count("retried") for job_id in dead] == [1, 1, 1]
+
+
+def test_what_is_kept_of_a_bulk_is_small(shard: Shard) -> None:
+    ids = [in_state(shard, State.DEAD) for _ in range(50)]
+    since_ns = shard.now_ns
+
+    shard.do(Retry(job_ids=ids, request_key="k", unchanged_since_ns=since_ns))
+
+    [kept] = shard.documents(REQUESTS)
+    assert len(kept.body) < 32

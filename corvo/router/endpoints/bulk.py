@@ -233,6 +233,13 @@ async def _view(api: Api, job_id: str) -> View | None:
 async def watch(api: Api, request: Request) -> Response:
     """One bulk operation, step by step."""
     view, _ = await _find(api, request)
+    if api.watchers >= api.limits.listeners_max:
+        raise Problem(
+            429,
+            "OVERLOADED",
+            f"{api.watchers} clients watch bulk operations: there is room for no more",
+            retry_after_ms=1_000,
+        )
     return Response(
         content_type=sse.CONTENT_TYPE,
         headers=[*sse.HEADERS],
@@ -241,6 +248,14 @@ async def watch(api: Api, request: Request) -> Response:
 
 
 async def _tell(api: Api, status: BulkStatus, sink: Sink) -> None:
+    api.watchers += 1
+    try:
+        await _tell_on(api, status, sink)
+    finally:
+        api.watchers -= 1
+
+
+async def _tell_on(api: Api, status: BulkStatus, sink: Sink) -> None:
     """Send a frame whenever it has come further, until it has ended or we leave."""
     told: BulkStatus | None = None
     quiet_since_s = trio.current_time()

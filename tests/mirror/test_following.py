@@ -1,0 +1,372 @@
+"""Followers and their scribe, beside a replica that does as it is told."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from corvo import wire
+from corvo.mirror import following
+from corvo.mirror.config import MirrorConfig
+from corvo.mirror.following import Follower, Lag, Scribe
+from corvo.mirror.places import Places
+from corvo.mirror.writing import Stuck, Writing, open_writing
+from corvo.questions import LAG_BOUNDS_MS
+from corvo.telemetry import Level, Log, Style
+from tests.mirror.pages import tables_in
+from tests.mirror.projection import tables_of
+from tests.mirror.replica import Replica, job
+
+_PATIENCE_S: Final = 20
+
+
+class Desk:
+    """A mirror of one shard, without its process."""
+
+    def __init__(self, directory: Path, **changed: int) -> None:
+        self.replica = Replica(str(directory / "s"))
+        self.logged: list[str] = []
+        self.config = msgspec.structs.replace(
+            MirrorConfig(
+                cluster="rookery",
+                node=1,
+                shards=1,
+                sockets=[self.replica.socket],
+                data_dir=str(directory / "m"),
+                socket="",
+                pause_ms=0,
+                room_bytes_min=0,
+            ),
+            **changed,
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """As a process that is started anew."""
+        log = Log(self._take, "mirror", Style(is_text=False), Level.DEBUG)
+        directory = Path(self.config.data_dir)
+        self.writing: Writing = open_writing(directory, "rookery", 1, boot_id="one")[0]
+        self.places = Places(self.writing.cursors(1))
+        self.scribe = Scribe(self.writing, self.places, self.config, log)
+        self.follower = Follower(0, self.config, self.places, self.scribe, log)
+
+    def _take(self, line: bytes) -> None:
+        self.logged.append(msgspec.json.decode(line)["event"])
+
+    async def live(self, until: Callable[[], Awaitable[None]]) -> None:
+        """Follow until that is done."""
+        with trio.fail_after(_PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.scribe.run)
+                nursery.start_soon(self.follower.run)
+                await until()
+                nursery.cancel_scope.cancel()
+
+    async def catch_up(self) -> None:
+        """Come to where the replica stands, with nothing missing."""
+        while not self.is_there:
+            await self.scribe._moved.wait()
+
+    @property
+    def is_there(self) -> bool:
+        cursor = self.places.seen[0].cursor
+        index = len(self.replica.entries)
+        return (
+            cursor.is_whole
+            and cursor.index == index
+            and cursor.digest == self.replica.digest(index)
+        )
+
+    def check(self) -> None:
+        """It has what the replica has."""
+        assert tables_in(self.writing.path) == tables_of({0: self.replica.documents})
+
+    def ids(self) -> list[object]:
+        return [row["id"] for row in tables_in(self.writing.path)["jobs"].values()]
+
+
+def run(scenario: Callable[[Desk], Awaitable[None]], **changed: int) -> None:
+    """A scenario with a replica that serves."""
+
+    async def main() -> None:
+        with TemporaryDirectory(prefix="c") as directory:  # a socket's path is short
+            desk = Desk(Path(directory), **changed)
+            async with desk.replica.serving():
+                await scenario(desk)
+
+    trio.run(main)
+
+
+def test_a_new_shard_is_followed_from_its_beginning_without_a_pass() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.replica.put(job("a"), job("b"))
+        desk.replica.remove("a")
+        await desk.live(desk.catch_up)
+        desk.check()
+        assert set(desk.replica.kinds()) == {"Follow"}
+        assert desk.places.seen[0].passes == 0
+
+    run(scenario)
+
+
+def test_what_changes_is_taken_in_as_it_comes() -> None:
+    async def scenario(desk: Desk) -> None:
+        async def meanwhile() -> None:
+            for number in range(20):
+                desk.replica.put(job(f"j{number % 7}", f"text {number}"))
+                await desk.catch_up()
+            desk.replica.remove("j3")
+            await desk.catch_up()
+
+        await desk.live(meanwhile)
+        desk.check()
+
+    run(scenario)
+
+
+def test_a_feed_that_was_cut_is_made_up_for_by_a_pass() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.replica.put(*(job(f"j{number:02}") for number in range(30)))
+        await desk.live(desk.catch_up)
+        desk.replica.remove("j03", "j29")
+        desk.replica.put(job("j07", "other"), job("k"))
+        desk.replica.begin = len(desk.replica.entries)
+
+        desk.begin()
+        await desk.live(desk.catch_up)
+
+        desk.check()
+        assert desk.places.seen[0].passes == 1
+        assert desk.logged.count("mirror.reset") == 1
+        assert desk.logged.count("mirror.pass_ended") == 1
+
+    run(scenario, scan_keys_max=4)
+
+
+def test_rows_stay_until_the_pass_has_come_to_them() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.replica.put(*(job(f"j{number}") for number in range(6)))
+        await desk.live(desk.catch_up)
+        desk.replica.restore(0)
+        desk.replica.put(*(job(f"j{number}") for number in range(3)), job("new"))
+        desk.begin()
+        desk.replica.asked.clear()
+        desk.replica.answers_max = 3  # that it is another log, and two pages
+
+        async def two_pages() -> None:
+            while desk.places.seen[0].cursor.pass_key != b"j|j1":
+                await desk.scribe._moved.wait()
+            assert {"j0", "j5"} <= set(desk.ids())
+            assert not desk.places.as_of()["s0"].is_whole
+            desk.replica.answers_max = None
+            desk.replica.hang_up()
+            await desk.catch_up()
+
+        await desk.live(two_pages)
+        desk.check()
+
+    run(scenario, scan_keys_max=1)
+
+
+def test_a_mirror_that_was_lost_in_a_pass_goes_on_with_it() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.replica.begin = 1
+        desk.replica.put(*(job(f"j{number}") for number in range(8)))
+
+        desk.replica.answers_max = 5  # that there is no following, and four pages
+
+        async def some_pages() -> None:
+            while desk.places.seen[0].cursor.pass_key != b"j|j3":
+                await desk.scribe._moved.wait()
+
+        await desk.live(some_pages)
+        desk.replica.asked.clear()
+        desk.replica.answers_max = None
+        desk.begin()
+        await desk.live(desk.catch_up)
+
+        desk.check()
+        first = desk.replica.asked[0]
+        assert isinstance(first, wire.Scan)
+        assert first.after == b"j|j3"
+
+    run(scenario, scan_keys_max=1)
+
+
+def test_what_changes_during_a_pass_is_not_lost() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.replica.begin = 1
+        desk.replica.put(*(job(f"j{number:02}") for number in range(40)))
+
+        async def meanwhile() -> None:
+            number = 0
+            while not desk.is_there:
+                number += 1
+                if number < 30:
+                    desk.replica.put(job(f"j{number:02}", "new"), job(f"j{40 - number:02}", "new"))
+                    desk.replica.remove(f"j{number // 2:02}")
+                await desk.scribe._moved.wait()
+
+        await desk.live(meanwhile)
+        desk.check()
+
+    run(scenario, scan_keys_max=2, keys_max=3)
+
+
+def test_a_log_that_was_taken_back_is_found_out_though_the_cursor_is_in_both() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.replica.put(job("a", "old"), job("b", "old"), job("a", "new"), job("b", "new"))
+
+        desk.replica.answers_max = 1
+
+        async def a_page() -> None:  # of the first entry, with documents as of the last
+            while desk.places.seen[0].cursor.index < 1:
+                await desk.scribe._moved.wait()
+
+        await desk.live(a_page)
+        seen = desk.writing.cursors(1)[0]
+        assert seen.index < seen.through
+        kept = desk.replica.digest(seen.index)
+        desk.replica.entries = desk.replica.entries[: seen.index]
+        desk.replica.put(*(job("c", f"{number}") for number in range(6)))
+        assert desk.replica.digest(seen.index) == kept
+
+        desk.replica.answers_max = None
+        desk.begin()
+        await desk.live(desk.catch_up)
+
+        desk.check()
+        assert desk.logged.count("mirror.reset") == 1
+
+    run(scenario, keys_max=1, pause_ms=0)
+
+
+def test_a_rebuild_begins_at_once_and_mends_what_is_wrong() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.replica.put(job("a"), job("b"))
+
+        async def harm_and_rebuild() -> None:
+            await desk.catch_up()
+            connection = desk.writing._connection
+            connection.execute("UPDATE jobs SET state = 'lost' WHERE id = 'a'")
+            connection.execute("UPDATE jobs SET id = 'x' WHERE id = 'b'")
+            desk.follower.begin_pass()  # while it waits for news
+            while desk.places.seen[0].passes == 0 or not desk.is_there:
+                await desk.scribe._moved.wait()
+
+        await desk.live(harm_and_rebuild)
+        desk.check()
+
+    run(scenario)
+
+
+def test_a_link_that_was_lost_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_RETRY_S", 0.001)
+
+    async def scenario(desk: Desk) -> None:
+        async def meanwhile() -> None:
+            for number in range(5):
+                desk.replica.put(job(f"j{number}"))
+                await desk.catch_up()
+                desk.replica.hang_up()
+
+        await desk.live(meanwhile)
+        desk.check()
+        assert set(desk.replica.kinds()) == {"Follow"}
+
+    run(scenario)
+
+
+def test_without_room_it_waits_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_RETRY_S", 0.001)
+
+    async def scenario(desk: Desk) -> None:
+        tries = 0
+
+        def check_room(_: int) -> None:
+            nonlocal tries
+            tries += 1
+            if tries <= 3:
+                raise Stuck("no room")
+
+        monkeypatch.setattr(desk.writing, "check_room", check_room)
+        desk.replica.put(job("a"))
+        await desk.live(desk.catch_up)
+        desk.check()
+        assert tries > 3
+        assert desk.logged.count("mirror.stuck") == 1
+        assert desk.logged.count("mirror.unstuck") == 1
+
+    run(scenario)
+
+
+def test_sqlite_s_log_is_emptied_when_the_last_reader_has_gone() -> None:
+    async def scenario(desk: Desk) -> None:
+        async def meanwhile() -> None:
+            await desk.scribe.enter()
+            desk.replica.put(job("a"))
+            await desk.catch_up()
+            entered = trio.Event()
+
+            async def another() -> None:
+                await desk.scribe.enter()
+                entered.set()
+                desk.scribe.leave()
+
+            async with trio.open_nursery() as nursery:
+                while desk.scribe._gate.is_set():
+                    await trio.lowlevel.checkpoint()
+                nursery.start_soon(another)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not entered.is_set()
+                desk.scribe.leave()
+                await entered.wait()
+
+        await desk.live(meanwhile)
+        assert desk.writing.wal_bytes == 0
+
+    run(scenario, wal_bytes_max=1)
+
+
+def test_lag_is_counted_by_class() -> None:
+    lag = Lag()
+
+    for late_ms in (0, 10, 11, 1_000, 60_000, 60_001, -5):
+        lag.note(late_ms * 1_000_000)
+
+    by_bound = dict(zip([*LAG_BOUNDS_MS, "more"], lag.counts, strict=True))
+    assert (by_bound[10], by_bound[25], by_bound[1_000]) == (3, 1, 1)
+    assert (by_bound[60_000], by_bound["more"]) == (1, 1)
+    assert lag.sum_ms == 121_022.0
+
+
+class InPieces(Replica):
+    """Its first entry is too large for one answer."""
+
+    async def _follow(self, request: wire.Follow) -> wire.FollowerAnswer:
+        answer = await super()._follow(request)
+        if request.after == 0 and not request.after_key and isinstance(answer, wire.Changes):
+            return msgspec.structs.replace(
+                answer, index=0, digest=0, pairs=answer.pairs[:1], more=answer.pairs[0][0]
+            )
+        return answer
+
+
+def test_an_entry_that_is_too_large_for_one_answer_is_taken_in_pieces() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.replica.__class__ = InPieces
+        desk.replica.put(job("a"), job("b"))
+        await desk.live(desk.catch_up)
+        desk.check()
+        first, second, *_ = desk.replica.asked
+        assert isinstance(first, wire.Follow)
+        assert isinstance(second, wire.Follow)
+        assert (first.after_key, second.after_key) == (b"", b"j|a")
+        assert (second.after, second.through) == (0, 2)
+
+    run(scenario)

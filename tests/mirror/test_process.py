@@ -1,0 +1,415 @@
+"""The mirror process: asked over its socket, killed, and told things that nobody should ask."""
+
+import os
+import signal
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+import pytest
+import trio
+
+from corvo import wire
+from corvo.child import FAILED, LEAVE, MISCONFIGURED, OK
+from corvo.link import Caller, LinkLost, UnixAddress, connect, listen_unix, open_caller
+from corvo.mirror import answers, readers
+from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
+from corvo.mirror.process import Desk, Mirror
+from corvo.mirror.reading import Reading
+from corvo.mirror.writing import NAME, open_writing
+from corvo.questions import (
+    LAG_BOUNDS_MS,
+    NUMBERS,
+    Found,
+    GetStanding,
+    Question,
+    Rebuild,
+    Rebuilding,
+    Refused,
+    Search,
+    Standing,
+)
+from corvo.telemetry import Level, Log, Style
+from tests.mirror.replica import Replica, job
+from tests.shard.processes import Child, launch
+
+COMMAND: Final = ("-m", "corvo", "mirror")
+
+
+def config_in(directory: Path, **changed: object) -> MirrorConfig:
+    told: dict[str, object] = {
+        "cluster": "rookery",
+        "node": 1,
+        "shards": 1,
+        "sockets": [str(directory / "s")],
+        "data_dir": str(directory / "m"),
+        "socket": str(directory / "q"),
+        "pause_ms": 0,
+        "room_bytes_min": 0,
+        "niceness": 0,
+        **changed,
+    }
+    return msgspec.convert(told, type=MirrorConfig)
+
+
+@asynccontextmanager
+async def running(config: MirrorConfig) -> AsyncIterator[Child]:
+    """The process; it is gone behind the block."""
+    child = await launch(msgspec.json.encode(config), COMMAND)
+    try:
+        assert await child.wait_until_ready(), await child.last_words()
+        yield child
+    finally:
+        await child.kill()
+
+
+@asynccontextmanager
+async def calling(config: MirrorConfig) -> AsyncIterator[Caller]:
+    hello = wire.Hello(wire.ROUTER, 1, 0, "rookery", wire.WIRE_VERSION, 1, 0)
+    stream = await connect(UnixAddress(config.socket))
+    async with open_caller(stream, hello, lambda _: None) as caller:
+        yield caller
+
+
+async def ask(caller: Caller, question: Question) -> wire.Reply:
+    answer = await caller.ask(NUMBERS[type(question)], msgspec.json.encode(question))
+    assert isinstance(answer, wire.Reply), answer
+    return answer
+
+
+async def standing(caller: Caller, **least: int) -> Standing:
+    """How it is, once it has come so far."""
+    min_seq = {int(name[1:]): index for name, index in least.items()}
+    answer = await ask(caller, GetStanding(min_seq=min_seq))
+    assert not answer.code, answer.body
+    return msgspec.json.decode(answer.body, type=Standing)
+
+
+def in_short(scenario: Callable[[Path], Awaitable[None]]) -> None:
+    """In a folder whose path is short enough for a socket."""
+
+    async def main() -> None:
+        with TemporaryDirectory(prefix="c") as directory:
+            await scenario(Path(directory))
+
+    trio.run(main)
+
+
+# ---- As a process.
+
+
+def test_it_answers_what_it_has_followed_and_leaves_when_asked() -> None:
+    async def scenario(directory: Path) -> None:
+        config = config_in(directory)
+        replica = Replica(config.sockets[0])
+        replica.put(job("a"), job("b"))
+        async with replica.serving(), running(config) as child:
+            async with calling(config) as caller:
+                seen = await standing(caller, s0=2)
+                found = await ask(caller, Search())
+            assert child.process.stdin is not None
+            await child.process.stdin.send_all(LEAVE)
+            code = await child.stop()
+            said = await child.last_words()
+
+        assert [job_.index for job_ in seen.shards] == [2]
+        assert seen.shards[0].changes == 2
+        assert (sum(seen.lag_seconds), len(seen.lag_seconds)) == (1, len(LAG_BOUNDS_MS) + 1)
+        assert seen.file_bytes > 0
+        assert seen.rss_bytes > 0
+        assert msgspec.json.decode(found.body, type=Found).total == 2
+        assert code == OK
+        assert said == ""
+        assert [path.name for path in (directory / "m").iterdir()] == [NAME]
+
+    in_short(scenario)
+
+
+def test_after_a_kill_it_goes_on_where_it_was() -> None:
+    async def scenario(directory: Path) -> None:
+        config = config_in(directory)
+        replica = Replica(config.sockets[0])
+        replica.put(job("a"))
+        async with replica.serving():
+            async with running(config), calling(config) as caller:
+                await standing(caller, s0=1)
+            replica.put(job("b"))
+            replica.asked.clear()
+            async with running(config), calling(config) as caller:
+                await standing(caller, s0=2)
+
+        [first, *_] = replica.asked
+        assert isinstance(first, wire.Follow)
+        assert first.after == 1
+
+    in_short(scenario)
+
+
+def test_a_file_that_is_removed_under_it_ends_it_and_the_next_start_makes_it_anew() -> None:
+    async def scenario(directory: Path) -> None:
+        config = config_in(directory)
+        replica = Replica(config.sockets[0])
+        replica.put(job("a"))
+        async with replica.serving():
+            async with running(config) as child:
+                async with calling(config) as caller:
+                    await standing(caller, s0=1)
+                (directory / "m" / NAME).unlink()
+                code = await child.process.wait()
+                said = await child.last_words()
+            async with running(config), calling(config) as caller:
+                seen = await standing(caller, s0=1)
+
+        assert code == FAILED
+        assert "mirror.damaged" in said
+        assert seen.jobs == 0  # by the counts, which this replica has not
+        assert seen.shards[0].changes == 1
+
+    in_short(scenario)
+
+
+def test_a_config_that_cannot_work_ends_it_with_that_code() -> None:
+    async def scenario(directory: Path) -> None:
+        child = await launch(b'{"cluster":"rookery"}', COMMAND)
+        said = await child.last_words()
+
+        assert await child.process.wait() == MISCONFIGURED
+        assert "corvo mirror: config" in said
+
+    in_short(scenario)
+
+
+def test_it_leaves_with_whoever_started_it() -> None:
+    async def scenario(directory: Path) -> None:
+        config = config_in(directory)
+        async with running(config) as child:
+            assert child.process.stdin is not None
+            await child.process.stdin.aclose()
+            await child.process.wait()
+            said = await child.last_words()
+        assert said == ""
+
+    in_short(scenario)
+
+
+def test_as_many_sockets_as_shards() -> None:
+    line = msgspec.json.encode(msgspec.structs.replace(config_in(Path("d")), shards=2))
+
+    with pytest.raises(BadMirrorConfig, match="sockets"):
+        read_config(line)
+
+
+# ---- Its desk, in this process.
+
+
+@asynccontextmanager
+async def open_desk(
+    directory: Path, logged: list[str] | None = None, **changed: object
+) -> AsyncIterator[tuple[MirrorConfig, Mirror]]:
+    """A mirror that follows a replica with one job, and can be asked."""
+    config = config_in(directory, **changed)
+    replica = Replica(config.sockets[0])
+    replica.put(job("a"))
+    taken: list[str] = [] if logged is None else logged
+
+    def take(line: bytes) -> None:
+        taken.append(msgspec.json.decode(line)["event"])
+
+    log = Log(take, "mirror", Style(is_text=False), Level.INFO)
+    writing, _ = open_writing(Path(config.data_dir), "rookery", 1, boot_id="one")
+    mirror = Mirror(config, writing, log)
+    desk = Desk(config)
+    desk.open(mirror)
+    listener = await listen_unix(config.socket)
+    with trio.fail_after(20):
+        async with replica.serving(), trio.open_nursery() as nursery:
+            nursery.start_soon(mirror.run)
+            nursery.start_soon(trio.serve_listeners, desk.serve, [listener])
+            yield config, mirror
+            nursery.cancel_scope.cancel()
+    desk.close()
+
+
+def test_who_needs_more_than_there_is_is_told_how_far_it_is() -> None:
+    async def scenario(directory: Path) -> None:
+        async with (
+            open_desk(directory, catch_up_ms=30) as (config, _),
+            calling(config) as caller,
+        ):
+            await standing(caller, s0=1)
+            late = await ask(caller, GetStanding(min_seq={0: 99}))
+            nowhere = await ask(caller, GetStanding(min_seq={7: 1}))
+
+        refused = msgspec.json.decode(late.body, type=Refused)
+        assert late.code == nowhere.code == refused.code == "not_caught_up"
+        assert refused.as_of["s0"].index == 1
+
+    in_short(scenario)
+
+
+def test_a_rebuild_looks_at_everything_again() -> None:
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory) as (config, mirror), calling(config) as caller:
+            await standing(caller, s0=1)
+            begun = await ask(caller, Rebuild())
+            while mirror.places.seen[0].passes == 0 or not mirror.places.as_of()["s0"].is_whole:
+                await mirror.scribe._moved.wait()
+            seen = await standing(caller)
+
+        assert msgspec.json.decode(begun.body, type=Rebuilding) == Rebuilding(shards=1)
+        assert (seen.rebuilds, seen.shards[0].passes) == (1, 1)
+
+    in_short(scenario)
+
+
+@pytest.mark.parametrize(
+    ("number", "body", "code"),
+    [(0, b"{}", "unknown_query"), (1, b"{", "bad_filter"), (1, b"\xff", "bad_filter")],
+)
+def test_what_is_no_question_is_refused(number: int, body: bytes, code: str) -> None:
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory) as (config, _), calling(config) as caller:
+            answer = await caller.ask(number, body)
+            changed = await caller.submit(1, b"{}")
+
+        assert isinstance(answer, wire.Reply)
+        assert answer.code == code
+        assert isinstance(changed, wire.Reply)
+        assert changed.code == "unknown_query"
+
+    in_short(scenario)
+
+
+class Slow:
+    """An answer that takes as long as it likes, in its thread."""
+
+    def __init__(self) -> None:
+        self.began = 0
+        self.ended = 0
+
+    def __call__(self, reading: Reading, _: Question) -> bytes:
+        self.began += 1
+        statement = (
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+        )
+        with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+            reading.run(statement).fetchone()
+        self.ended += 1
+        return b"{}"
+
+
+def test_what_nobody_waits_for_any_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    monkeypatch.setattr(readers, "answer", slow)
+
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory) as (config, mirror):
+            async with calling(config) as caller, trio.open_nursery() as nursery:
+                nursery.start_soon(ask, caller, Search())
+                while not slow.began:
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+            while mirror.scribe.readers:
+                await trio.lowlevel.checkpoint()
+        assert slow.ended == 1
+
+    in_short(scenario)
+
+
+def test_too_many_questions_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    monkeypatch.setattr(readers, "answer", slow)
+
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory, readers=1, questions_max=3) as (config, _):
+            answers: list[wire.Answer] = []
+            async with calling(config) as caller, trio.open_nursery() as nursery:
+
+                async def one() -> None:
+                    body = msgspec.json.encode(Search(budget_ms=50))
+                    answers.append(await caller.ask(NUMBERS[Search], body))
+
+                for _ in range(5):
+                    nursery.start_soon(one)
+                # Two find no room at all; two have waited for the one reader in vain.
+                while len(answers) < 4:
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+
+        assert slow.began == 1
+        assert all(isinstance(answer, wire.Busy) for answer in answers)
+
+    in_short(scenario)
+
+
+def test_a_question_that_is_a_bug_costs_nobody_else_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logged: list[str] = []
+
+    def answer(reading: Reading, question: Question) -> bytes | Refused:
+        if question.budget_ms == 7:
+            raise ZeroDivisionError
+        if question.budget_ms == 8:
+            reading.run("SELECT * FROM nowhere")
+        return answers.answer(reading, question)
+
+    monkeypatch.setattr(readers, "answer", answer)
+
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory, logged) as (config, _), calling(config) as caller:
+            await standing(caller, s0=1)
+            bug = await ask(caller, Search(budget_ms=7))
+            wrong = await ask(caller, Search(budget_ms=8))
+            right = await ask(caller, Search())
+
+        assert bug.code == wrong.code == "failed"
+        assert right.code == ""
+        assert logged.count("question.failed") == 2
+
+    in_short(scenario)
+
+
+def test_damage_that_a_question_finds_ends_the_process() -> None:
+    async def scenario(directory: Path) -> None:
+        config = config_in(directory, checkpoint_rows=1)
+        replica = Replica(config.sockets[0])
+        replica.put(*(job(f"j{number:03}", "x" * 500) for number in range(300)))
+        async with replica.serving(), running(config) as child:
+            async with calling(config) as caller:
+                await standing(caller, s0=300)
+            file = directory / "m" / NAME
+            with file.open("r+b") as opened:
+                opened.seek(8_192)
+                opened.write(os.urandom(file.stat().st_size - 8_192))
+            with pytest.raises(LinkLost):
+                async with calling(config) as caller:
+                    await ask(caller, Search())
+            code = await child.process.wait()
+            said = await child.last_words()
+
+        assert code == FAILED
+        assert "mirror.damaged" in said
+        assert not file.exists()
+
+    in_short(scenario)
+
+
+def test_a_mirror_that_is_held_up_holds_up_nobody() -> None:
+    async def scenario(directory: Path) -> None:
+        config = config_in(directory)
+        replica = Replica(config.sockets[0])
+        async with replica.serving(), running(config) as child:
+            child.process.send_signal(signal.SIGSTOP)
+            replica.put(*(job(f"j{number}") for number in range(50)))
+            child.process.send_signal(signal.SIGCONT)
+            async with calling(config) as caller:
+                seen = await standing(caller, s0=50)
+
+        assert seen.shards[0].index == 50
+
+    in_short(scenario)
