@@ -33,7 +33,6 @@ QUEUES_MAX: Final = 8
 _CHUNK_MIN: Final = 1
 _CHUNK_MAX: Final = 512
 _CHUNK_MS: Final = 20.0
-_CREEPING_MS: Final = 50.0
 _ONE_MORE_MS: Final = 50.0
 """So long it is looked whether there is one more, when there are as many as are wanted."""
 
@@ -224,15 +223,17 @@ def _walk(reading: Reading, wanted: Wanted, queues: Sequence[str], looked: Looke
 
 
 def _creep(reading: Reading, wanted: Wanted, looked: Looked) -> None:
-    """Look at one job, however long it takes, or whoever goes on from here would stand still."""
+    """Look at one job, however long it takes, or whoever goes on from here would stand still.
+
+    That is not long: there is a mark soon, and what it passes over is told by its columns.
+    """
     meaning = wanted.meaning
     plain = replace(wanted, meaning=replace(meaning, heavy=[]))
-    try:
-        with reading.until(reading.taken_ms + _CREEPING_MS):
-            queues = queues_of(reading, meaning) or []
-            row = next(_rows(reading, plain, queues), None)
-    except TimeOver:
-        return
+
+    def next_one() -> Row | None:
+        return next(_rows(reading, plain, queues_of(reading, meaning) or []), None)
+
+    row = reading.surely(next_one)
     if row is None:
         looked.stopped = None
         return

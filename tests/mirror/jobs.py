@@ -60,7 +60,8 @@ payloads = st.fixed_dictionaries(
 
 @st.composite
 def keeps(draw: st.DrawFn) -> Kept:
-    """One job."""
+    """One job. Its host is named after its shard, for answers do not show that."""
+    shard = draw(st.integers(0, 2))
     failures = draw(st.integers(0, 2))
     errors = tuple(
         JobError(
@@ -83,6 +84,7 @@ def keeps(draw: st.DrawFn) -> Kept:
         kind=draw(st.sampled_from(("", "mail"))),
         attempt=draw(st.integers(0, 4)),
         failures=failures,
+        hostname=f"h{shard}",
         worker_id=draw(st.sampled_from(("", *WORKERS))),
         scheduled_ns=draw(maybe_moments),
         expires_ns=draw(maybe_moments),
@@ -94,7 +96,7 @@ def keeps(draw: st.DrawFn) -> Kept:
         batch_id=draw(st.sampled_from(("", "b1", "b2"))),
         chain_id=draw(st.sampled_from(("", "c1"))),
     )
-    return Kept(job, draw(st.integers(0, 2)), errors)
+    return Kept(job, shard, errors)
 
 
 jobs = st.lists(keeps(), max_size=25, unique_by=lambda kept: kept.name)

@@ -50,15 +50,25 @@ BY_THE_MIRROR: Final = {
 }
 """They name no queue either, and answer what the scope allows: it is part of each question."""
 
+BULKS: Final = {
+    "/api/v1/bulk",
+    "/api/v1/bulk/{id}",
+    "/api/v1/bulk/{id}/cancel",
+    "/api/v1/bulk/{id}/progress",
+}
+"""They are of no queue that anybody has, but of whoever asked: see `tests/router/test_bulk.py`."""
+
 BODIES: Final[dict[str, dict[str, object]]] = {
     **REQUESTS,
+    "post_jobs_bulk": {"job_ids": ["s00_job_0"], "action": "cancel"},
     "post_release_batch": {"jobs": [{"job_id": "s00_job_0"}]},
 }
 
 ROWS: Final = [
     row
     for row in ROUTES.rows
-    if row.action not in {Action.OPEN, Action.ADMIN} and row.path not in LISTS | BY_THE_MIRROR
+    if row.action not in {Action.OPEN, Action.ADMIN}
+    and row.path not in LISTS | BY_THE_MIRROR | BULKS
 ]
 
 
