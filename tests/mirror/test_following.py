@@ -214,6 +214,8 @@ def test_what_changes_during_a_pass_is_not_lost() -> None:
 
         await desk.live(meanwhile)
         desk.check()
+        # A pass takes long, and whoever waits for something new does not wait for its end.
+        assert "Scan Follow Scan" in " ".join(desk.replica.kinds())
 
     run(scenario, scan_keys_max=2, keys_max=3)
 

@@ -285,14 +285,20 @@ def test_what_is_no_question_is_refused(number: int, body: bytes, code: str) -> 
 
 
 class Slow:
-    """An answer that takes as long as it likes, in its thread."""
+    """An answer that takes as long as it likes, in its thread.
 
-    def __init__(self) -> None:
+    As when every row takes long, SQLite may never come to asking whether its time is over.
+    """
+
+    def __init__(self, *, is_asking: bool = True) -> None:
+        self._is_asking = is_asking
         self.began = 0
         self.ended = 0
 
     def __call__(self, reading: Reading, _: Question) -> bytes:
         self.began += 1
+        if not self._is_asking:
+            reading._connection.set_progress_handler(None, 1)
         statement = (
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
         )
@@ -302,8 +308,11 @@ class Slow:
         return b"{}"
 
 
-def test_what_nobody_waits_for_any_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = Slow()
+@pytest.mark.parametrize("is_asking", [True, False])
+def test_what_nobody_waits_for_any_more_is_ended(
+    monkeypatch: pytest.MonkeyPatch, *, is_asking: bool
+) -> None:
+    slow = Slow(is_asking=is_asking)
     monkeypatch.setattr(readers, "answer", slow)
 
     async def scenario(directory: Path) -> None:

@@ -448,3 +448,95 @@ def test_an_interrupt_that_comes_late_costs_no_more_than_a_shorter_page(at: int)
     assert [name for page in [found, *others] for name in names(page)] == [
         kept.job.id for kept in four()
     ]
+
+
+def various() -> list[Kept]:
+    """Every attempt from 0 to 4, started or not, in each of two states."""
+    return [
+        Kept(
+            Job(
+                id=f"s00_job_{number:02}",
+                queue="a",
+                state=(State.DEAD, State.PENDING)[number % 2],
+                payload=b"{}",
+                created_ns=EPOCH_NS + number % 3,
+                order_ns=number,
+                attempt=number % 5,
+                priority=number % 3,
+                started_ns=EPOCH_NS + number % 4 if number % 4 else 0,
+                completed_ns=EPOCH_NS + number % 4 if number % 4 else 0,
+            ),
+            0,
+        )
+        for number in range(30)
+    ]
+
+
+BORDERS = [
+    *(("attempt", {"attempt_min": number}) for number in range(6)),
+    *(("attempt", {"attempt_max": number}) for number in range(5)),
+    *(("priority", {"priority": word}) for word in ("critical", "high", "normal")),
+    *(
+        (f"{stem}_at", {f"{stem}_{side}": f"2026-02-11T10:00:00.00000000{number}Z"})
+        for stem in ("created", "started", "completed")
+        for side in ("after", "before")
+        for number in range(5)
+    ),
+]
+
+
+@WAYS
+@pytest.mark.parametrize(("sort", "fields"), BORDERS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_is_sorted_by_may_be_asked_for_up_to_a_border(
+    set_max: int, streams_max: int, sort: str, fields: dict[str, object], order: str
+) -> None:
+    keeps = various()
+    shelf = Shelf(keeps)
+    given_filter = msgspec.convert({"state": ["dead"], **fields}, Filter)
+    expected = ordered([kept for kept in keeps if means(given_filter, kept)], sort, order)
+
+    with paths(set_max, streams_max):
+        found = list(pages(shelf, body(given_filter, sort=sort, order=order, limit=4), ()))
+
+    assert [name for page in found for name in names(page)] == [kept.job.id for kept in expected]
+    assert {(page.total, page.total_is_exact) for page in found} == {(len(expected), True)}
+
+
+@WAYS
+def test_errors_are_of_a_job_in_its_shard(set_max: int, streams_max: int) -> None:
+    job = four()[0].job
+    failed = msgspec.structs.replace(job, failures=1)
+    errors = [JobError(attempt=1, error=text, worker_id=text, at_ns=EPOCH_NS) for text in "xy"]
+    shelf = Shelf([Kept(failed, shard, (errors[shard],)) for shard in (0, 1)])
+    searches = [SearchBody(error_contains="y"), SearchBody(worker_id="y")]
+
+    with paths(set_max, streams_max):
+        found = [shelf.ask(Search(search=search), Found) for search in searches]
+
+    assert [page.total for page in found] == [1, 1]
+    assert ['"last_error":"y"' in bytes(page.jobs[0]).decode() for page in found] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted"),
+    [
+        ({"a,": ":", "b": "c"}, {":": ","}),
+        ({",": ":", "b": "c"}, {":": ","}),
+        ({'x"k': "v"}, {"k": "v"}),
+        ({"k\0": "v"}, {"k": "v"}),
+        ({"k": "v\0w"}, {"k": "v"}),
+        ({"k": "V"}, {"k": "v"}),
+        ({"k": "v", "l": "x"}, {"k": "v", "l": "v"}),
+    ],
+)
+def test_a_tag_is_not_found_in_the_text_of_others(
+    stored: dict[str, str], wanted: dict[str, str]
+) -> None:
+    job = msgspec.structs.replace(four()[0].job, tags=stored)
+    shelf = Shelf([Kept(job, 0)])
+
+    other = shelf.ask(Search(search=SearchBody(tags=wanted)), Found)
+    own = shelf.ask(Search(search=SearchBody(tags=stored)), Found)
+
+    assert (other.total, own.total) == (0, 1)
