@@ -144,9 +144,7 @@ def _cursors(wanted: Wanted, looked: Looked, digest: bytes) -> tuple[str | None,
     start = wanted.start
     going_on: str | None = None
     if looked.stopped is not None:
-        has_not_moved = start is not None and not looked.has_moved and start.is_inclusive
-        way = _INCLUSIVE[on] if has_not_moved else on
-        going_on = write_cursor(digest, way, looked.stopped)
+        going_on = write_cursor(digest, on, looked.stopped)
     elif looked.has_more:
         going_on = write_cursor(digest, on, keys[-1])
     coming_back: str | None = None
