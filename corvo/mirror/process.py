@@ -78,7 +78,8 @@ class Mirror:
             for number in range(config.shards)
         ]
         self._pulse = Pulse()
-        self._open = 0  # questions
+        self._open = 0  # questions that are being looked up, or wait for their turn
+        self._waiting = 0  # questions for which this mirror has not come far enough
         self._questions = 0
         self._rebuilds = 0
 
@@ -92,12 +93,26 @@ class Mirror:
 
     async def answer(self, ask: wire.Ask, readings: set[Reading]) -> wire.Reply | wire.Busy:
         """Answer a question. Raises `Damaged`."""
+        self._questions += 1
+        question = _read(ask)
+        refusal = question if isinstance(question, Refused) else None
+        if isinstance(question, Question) and not self.places.has(question.min_seq):
+            # They are counted apart: whoever asks for what will never be must not keep others out.
+            if self._waiting >= self._config.questions_max:
+                return wire.Busy(ask.id, _RETRY_AFTER_MS)
+            self._waiting += 1
+            try:
+                refusal = await self._catch_up(question)
+            finally:
+                self._waiting -= 1
+        if refusal is not None:
+            return wire.Reply(ask.id, refusal.code, msgspec.json.encode(refusal))
+        assert isinstance(question, Question)
         if self._open >= self._config.questions_max:
             return wire.Busy(ask.id, _RETRY_AFTER_MS)
         self._open += 1
-        self._questions += 1
         try:
-            told = await self._answer(ask, readings)
+            told = await self._answer(question, readings)
         except trio.TooSlowError:
             return wire.Busy(ask.id, _RETRY_AFTER_MS)
         except Exception as error:
@@ -121,17 +136,7 @@ class Mirror:
         )
         return Refused(code="failed", error="the mirror could not answer; its log says why")
 
-    async def _answer(self, ask: wire.Ask, readings: set[Reading]) -> bytes | Refused:
-        kind = QUESTIONS.get(ask.query)
-        if kind is None:
-            return Refused(code="unknown_query", error=f"there is no question {ask.query}")
-        try:
-            question = msgspec.json.decode(ask.body, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return Refused(code="bad_filter", error=str(error))
-        refusal = await self._catch_up(question)
-        if refusal is not None:
-            return refusal
+    async def _answer(self, question: Question, readings: set[Reading]) -> bytes | Refused:
         match question:
             case GetStanding():
                 return msgspec.json.encode(await self._standing())
@@ -142,8 +147,6 @@ class Mirror:
 
     async def _catch_up(self, question: Question) -> Refused | None:
         """Wait until what is asked for is written; why it is not, after some time."""
-        if self.places.has(question.min_seq):
-            return None
         with trio.move_on_after(self._config.catch_up_ms / 1_000):
             for number in question.min_seq:
                 if 0 <= number < len(self.followers):
@@ -185,6 +188,17 @@ class Mirror:
         self.readers.close()
         self._writing.close()
         self._pulse.close()
+
+
+def _read(ask: wire.Ask) -> Question | Refused:
+    """The question that somebody asks."""
+    kind = QUESTIONS.get(ask.query)
+    if kind is None:
+        return Refused(code="unknown_query", error=f"there is no question {ask.query}")
+    try:
+        return msgspec.json.decode(ask.body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return Refused(code="bad_filter", error=str(error))
 
 
 # The process.

@@ -7,7 +7,7 @@ row.
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from corvo import clock
 from corvo.mirror.answers import answer
 from corvo.mirror.following import Scribe
 from corvo.mirror.reading import Reading, prepare
-from corvo.questions import Question, Refused
+from corvo.questions import Count, FullText, Question, Refused, Search, Select
 
 _STEPS: Final = 1_000
 """Of SQLite's, between two looks whether a question has taken too long."""
@@ -41,6 +41,8 @@ class Readers:
         self._busy: dict[sqlite3.Connection, Reading] = {}
         self._begun = trio.Event()
         self._turns = trio.Semaphore(count)
+        # One turn is never theirs, so that whoever turns a page need not wait for whoever digs.
+        self._digging = trio.Semaphore(max(1, count - 1))
         self._limiter = trio.CapacityLimiter(count)
 
     async def look_up(self, question: Question, readings: set[Reading]) -> bytes | Refused:
@@ -49,7 +51,8 @@ class Readers:
         Cancelling does not stop the thread: whoever cancels abandons the readings first. Raises
         `trio.TooSlowError` when it had no turn in its time.
         """
-        async with self._connection(question.budget_ms) as connection:
+        wait_ms, digs = question.budget_ms, is_digging(question)
+        async with self._connection(wait_ms, digs=digs) as connection:
             reading = Reading(connection, clock=clock.steady_ns, now_ns=clock.now_ns())
             readings.add(reading)
             self._busy[connection] = reading
@@ -83,21 +86,19 @@ class Readers:
                     connection.interrupt()
 
     @asynccontextmanager
-    async def _connection(self, wait_ms: int) -> AsyncIterator[sqlite3.Connection]:
-        with trio.fail_after(wait_ms / 1_000):
-            await self._turns.acquire()
-        try:
+    async def _connection(
+        self, wait_ms: int, *, digs: bool = False
+    ) -> AsyncIterator[sqlite3.Connection]:
+        async with AsyncExitStack() as undo:
+            with trio.fail_after(wait_ms / 1_000):
+                for turns in (self._digging, self._turns) if digs else (self._turns,):
+                    await turns.acquire()
+                    undo.callback(turns.release)
             await self._scribe.enter()
-            try:
-                held = self._free.pop() if self._free else self._open()
-                try:
-                    yield held
-                finally:
-                    self._free.append(held)
-            finally:
-                self._scribe.leave()
-        finally:
-            self._turns.release()
+            undo.callback(self._scribe.leave)
+            held = self._free.pop() if self._free else self._open()
+            undo.callback(self._free.append, held)
+            yield held
 
     def _open(self) -> sqlite3.Connection:
         """A connection that changes nothing, and makes no checkpoint either."""
@@ -114,6 +115,23 @@ class Readers:
         """Nobody reads any more."""
         for connection in self._free:
             connection.close()
+
+
+def is_digging(question: Question) -> bool:
+    """Whether a question looks into what no index knows, and so may need all of its time."""
+    match question:
+        case FullText():
+            return True
+        case Search(search=wanted) | Count(filter=wanted) | Select(filter=wanted):
+            return bool(
+                wanted.payload_contains
+                or wanted.payload_jq
+                or wanted.error_contains
+                or wanted.tags
+                or wanted.has_errors is not None
+            )
+        case _:
+            return False
 
 
 def _look_up(

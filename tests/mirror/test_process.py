@@ -19,6 +19,7 @@ from corvo.link import Caller, LinkLost, UnixAddress, connect, listen_unix, open
 from corvo.mirror import answers, readers
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.process import Desk, Mirror
+from corvo.mirror.readers import is_digging
 from corvo.mirror.reading import Reading
 from corvo.mirror.writing import NAME, open_writing
 from corvo.questions import (
@@ -31,6 +32,7 @@ from corvo.questions import (
     Rebuilding,
     Refused,
     Search,
+    SearchBody,
     Standing,
 )
 from corvo.telemetry import Level, Log, Style
@@ -351,6 +353,61 @@ def test_too_many_questions_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> 
 
         assert slow.began == 1
         assert all(isinstance(answer, wire.Busy) for answer in answers)
+
+    in_short(scenario)
+
+
+def test_whoever_waits_for_what_will_never_be_keeps_nobody_out() -> None:
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory, questions_max=2, catch_up_ms=600_000) as (config, _):
+            turned_away: list[wire.Answer] = []
+            async with calling(config) as caller, trio.open_nursery() as nursery:
+
+                async def one() -> None:
+                    body = msgspec.json.encode(Search(min_seq={0: 1 << 40}))
+                    turned_away.append(await caller.ask(NUMBERS[Search], body))
+
+                for _ in range(3):
+                    nursery.start_soon(one)
+                while not turned_away:  # two wait, and there is no room for a third
+                    await trio.lowlevel.checkpoint()
+                found = await ask(caller, Search())
+                nursery.cancel_scope.cancel()
+
+        assert found.code == ""
+        assert [type(answer) for answer in turned_away] == [wire.Busy]
+
+    in_short(scenario)
+
+
+def test_whoever_digs_leaves_a_reader_to_whoever_turns_a_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = Slow()
+
+    def either(reading: Reading, question: Question) -> bytes | Refused:
+        digs = is_digging(question)
+        return slow(reading, question) if digs else answers.answer(reading, question)
+
+    monkeypatch.setattr(readers, "answer", either)
+    digging = Search(search=SearchBody(payload_contains="x"), budget_ms=600_000)
+
+    async def scenario(directory: Path) -> None:
+        async with (
+            open_desk(directory, readers=2) as (config, _),
+            calling(config) as caller,
+            trio.open_nursery() as nursery,
+        ):
+            for _ in range(3):
+                nursery.start_soon(ask, caller, digging)
+            while not slow.began:
+                await trio.lowlevel.checkpoint()
+            found = await ask(caller, Search())
+            began = slow.began
+            nursery.cancel_scope.cancel()
+
+        assert found.code == ""
+        assert began == 1
 
     in_short(scenario)
 
