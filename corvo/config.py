@@ -67,7 +67,7 @@ class Mirror(msgspec.Struct, frozen=True, kw_only=True):
     pause_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 50
     wal_bytes_max: Annotated[int, msgspec.Meta(ge=1 << 20)] = 256 << 20
     room_bytes_min: Amount = 128 << 20
-    niceness: Annotated[int, msgspec.Meta(ge=0, le=19)] = 5
+    niceness: Annotated[int, msgspec.Meta(ge=0, le=19)] = 10
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

@@ -230,7 +230,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seen_ns: int = 0
 
 
-class Throughput(msgspec.Struct, array_like=True, gc=False):
+class Throughput(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What went on in one queue within one minute."""
 
     queue: str

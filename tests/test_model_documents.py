@@ -35,6 +35,7 @@ from corvo.model import (
     Request,
     Settled,
     State,
+    Throughput,
     Worker,
     may_follow,
 )
@@ -63,6 +64,7 @@ FIELDS: Final[dict[type[Document], str]] = {
         cleared_ns deleted_ns rate_since_ns
     """,
     Worker: "id hostname queues started_ns seen_ns",
+    Throughput: "queue minute enqueued started completed failed dead cancelled",
     Batch: """
         id created_ns total pending succeeded failed cancelled callback_queue callback_payload
         called_back removed
@@ -106,6 +108,7 @@ GOLDEN: Final[tuple[tuple[Document, bytes], ...]] = (
         b'{"name":"mail","paused":true,"max_concurrency":2,"rate_limit":10,"rate_window_ms":60000}',
     ),
     (Worker(id="w", queues=("a", "b")), b'{"id":"w","queues":["a","b"]}'),
+    (Throughput("q", 300, 4, 3, 2, 1), b"\x98\xa1q\xcd\x01\x2c\x04\x03\x02\x01\x00\x00"),
     (Batch(id="b", total=2, pending=1), b'{"id":"b","total":2,"pending":1}'),
     (
         Request("pay-17", 1, b"\x01\x02", 3, "", b"{}", 9),

@@ -46,7 +46,7 @@ class MirrorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What SQLite's log may grow to while somebody reads all the time."""
     room_bytes_min: Amount = 128 << 20
     """With less room than this on the disk nothing is written: what is left is for the shards."""
-    niceness: Annotated[int, msgspec.Meta(ge=0, le=19)] = 5
+    niceness: Annotated[int, msgspec.Meta(ge=0, le=19)] = 10
     """How much the mirror stands back for whoever else wants a processor."""
     log_level: str = "info"
     log_format: str = "json"

@@ -61,6 +61,7 @@ _SWITCH_S: Final = 50e-6
 _RETRY_S: Final = 0.25
 _RETRY_AFTER_MS: Final = 100
 _TRACE_LINES: Final = 40
+_GROUP: Final = Path("/proc/self/autogroup")
 
 
 class Mirror:
@@ -319,13 +320,25 @@ async def _open(config: MirrorConfig, log: Log) -> Writing:
             return writing
 
 
+def stand_back(niceness: int) -> None:
+    """Let others have the processor first.
+
+    Where Linux groups processes by session, niceness counts only within a group, and ours is one of
+    its own: then the group has to be nice.
+    """
+    os.nice(niceness)
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):  # it is not grouped so, or may not be
+            _GROUP.write_text(str(niceness))
+
+
 def main() -> int:
     """Read the config and follow; returns the exit code."""
     try:
         config = read_config(sys.stdin.buffer.readline())
     except BadMirrorConfig as error:
         return child.complain("mirror", child.MISCONFIGURED, "config", error)
-    os.nice(config.niceness)
+    stand_back(config.niceness)
     gc.set_threshold(child.GC_AFTER, 20, 50)
     sys.setswitchinterval(_SWITCH_S)
     with telemetry.open_log("mirror", form=config.log_format, level=config.log_level) as log:

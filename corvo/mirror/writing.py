@@ -172,7 +172,8 @@ class Writing:
 
     def check_place(self) -> None:
         """Raise `Damaged` when the file is not where it was: somebody has removed it."""
-        if self._present_inode() != self._inode:
+        # It may have gone in the moment between being opened and being looked at first.
+        if not self._inode or self._present_inode() != self._inode:
             raise Damaged(f"{self.path} was removed while it was open")
 
     def _present_inode(self) -> int:

@@ -53,13 +53,17 @@ class Minutes:
             failed = self._failed.pop(queue, 0)
             finished = came[_COMPLETED] or came[_DEAD] or came[_CANCELLED]
             if enqueued or failed or finished or came[_ACTIVE]:
-                row = self._row(tx, queue, minute)
-                row.enqueued += enqueued
-                row.started += came[_ACTIVE]
-                row.completed += came[_COMPLETED]
-                row.failed += failed
-                row.dead += came[_DEAD]
-                row.cancelled += came[_CANCELLED]
+                before = self._row(tx, queue, minute)
+                row = self._rows[queue] = Throughput(
+                    queue,
+                    minute,
+                    before.enqueued + enqueued,
+                    before.started + came[_ACTIVE],
+                    before.completed + came[_COMPLETED],
+                    before.failed + failed,
+                    before.dead + came[_DEAD],
+                    before.cancelled + came[_CANCELLED],
+                )
                 key = _key(queue, minute)
                 tx.set_key(key, _encode(row))
                 tx.note(key)
@@ -71,10 +75,7 @@ class Minutes:
         if row is None:
             data = tx.get_key(_key(queue, minute))
             row = _decode(data) if data is not None else Throughput(queue, minute)
-        if row.minute != minute:
-            row = Throughput(queue, minute)
-        self._rows[queue] = row
-        return row
+        return row if row.minute == minute else Throughput(queue, minute)
 
     def forget(self, tx: Transaction, queue: str) -> None:
         """A queue is gone. What happened in it before, in this entry, is not counted later."""

@@ -14,7 +14,7 @@ from corvo import wire
 from corvo.mirror import following
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.following import Follower, Lag, Scribe
-from corvo.mirror.places import Places
+from corvo.mirror.places import Cursor, Places
 from corvo.mirror.writing import Stuck, Writing, open_writing
 from corvo.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Level, Log, Style
@@ -333,6 +333,13 @@ def test_sqlite_s_log_is_emptied_when_the_last_reader_has_gone() -> None:
         assert desk.writing.wal_bytes == 0
 
     run(scenario, wal_bytes_max=1)
+
+
+def test_rows_stay_as_far_as_they_once_were() -> None:
+    cursor = Cursor(0, through=9, through_digest=90)
+
+    assert cursor.reached(5, 50) == cursor
+    assert cursor.reached(10, 100) == Cursor(0, through=10, through_digest=100)
 
 
 def test_lag_is_counted_by_class() -> None:

@@ -3,6 +3,8 @@
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -194,6 +196,38 @@ def test_it_leaves_with_whoever_started_it() -> None:
             await child.process.wait()
             said = await child.last_words()
         assert said == ""
+
+    in_short(scenario)
+
+
+def group_of(pid: int) -> str:
+    """How nice its session is; nothing where the kernel does not group by session."""
+    place = Path(f"/proc/{pid}/autogroup")
+    return " ".join(place.read_text().split()[1:]) if place.exists() else ""
+
+
+def test_it_stands_back_and_its_session_with_it() -> None:
+    async def scenario(directory: Path) -> None:
+        line = msgspec.json.encode(config_in(directory, niceness=7))
+        process = await trio.lowlevel.open_process(
+            [sys.executable, *COMMAND],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        child = Child(process)
+        try:
+            assert process.stdin is not None
+            await process.stdin.send_all(line + b"\n")
+            assert await child.wait_until_ready()
+            niceness = os.getpriority(os.PRIO_PROCESS, process.pid)
+            of_group = group_of(process.pid)
+        finally:
+            await child.kill()
+
+        assert niceness == 7
+        assert of_group in {"", "nice 7"}
 
     in_short(scenario)
 

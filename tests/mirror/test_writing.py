@@ -125,6 +125,16 @@ def test_a_removed_file_is_noticed(tmp_path: Path) -> None:
         writing.check_place()
 
 
+def test_a_file_that_was_removed_while_it_was_being_opened_is_noticed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Writing, "_present_inode", lambda _: 0)
+    writing, _ = opened(tmp_path)
+
+    with pytest.raises(Damaged, match="removed"):
+        writing.check_place()
+
+
 def test_too_little_room_is_no_damage(tmp_path: Path) -> None:
     writing, _ = opened(tmp_path)
 
