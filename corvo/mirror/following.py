@@ -19,7 +19,7 @@ from corvo.errors import WireError
 from corvo.link import Link, LinkLost, LinkRefused, UnixAddress, connect, open_link
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.places import Cursor, Page, Places
-from corvo.mirror.writing import Stuck, Writing
+from corvo.mirror.writing import Stuck, Writing, scheduled
 from corvo.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Log
 
@@ -31,6 +31,10 @@ _GATHERED_MAX: Final = 8_000
 """Documents of one transaction, but for those of its last page."""
 _LOOK_S: Final = 2.0
 """Between two looks whether the file is still there."""
+_RESTS: Final = 16
+"""Whoever had to queue long for a processor rests so many times as long, for others want it.
+Niceness alone does not do: what two threads of one core take from each other no scheduler sees."""
+_REST_S_MAX: Final = 1.0
 OP_VERSION: Final = 1
 MS: Final = 1_000_000
 
@@ -62,6 +66,8 @@ class Scribe:
         self._put, self._taken = trio.open_memory_channel[Page](_PAGES_MAX)
         self._moved = trio.Event()  # something was written
         self._is_stuck = False
+        self._wanted = 0  # how many wait for what is not written yet
+        self._hurry = trio.Event()
         # A reader that begins while another still reads keeps SQLite's log growing, so from time
         # to time new ones wait until there is none.
         self.readers = 0
@@ -83,7 +89,7 @@ class Scribe:
                     page = self._taken.receive_nowait()
                     count += len(page.pairs)
                     pages.append(page)
-            await self._write(pages)
+            rest_s = await self._write(pages)
             now_ns = clock.now_ns()
             for page in pages:
                 self._places.written(page)
@@ -93,6 +99,14 @@ class Scribe:
             self._moved = trio.Event()
             if self._writing.wal_bytes > self._config.wal_bytes_max:
                 await self._shrink()
+            await self._rest(rest_s)
+
+    async def _rest(self, seconds: float) -> None:
+        """Leave the processor to others, unless somebody waits for us; news coalesces meanwhile."""
+        self._hurry = trio.Event()
+        if not self._wanted:
+            with trio.move_on_after(seconds):
+                await self._hurry.wait()
 
     async def _next(self) -> Page:
         """The next page. While there is none, look whether the file is still there."""
@@ -101,12 +115,15 @@ class Scribe:
                 return await self._taken.receive()
             self._writing.check_place()
 
-    async def _write(self, pages: list[Page]) -> None:
+    async def _write(self, pages: list[Page]) -> float:
+        """Write pages; returns for how many seconds to rest behind that."""
         while True:
             try:
                 self._writing.check_place()
                 self._writing.check_room(self._config.room_bytes_min)
-                await trio.to_thread.run_sync(self._writing.write, pages, limiter=self._limiter)
+                rest_s = await trio.to_thread.run_sync(
+                    _write, self._writing, pages, limiter=self._limiter
+                )
             except Stuck as error:
                 if not self._is_stuck:
                     self._log.warning(
@@ -120,7 +137,7 @@ class Scribe:
                 if self._is_stuck:
                     self._log.info("mirror.unstuck")
                 self._is_stuck = False
-                return
+                return rest_s
 
     # Readers.
 
@@ -152,8 +169,28 @@ class Scribe:
 
     async def wait_for(self, least: Mapping[int, int]) -> None:
         """Wait until everything up to these places, by shard, is written."""
-        while not self._places.has(least):
-            await self._moved.wait()
+        self._wanted += 1
+        self._hurry.set()
+        try:
+            while not self._places.has(least):
+                await self._moved.wait()
+        finally:
+            self._wanted -= 1
+
+
+def _write(writing: Writing, pages: list[Page]) -> float:
+    before = scheduled()
+    writing.write(pages)
+    now = scheduled()
+    return rest_behind(ran_ns=now.ran - before.ran, queued_ns=now.queued - before.queued)
+
+
+def rest_behind(*, ran_ns: int, queued_ns: int) -> float:
+    """For how many seconds to leave the processors to others.
+
+    Some queueing is everybody's lot, and news must not be late for it.
+    """
+    return min(_RESTS * max(0, queued_ns - ran_ns // 4) / 1e9, _REST_S_MAX)
 
 
 class Follower:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from corvo.errors import CorvoError
 from corvo.kv import directories
@@ -37,6 +37,22 @@ class Stuck(CorvoError):
 
 class Damaged(CorvoError):
     """The file is of no use any more."""
+
+
+class Scheduled(NamedTuple):
+    """What a thread has had of processors, in nanoseconds of its life."""
+
+    ran: int
+    queued: int
+
+
+def scheduled() -> Scheduled:
+    """Of this thread; nothing where nobody counts that."""
+    try:
+        ran, queued, _ = _SCHEDULED.read_text().split()
+    except OSError:
+        return Scheduled(0, 0)
+    return Scheduled(int(ran), int(queued))
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -218,6 +234,7 @@ def _size(path: Path) -> int:
 
 _MARK: Final = "running"
 """Is there while the file is written, and says in which boot of the machine."""
+_SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 

@@ -13,7 +13,7 @@ import trio.testing
 from corvo import wire
 from corvo.mirror import following
 from corvo.mirror.config import MirrorConfig
-from corvo.mirror.following import Follower, Lag, Scribe
+from corvo.mirror.following import Follower, Lag, Scribe, rest_behind
 from corvo.mirror.places import Cursor, Places
 from corvo.mirror.writing import Stuck, Writing, open_writing
 from corvo.questions import LAG_BOUNDS_MS
@@ -68,9 +68,11 @@ class Desk:
                 nursery.cancel_scope.cancel()
 
     async def catch_up(self) -> None:
-        """Come to where the replica stands, with nothing missing."""
+        """Come to where the replica stands, with nothing missing, and without a rest."""
+        self.scribe._wanted += 1
         while not self.is_there:
             await self.scribe._moved.wait()
+        self.scribe._wanted -= 1
 
     @property
     def is_there(self) -> bool:
@@ -340,6 +342,38 @@ def test_rows_stay_as_far_as_they_once_were() -> None:
 
     assert cursor.reached(5, 50) == cursor
     assert cursor.reached(10, 100) == Cursor(0, through=10, through_digest=100)
+
+
+@pytest.mark.parametrize(
+    ("ran_ms", "queued_ms", "rest_s"),
+    [(0, 0, 0.0), (40, 0, 0.0), (40, 10, 0.0), (40, 20, 0.16), (8, 12, 0.16), (40, 1_000, 1.0)],
+)
+def test_who_queued_long_for_a_processor_rests_and_who_queued_a_little_does_not(
+    ran_ms: int, queued_ms: int, rest_s: float
+) -> None:
+    rest = rest_behind(ran_ns=ran_ms * 1_000_000, queued_ns=queued_ms * 1_000_000)
+
+    assert rest == pytest.approx(rest_s)
+
+
+def test_a_rest_ends_when_somebody_waits_for_what_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Whoever rests for so long never comes back within a test.
+    monkeypatch.setattr(following, "rest_behind", lambda **_: 1e9)
+
+    async def scenario(desk: Desk) -> None:
+        desk.replica.put(job("a"))
+
+        async def until() -> None:
+            await desk.scribe.wait_for({0: 1})
+            desk.replica.put(job("b"))
+            await desk.scribe.wait_for({0: 2})
+
+        await desk.live(until)
+        assert desk.ids() == ["a", "b"]
+
+    run(scenario)
 
 
 def test_lag_is_counted_by_class() -> None:

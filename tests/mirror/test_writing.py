@@ -236,3 +236,17 @@ def test_an_older_schema_keeps_its_rows_and_begins_a_pass(tmp_path: Path) -> Non
     assert why == ""
     assert ids_in(second) == ["a"]
     assert second.cursors(1) == [msgspec.structs.replace(CURSOR, pass_key=b"")]
+
+
+def test_what_a_thread_had_of_processors_is_told_or_nothing_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "schedstat"
+    monkeypatch.setattr(module, "_SCHEDULED", file)
+
+    uncounted = module.scheduled()
+    file.write_text("17 4 2\n")
+    counted = module.scheduled()
+
+    assert uncounted == (0, 0)
+    assert counted == (17, 4)
