@@ -219,7 +219,7 @@ class Follower:
 
     def begin_pass(self) -> None:
         """Go through all documents, from the first on."""
-        self._is_anew = True
+        self._is_anew = self._seen.is_due = True
         if self._link is not None:  # which may be waiting for news
             self._link.cancel()
 

@@ -56,6 +56,8 @@ class Seen(msgspec.Struct):
 
     cursor: Cursor
     is_linked: bool = False
+    is_due: bool = False
+    """A pass was asked for, and has not begun."""
     passes: int = 0
     changes: int = 0
 
@@ -70,6 +72,7 @@ class Places:
         """A page is in the file."""
         seen = self.seen[page.cursor.shard]
         seen.cursor = page.cursor
+        seen.is_due = seen.is_due and seen.cursor.is_whole
         seen.changes += len(page.pairs)
 
     def has(self, least: Mapping[int, int]) -> bool:
@@ -94,8 +97,8 @@ class Places:
                 index=seen.cursor.index,
                 now_ns=seen.cursor.now_ns,
                 through=seen.cursor.through,
-                is_linked=seen.is_linked,
-                is_whole=seen.cursor.is_whole,
+                is_linked=seen.is_linked or seen.is_due,
+                is_whole=seen.cursor.is_whole and not seen.is_due,
                 passes=seen.passes,
                 changes=seen.changes,
             )

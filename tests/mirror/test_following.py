@@ -260,6 +260,8 @@ def test_a_rebuild_begins_at_once_and_mends_what_is_wrong() -> None:
             connection.execute("UPDATE jobs SET state = 'lost' WHERE id = 'a'")
             connection.execute("UPDATE jobs SET id = 'x' WHERE id = 'b'")
             desk.follower.begin_pass()  # while it waits for news
+            [asked] = desk.places.standings()
+            assert (asked.is_linked, asked.is_whole) == (True, False)
             while desk.places.seen[0].passes == 0 or not desk.is_there:
                 await desk.scribe._moved.wait()
 

@@ -362,7 +362,7 @@ RULES: Final = {
 """Every rule, in the order of the page."""
 
 _NO_LEASE = "reads never go by lease; each is proven by a round of its own"
-_SHARD = "comes with the shard, which is not built"
+_SHARD = "of the shard, and held by its tests"
 
 DECLINED: Final = {
     "R058": _NO_LEASE,
@@ -372,7 +372,7 @@ DECLINED: Final = {
     "T24": "replicas have no priorities",
     "N12": "the log is read at once; there are no late reads",
     "X18": _SHARD,
-    "X24": "comes with the mirror, which is not built",
+    "X24": "the mirror follows a feed in the state, and not the log: compaction need not wait",
     "X25": _SHARD,
     "X33": _SHARD + ": the library knows no wall clock",
 }
