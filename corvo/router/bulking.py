@@ -60,6 +60,9 @@ SIDE_BY_SIDE: Final = 2
 """Bulks that one router works off at a time; others wait."""
 AT_ONCE: Final = 2
 """Ops of one bulk that are under way, over all shards: others are to have their turn in between."""
+REST_S_MAX: Final = 0.005
+"""Behind each op a bulk rests for as long as that took, so long at most: so others have half of a
+shard that is quick, and one that is slow is not kept from coming to an end."""
 LEASE_MS: Final = 15_000
 """How long a bulk stands still at most when its router is killed and no other takes its place."""
 BEAT_S: Final = 4.0
@@ -130,7 +133,9 @@ class Hands:
                 away: list[str] = []
                 pause_s = _PAUSE_S
                 async with self._free:
+                    began = trio.current_time()
                     results = await send(ids, turn)
+                    await trio.sleep(min(trio.current_time() - began, REST_S_MAX))
                 for job_id, result in zip(ids, results, strict=True):
                     if isinstance(result, Rejected) and result.code == "entry_full":
                         left_out.append(job_id)
