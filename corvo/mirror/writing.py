@@ -6,6 +6,7 @@ have left behind is not believed (`running` says in which boot the file was bein
 SQLite finds damaged is removed, and made anew by the next start.
 """
 
+import errno
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
@@ -13,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from corvo.errors import CorvoError
+from corvo.errors import CorvoError, StoreFull
 from corvo.kv import directories
 from corvo.mirror import building, schema
 from corvo.mirror.building import Unfit
@@ -234,6 +235,7 @@ def _size(path: Path) -> int:
 
 _MARK: Final = "running"
 """Is there while the file is written, and says in which boot of the machine."""
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -245,12 +247,17 @@ def open_writing(
 
     Raises `Stuck` when there is no room, and `Damaged` when nothing helps.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / NAME
-    why = _distrust(directory, boot_id)
-    if why:
-        building.remove(path)
-    _mark(directory, boot_id)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        why = _distrust(directory, boot_id)
+        if why:
+            building.remove(path)
+        _mark(directory, boot_id)
+    except (OSError, StoreFull) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_ROOM:
+            raise
+        raise Stuck(str(error)) from error
     try:
         return _open(path, cluster, shards, checkpoint_rows), why
     except (sqlite3.Error, Unfit, ValueError, TypeError) as error:

@@ -1,5 +1,6 @@
 """The file in its writer's hands: a write is one transaction, and what may be wrong is not kept."""
 
+import errno
 import os
 import sqlite3
 from contextlib import closing
@@ -250,3 +251,20 @@ def test_what_a_thread_had_of_processors_is_told_or_nothing_is(
 
     assert uncounted == (0, 0)
     assert counted == (17, 4)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
+def test_who_finds_no_room_to_begin_in_may_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", fail)
+        with pytest.raises((Stuck, PermissionError)) as caught:
+            opened(tmp_path)
+    writing, why = opened(tmp_path)
+
+    assert isinstance(caught.value, Stuck) == (number != errno.EACCES)
+    assert (why, writing.cursors(1)) == ("", [Cursor(0)])
