@@ -117,8 +117,8 @@ class Mirror:
         except trio.TooSlowError:
             return wire.Busy(ask.id, _RETRY_AFTER_MS)
         except Exception as error:
-            # Behind a question is only its answer: a bug in one is logged and told to whoever asked,
-            # and must not end what answers all others.
+            # Behind a question is only its answer: a bug in one is logged, and told to whoever
+            # asked, and must not end what answers all others.
             if isinstance(error, sqlite3.Error) and is_damage(error):
                 raise Damaged(f"a question found damage: {error}") from error
             told = self._failed(ask, error)
