@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 PAGE_BYTES: Final = 8_192
+CHECKPOINT_PAGES: Final = 4_096
+"""SQLite's log is used again from its beginning when it has so many: 32 MiB. With fewer, pages that
+many jobs share are copied again and again; with more, much waits to go to the disk at once."""
 ENDINGS: Final = ("", "-wal", "-shm", "-journal")
 """Of the files that one file of SQLite's may be."""
 
@@ -37,7 +40,7 @@ class Unfit(CorvoError):
     """The file is not ours, or of no use: it is to be made anew."""
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, checkpoint_pages: int = CHECKPOINT_PAGES) -> sqlite3.Connection:
     """The one connection that writes. Only it may be, and one thread at a time has it."""
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, cached_statements=64
@@ -47,9 +50,9 @@ def connect(path: Path) -> sqlite3.Connection:
         "journal_mode = WAL",
         # What a loss of power leaves behind is noticed, and made anew: see `corvo.mirror.marks`.
         "synchronous = OFF",
-        # The writer checkpoints when it says so. A checkpoint by anybody else, at the same time,
-        # is what some versions of SQLite get wrong.
-        "wal_autocheckpoint = 0",
+        # A checkpoint by anybody else, at the same time, is what some versions of SQLite get wrong.
+        # This is the only connection that can make one.
+        f"wal_autocheckpoint = {checkpoint_pages}",
         "temp_store = MEMORY",
         "cache_size = -65536",
         "foreign_keys = OFF",

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from corvo.errors import CorvoError
+from corvo.mirror.building import CHECKPOINT_PAGES
 
 
 class BadMirrorConfig(CorvoError):
@@ -40,8 +41,8 @@ class MirrorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Documents of one page of changes."""
     scan_keys_max: Count = 1_000
     """Documents of one page of a full pass: changes wait while it is written."""
-    checkpoint_rows: Count = 8_000
-    """Documents written since SQLite's last checkpoint after which it makes the next."""
+    checkpoint_pages: Count = CHECKPOINT_PAGES
+    """Of SQLite's log, after which what is in it is brought to its place."""
     wal_bytes_max: Count = 256 << 20
     """What SQLite's log may grow to while somebody reads all the time."""
     room_bytes_min: Amount = 128 << 20

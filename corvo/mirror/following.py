@@ -31,6 +31,9 @@ _GATHERED_MAX: Final = 8_000
 """Documents of one transaction, but for those of its last page."""
 _LOOK_S: Final = 2.0
 """Between two looks whether the file is still there."""
+_SETTLE_S: Final = 1.0
+"""Between two times that the disk is made to take what it has of ours. More often, pages that
+change all the time are written again and again; more seldom, they hold up the shards' syncs."""
 _RESTS: Final = 16
 """Whoever had to queue long for a processor rests so many times as long, for others want it.
 Niceness alone does not do: what two threads of one core take from each other no scheduler sees."""
@@ -138,6 +141,12 @@ class Scribe:
                     self._log.info("mirror.unstuck")
                 self._is_stuck = False
                 return rest_s
+
+    async def settle(self) -> None:
+        """Have the disk take a little at a time, until cancelled. Raises `Damaged`."""
+        while True:
+            await trio.sleep(_SETTLE_S)
+            await trio.to_thread.run_sync(self._writing.settle)
 
     # Readers.
 

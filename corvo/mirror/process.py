@@ -88,6 +88,7 @@ class Mirror:
         """Follow and write until cancelled. Raises `Damaged`."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.scribe.run)
+            nursery.start_soon(self.scribe.settle)
             nursery.start_soon(self.readers.mind)
             for follower in self.followers:
                 nursery.start_soon(follower.run)
@@ -305,7 +306,7 @@ async def _open(config: MirrorConfig, log: Log) -> Writing:
         config.cluster,
         config.shards,
         boot_id=boot_id,
-        checkpoint_rows=config.checkpoint_rows,
+        checkpoint_pages=config.checkpoint_pages,
     )
     is_told = False
     while True:

@@ -7,9 +7,10 @@ SQLite finds damaged is removed, and made anew by the next start.
 """
 
 import errno
+import os
 import sqlite3
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,8 +26,6 @@ from corvo.mirror.stale import stale
 NAME: Final = "mirror.db"
 STALE_MAX: Final = 5_000
 """Rows that are removed in one transaction because a pass finds them gone."""
-CHECKPOINT_BYTES: Final = 16 << 20
-"""Written since the last checkpoint after which the next is made, however few rows it were."""
 _WAITS: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 """What may pass: there was no room, or no memory."""
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
@@ -70,16 +69,11 @@ def _code(error: sqlite3.Error) -> int:
 class Writing:
     """The file, as its writer has it; made by `open_writing`. One thread at a time uses it."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, directory: Path, *, checkpoint_rows: int
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, directory: Path, descriptor: int) -> None:
         self._connection = connection
         self._directory = directory
-        self._checkpoint_rows = checkpoint_rows
+        self._descriptor = descriptor
         self.path: Final = directory / NAME
-        self._inode = self._present_inode()
-        self._rows = 0  # written since the last checkpoint
-        self._bytes = 0
 
     def cursors(self, shards: int) -> list[Cursor]:
         """How far each shard was followed."""
@@ -99,7 +93,6 @@ class Writing:
             for page in pages:
                 self._write_page(page)
             self._connection.execute("COMMIT")
-            self._checkpoint_now_and_then(pages)
         except sqlite3.Error as error:
             self._roll_back()
             raise _meaning(error) from error
@@ -151,21 +144,9 @@ class Writing:
             for statement, values in rows.statements(has_locks=True):
                 self._connection.executemany(statement, values)
             self._connection.execute("COMMIT")
-            self._checkpoint()
 
-    # SQLite's own log.
-
-    def _checkpoint_now_and_then(self, pages: Sequence[Page]) -> None:
-        for page in pages:
-            self._rows += len(page.pairs)
-            self._bytes += sum(len(data) for _, data in page.pairs if data is not None)
-        if self._rows >= self._checkpoint_rows or self._bytes >= CHECKPOINT_BYTES:
-            self._checkpoint()
-
-    def _checkpoint(self) -> None:
-        """Bring what was written to its place. Readers are neither waited for nor disturbed."""
-        self._rows = self._bytes = 0
-        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    # SQLite's own log. Now and then it brings what is there to its place by itself, when a
+    # transaction ends; readers are neither waited for nor disturbed by that.
 
     @property
     def wal_bytes(self) -> int:
@@ -187,16 +168,24 @@ class Writing:
 
     # The file.
 
+    def settle(self) -> None:
+        """Have the disk take what was brought to its place. Raises `Damaged`.
+
+        Whether it survives a crash is not the point: left alone, it goes all at once when it has
+        become old, and a shard that has to sync then waits behind it. Any thread may call this.
+        """
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            # What could not be written may be forgotten, and read as it was before.
+            raise Damaged(f"{self.path} could not be written: {error}") from error
+
     def check_place(self) -> None:
         """Raise `Damaged` when the file is not where it was: somebody has removed it."""
-        # It may have gone in the moment between being opened and being looked at first.
-        if not self._inode or self._present_inode() != self._inode:
-            raise Damaged(f"{self.path} was removed while it was open")
-
-    def _present_inode(self) -> int:
         with suppress(FileNotFoundError):
-            return self.path.stat().st_ino
-        return 0
+            if self.path.stat().st_ino == os.fstat(self._descriptor).st_ino:
+                return
+        raise Damaged(f"{self.path} was removed while it was open")
 
     def check_room(self, bytes_min: int) -> None:
         """Raise `Stuck` when there is less room than this: what is left is for the shards."""
@@ -213,9 +202,11 @@ class Writing:
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self._connection.close()
-            directories.sync(self.path)
-        except (sqlite3.Error, CorvoError, OSError):
+            os.fsync(self._descriptor)
+        except (sqlite3.Error, OSError):
             return  # the mark stays: what is there is not believed after a crash of the machine
+        finally:
+            os.close(self._descriptor)
         (self._directory / _MARK).unlink(missing_ok=True)
 
 
@@ -241,43 +232,48 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def open_writing(
-    directory: Path, cluster: str, shards: int, *, boot_id: str, checkpoint_rows: int = 8_000
+    directory: Path,
+    cluster: str,
+    shards: int,
+    *,
+    boot_id: str,
+    checkpoint_pages: int = building.CHECKPOINT_PAGES,
 ) -> tuple[Writing, str]:
     """The file, made if need be, and why one that was there was not taken (empty: it was).
 
     Raises `Stuck` when there is no room, and `Damaged` when nothing helps.
     """
     path = directory / NAME
-    try:
+    with _needing_room():
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         why = _distrust(directory, boot_id)
         if why:
             building.remove(path)
         _mark(directory, boot_id)
-    except (OSError, StoreFull) as error:
-        if isinstance(error, OSError) and error.errno not in _NO_ROOM:
-            raise
-        raise Stuck(str(error)) from error
     try:
-        return _open(path, cluster, shards, checkpoint_rows), why
+        return _open(path, cluster, shards, checkpoint_pages), why
     except (sqlite3.Error, Unfit, ValueError, TypeError) as error:
         if isinstance(error, sqlite3.Error) and _code(error) in _WAITS:
             raise _meaning(error) from error
         why = str(error)
     building.remove(path)
     try:
-        return _open(path, cluster, shards, checkpoint_rows), why
+        return _open(path, cluster, shards, checkpoint_pages), why
     except sqlite3.Error as error:
         raise _meaning(error) from error
 
 
-def _open(path: Path, cluster: str, shards: int, checkpoint_rows: int) -> Writing:
-    connection = building.connect(path)
+def _open(path: Path, cluster: str, shards: int, checkpoint_pages: int) -> Writing:
     with ExitStack() as undo:
+        # Closed behind SQLite's own: with any descriptor of a file a process loses its locks there.
+        with _needing_room():
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        undo.callback(os.close, descriptor)
+        connection = building.connect(path, checkpoint_pages=checkpoint_pages)
         undo.callback(connection.close)
         is_behind = building.prepare(connection, cluster)
         # There are never fewer than there were: what is beyond is another cluster's.
-        writing = Writing(connection, path.parent, checkpoint_rows=checkpoint_rows)
+        writing = Writing(connection, path.parent, descriptor)
         cursors = writing.cursors(shards)
         for cursor in cursors:
             begun = b"" if is_behind else cursor.pass_key
@@ -295,6 +291,18 @@ def _open(path: Path, cluster: str, shards: int, checkpoint_rows: int) -> Writin
             )
         undo.pop_all()
     return writing
+
+
+@contextmanager
+def _needing_room() -> Iterator[None]:
+    try:
+        yield
+    except StoreFull as error:
+        raise Stuck(str(error)) from error
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise Stuck(str(error)) from error
+        raise
 
 
 def _distrust(directory: Path, boot_id: str) -> str:

@@ -79,7 +79,7 @@ class Rookery:
             pause_ms=5,
             keys_max=40,
             scan_keys_max=25,
-            checkpoint_rows=60,
+            checkpoint_pages=40,
             room_bytes_min=0,
             niceness=0,
         )

@@ -18,12 +18,12 @@ import trio
 from corvo import wire
 from corvo.child import FAILED, LEAVE, MISCONFIGURED, OK
 from corvo.link import Caller, LinkLost, UnixAddress, connect, listen_unix, open_caller
-from corvo.mirror import answers, readers
+from corvo.mirror import answers, following, readers
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.process import Desk, Mirror
 from corvo.mirror.readers import is_digging
 from corvo.mirror.reading import Reading
-from corvo.mirror.writing import NAME, open_writing
+from corvo.mirror.writing import NAME, Damaged, Writing, open_writing
 from corvo.questions import (
     LAG_BOUNDS_MS,
     NUMBERS,
@@ -287,6 +287,28 @@ def test_who_needs_more_than_there_is_is_told_how_far_it_is() -> None:
     in_short(scenario)
 
 
+def test_the_disk_is_made_to_take_what_there_is_and_who_cannot_write_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = iter(range(3))
+
+    def settle(_: Writing) -> None:
+        if next(left, None) is None:
+            raise Damaged("the disk is gone")
+
+    monkeypatch.setattr(following, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(Writing, "settle", settle)
+
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory):
+            await trio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        in_short(scenario)
+
+    assert caught.group_contains(Damaged, match="the disk is gone")
+
+
 def test_a_rebuild_looks_at_everything_again() -> None:
     async def scenario(directory: Path) -> None:
         async with open_desk(directory) as (config, mirror), calling(config) as caller:
@@ -476,7 +498,7 @@ def test_a_question_that_is_a_bug_costs_nobody_else_anything(
 
 def test_damage_that_a_question_finds_ends_the_process() -> None:
     async def scenario(directory: Path) -> None:
-        config = config_in(directory, checkpoint_rows=1)
+        config = config_in(directory, checkpoint_pages=1)
         replica = Replica(config.sockets[0])
         replica.put(*(job(f"j{number:03}", "x" * 500) for number in range(300)))
         async with replica.serving(), running(config) as child:

@@ -3,6 +3,8 @@
 import errno
 import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -10,7 +12,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from corvo.mirror import schema
+from corvo.mirror import building, schema
 from corvo.mirror import writing as module
 from corvo.mirror.places import Cursor, Page
 from corvo.mirror.rows import BadDocument
@@ -19,6 +21,7 @@ from corvo.model import Job, State
 from tests.mirror.pages import tables_in, words_are_right
 
 CURSOR: Final = Cursor(0, 7, 70, 700, 9, b"j|a", 90)
+COUNT: Final = "SELECT count(*) FROM jobs"
 
 
 def opened(directory: Path, boot_id: str = "one", shards: int = 1) -> tuple[Writing, str]:
@@ -129,11 +132,57 @@ def test_a_removed_file_is_noticed(tmp_path: Path) -> None:
 def test_a_file_that_was_removed_while_it_was_being_opened_is_noticed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Writing, "_present_inode", lambda _: 0)
+    def connect(path: Path, *, checkpoint_pages: int) -> sqlite3.Connection:
+        path.unlink()
+        return right(path, checkpoint_pages=checkpoint_pages)
+
+    right = building.connect
+    monkeypatch.setattr(building, "connect", connect)
     writing, _ = opened(tmp_path)
 
     with pytest.raises(Damaged, match="removed"):
         writing.check_place()
+
+
+def test_settling_leaves_sqlite_its_locks(tmp_path: Path) -> None:
+    writing, _ = opened(tmp_path)
+    writing.write([Page(CURSOR, of_jobs("a"))])
+
+    writing.settle()
+    # Whoever leaves a file last empties its log: another process must see that we are there.
+    look = f"import sqlite3; print(*sqlite3.connect({str(tmp_path / NAME)!r}).execute({COUNT!r}))"
+    said = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
+
+    assert said.stdout == "(1,)\n"
+    assert writing.wal_bytes
+    writing.write([Page(CURSOR, of_jobs("b"))])
+    assert ids_in(writing) == ["a", "b"]
+    writing.close()
+
+
+def test_what_the_disk_does_not_take_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    writing, _ = opened(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", fail)
+        with pytest.raises(Damaged, match="could not be written"):
+            writing.settle()
+    writing.settle()
+
+
+def test_sqlite_s_log_is_used_again_when_it_is_long(tmp_path: Path) -> None:
+    writing, _ = open_writing(tmp_path, "rookery", 1, boot_id="one", checkpoint_pages=50)
+
+    for number in range(100):
+        writing.write([Page(CURSOR, of_jobs(*(f"j{number:03}-{each}" for each in range(20))))])
+
+    # A page has a header of its own there, and the last transaction is written behind the limit.
+    assert writing.wal_bytes < 200 * building.PAGE_BYTES
+    assert writing.file_bytes > 2 * writing.wal_bytes
 
 
 def test_too_little_room_is_no_damage(tmp_path: Path) -> None:
