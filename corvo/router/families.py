@@ -60,6 +60,8 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "corvo_lifecycle_streams_open": Family(GAUGE, "Streams that are open."),
     "corvo_lifecycle_streams_max": Family(GAUGE, "Streams that may be open."),
+    "corvo_event_listeners": Family(GAUGE, "Clients that listen to events."),
+    "corvo_event_listeners_max": Family(GAUGE, "How many may listen."),
     "corvo_lifecycle_idle_fetch_total": Family(
         COUNTER, "Fetches that found nothing, and cost no entry in the log.", ("shard",)
     ),

@@ -119,6 +119,7 @@ class Scrape(msgspec.Struct, kw_only=True):
     parked: int
     given_back: int
     streams: int
+    listeners: int
     has_mirror: bool = False
     mirror: Standing | None = None
     """None when it did not answer in time, or there is none."""
@@ -163,6 +164,8 @@ def _requests(page: Page, scrape: Scrape) -> None:
     page.add("corvo_claims_given_back_total", scrape.given_back)
     page.add("corvo_lifecycle_streams_open", scrape.streams)
     page.add("corvo_lifecycle_streams_max", scrape.config.limits.streams_max)
+    page.add("corvo_event_listeners", scrape.listeners)
+    page.add("corvo_event_listeners_max", scrape.config.limits.listeners_max)
     problems = scrape.metrics.problems
     for problem, count in sorted(problems.items()):
         page.add("corvo_http_problems_total", count, label({"code": problem}))

@@ -201,6 +201,7 @@ async def metrics(api: Api, request: Request) -> Response:
         parked=api.fetching.parked,
         given_back=api.fetching.given_back,
         streams=api.streams,
+        listeners=api.hub.listeners,
         has_mirror=api.mirror.is_there,
         mirror=collection.standing,
         deaf=collection.deaf,
