@@ -2,7 +2,8 @@
 
 The jobs are in as many queues as there are shards, and then all in one. Producers send by a
 timetable, each on a connection of its own, and what an enqueue took counts from when it was due: a
-server that stalls cannot hide that by not being asked meanwhile.
+server that stalls cannot hide that by not being asked meanwhile. Bare syncs beside all that tell
+when it was the disk that stalled.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 import trio
 
+from bench.disk import probing
 from bench.http_client import Connection, connected
 from bench.measure import Measurement
 from bench.server import Server, Used, serving
@@ -38,10 +40,17 @@ class Came(NamedTuple):
 
     seconds: float
     affected: int
-    alone: list[float]
-    """Seconds of each enqueue before the bulk."""
-    beside: list[float]
+    alone: "Took"
+    """Before the bulk."""
+    beside: "Took"
     used: Used
+
+
+class Took(NamedTuple):
+    """Seconds."""
+
+    enqueues: list[float]
+    syncs: list[float]
 
 
 class _Job(msgspec.Struct):
@@ -84,21 +93,26 @@ def measure(directory: Path, jobs: int = JOBS) -> Iterator[Measurement]:
         at = directory / name
         at.mkdir()
         with serving(at) as server:
-            came = trio.run(partial(retry, server, queues, jobs))
+            came = trio.run(partial(retry, server, at, queues, jobs))
         label = f"retry of {came.affected:,} of {name}"
         yield Measurement(label, came.seconds, "s", None)
         yield Measurement(f"{label}: rate", came.affected / came.seconds, "jobs/s", None)
-        for when, seconds in (("alone", came.alone), ("beside it", came.beside)):
-            cuts = statistics.quantiles(seconds, n=100)
-            for cut, what in ((49, "p50"), (98, "p99")):
-                yield Measurement(f"enqueue {when}: {what}", cuts[cut] * 1e3, "ms", None)
-            yield Measurement(f"enqueue {when}: worst", max(seconds) * 1e3, "ms", None)
+        for when, took in (("alone", came.alone), ("beside it", came.beside)):
+            yield from _figures(f"enqueue {when}", took.enqueues)
+            yield from _figures(f"bare sync {when}", took.syncs)
         for who, used in came.used._asdict().items():
             each = used / came.affected * 1e6
             yield Measurement(f"{label}: processor of the {who}", each, "µs/job", None)
 
 
-async def retry(server: Server, queues: tuple[str, ...], jobs: int) -> Came:
+def _figures(name: str, seconds: list[float]) -> Iterator[Measurement]:
+    cuts = statistics.quantiles(seconds, n=100)
+    for cut, what in ((49, "p50"), (98, "p99")):
+        yield Measurement(f"{name}: {what}", cuts[cut] * 1e3, "ms", None)
+    yield Measurement(f"{name}: worst", max(seconds) * 1e3, "ms", None)
+
+
+async def retry(server: Server, place: Path, queues: tuple[str, ...], jobs: int) -> Came:
     """Make jobs, let them die, and retry them."""
     async with connected(server.port) as asking:
         await _fill(asking, queues, jobs)
@@ -106,12 +120,10 @@ async def retry(server: Server, queues: tuple[str, ...], jobs: int) -> Came:
             for _ in range(_HANDS):
                 nursery.start_soon(_kill, server.port, queues)
         await _until_seen(asking, jobs)
-        alone: list[float] = []
-        async with _going_on(server.port, alone):
+        async with _going_on(server.port, place) as alone:
             await trio.sleep(ALONE_S)
-        beside: list[float] = []
         before = server.used()
-        async with _going_on(server.port, beside):
+        async with _going_on(server.port, place) as beside:
             begun_s = trio.current_time()
             asked = {"filter": {"state": ["dead"]}, "action": "retry", "async": True}
             begun = await _post(asking, "jobs/bulk", asked, _Begun)
@@ -189,14 +201,16 @@ async def _until_done(connection: Connection, bulk_id: str) -> _Status:
 
 
 @asynccontextmanager
-async def _going_on(port: int, latencies: list[float]) -> AsyncIterator[None]:
+async def _going_on(port: int, place: Path) -> AsyncIterator[Took]:
     """Producers put jobs in while the block runs."""
-    async with trio.open_nursery() as nursery:
-        is_over = trio.Event()
-        for number in range(PRODUCERS):
-            nursery.start_soon(_produce, port, number, latencies, is_over)
-        yield
-        is_over.set()
+    with probing(place) as syncs:
+        async with trio.open_nursery() as nursery:
+            took = Took([], syncs)
+            is_over = trio.Event()
+            for number in range(PRODUCERS):
+                nursery.start_soon(_produce, port, number, took.enqueues, is_over)
+            yield took
+            is_over.set()
 
 
 async def _produce(port: int, number: int, latencies: list[float], is_over: trio.Event) -> None:

@@ -48,7 +48,7 @@ def connect(path: Path, *, checkpoint_pages: int = CHECKPOINT_PAGES) -> sqlite3.
     for pragma in (
         f"page_size = {PAGE_BYTES}",
         "journal_mode = WAL",
-        # What a loss of power leaves behind is noticed, and made anew: see `corvo.mirror.marks`.
+        # What a loss of power leaves behind is noticed, and made anew: see `corvo.mirror.writing`.
         "synchronous = OFF",
         # A checkpoint by anybody else, at the same time, is what some versions of SQLite get wrong.
         # This is the only connection that can make one.
