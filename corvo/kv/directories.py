@@ -120,6 +120,33 @@ def sync(path: Path) -> None:
             os.close(descriptor)
 
 
+class Held:
+    """A file that somebody else writes by means of their own, held open to be synced."""
+
+    def __init__(self, path: Path) -> None:
+        """Made if it is not there."""
+        self._path = path
+        with _failing(f"open {path}"):
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def is_at(self, path: Path) -> bool:
+        """Whether a path leads to it, still."""
+        with _failing(f"look at {path}"):
+            try:
+                return path.stat().st_ino == os.fstat(self._descriptor).st_ino
+            except FileNotFoundError:
+                return False
+
+    def sync(self, *, data_only: bool = False) -> None:
+        """Make it durable; or the bytes, and of the rest only what is needed to find them."""
+        with _failing(f"sync {self._path}"):
+            (os.fdatasync if data_only else os.fsync)(self._descriptor)
+
+    def close(self) -> None:
+        """The process loses all locks that it has on the file, whoever took them."""
+        os.close(self._descriptor)
+
+
 def sync_names(directory: Path) -> None:
     """Make durable what was renamed or removed. Had it no room, nobody knows which name holds."""
     try:

@@ -7,7 +7,6 @@ SQLite finds damaged is removed, and made anew by the next start.
 """
 
 import errno
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,6 +16,7 @@ from typing import Final, NamedTuple
 
 from corvo.errors import CorvoError, StoreFull
 from corvo.kv import directories
+from corvo.kv.directories import Held
 from corvo.mirror import building, schema
 from corvo.mirror.building import Unfit
 from corvo.mirror.places import Cursor, Page
@@ -69,10 +69,10 @@ def _code(error: sqlite3.Error) -> int:
 class Writing:
     """The file, as its writer has it; made by `open_writing`. One thread at a time uses it."""
 
-    def __init__(self, connection: sqlite3.Connection, directory: Path, descriptor: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, directory: Path, held: Held) -> None:
         self._connection = connection
         self._directory = directory
-        self._descriptor = descriptor
+        self._held = held
         self.path: Final = directory / NAME
 
     def cursors(self, shards: int) -> list[Cursor]:
@@ -175,17 +175,15 @@ class Writing:
         become old, and a shard that has to sync then waits behind it. Any thread may call this.
         """
         try:
-            os.fdatasync(self._descriptor)
-        except OSError as error:
+            self._held.sync(data_only=True)
+        except CorvoError as error:
             # What could not be written may be forgotten, and read as it was before.
-            raise Damaged(f"{self.path} could not be written: {error}") from error
+            raise Damaged(str(error)) from error
 
     def check_place(self) -> None:
         """Raise `Damaged` when the file is not where it was: somebody has removed it."""
-        with suppress(FileNotFoundError):
-            if self.path.stat().st_ino == os.fstat(self._descriptor).st_ino:
-                return
-        raise Damaged(f"{self.path} was removed while it was open")
+        if not self._held.is_at(self.path):
+            raise Damaged(f"{self.path} was removed while it was open")
 
     def check_room(self, bytes_min: int) -> None:
         """Raise `Stuck` when there is less room than this: what is left is for the shards."""
@@ -202,11 +200,11 @@ class Writing:
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self._connection.close()
-            os.fsync(self._descriptor)
-        except (sqlite3.Error, OSError):
+            self._held.sync()
+        except (sqlite3.Error, CorvoError):
             return  # the mark stays: what is there is not believed after a crash of the machine
         finally:
-            os.close(self._descriptor)
+            self._held.close()
         (self._directory / _MARK).unlink(missing_ok=True)
 
 
@@ -267,13 +265,13 @@ def _open(path: Path, cluster: str, shards: int, checkpoint_pages: int) -> Writi
     with ExitStack() as undo:
         # Closed behind SQLite's own: with any descriptor of a file a process loses its locks there.
         with _needing_room():
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        undo.callback(os.close, descriptor)
+            held = Held(path)
+        undo.callback(held.close)
         connection = building.connect(path, checkpoint_pages=checkpoint_pages)
         undo.callback(connection.close)
         is_behind = building.prepare(connection, cluster)
         # There are never fewer than there were: what is beyond is another cluster's.
-        writing = Writing(connection, path.parent, descriptor)
+        writing = Writing(connection, path.parent, held)
         cursors = writing.cursors(shards)
         for cursor in cursors:
             begun = b"" if is_behind else cursor.pass_key

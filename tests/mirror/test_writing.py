@@ -169,7 +169,7 @@ def test_what_the_disk_does_not_take_is_damage(
     writing, _ = opened(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdatasync", fail)
-        with pytest.raises(Damaged, match="could not be written"):
+        with pytest.raises(Damaged, match="cannot sync"):
             writing.settle()
     writing.settle()
 
