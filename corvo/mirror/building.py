@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from corvo.errors import CorvoError
+from corvo.mirror.config import CHECKPOINT_PAGES
 from corvo.mirror.schema import (
     FULL_TEXT,
     FULL_TEXT_OPTIONS,
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 PAGE_BYTES: Final = 8_192
-CHECKPOINT_PAGES: Final = 4_096
-"""SQLite's log is used again from its beginning when it has so many: 32 MiB. With fewer, pages that
-many jobs share are copied again and again; with more, much waits to go to the disk at once."""
 ENDINGS: Final = ("", "-wal", "-shm", "-journal")
 """Of the files that one file of SQLite's may be."""
 

@@ -1,11 +1,12 @@
 """What the mirror process is told: one line of JSON on its stdin, as a shard is."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from corvo.errors import CorvoError
-from corvo.mirror.building import CHECKPOINT_PAGES
+
+CHECKPOINT_PAGES: Final = 4_096
 
 
 class BadMirrorConfig(CorvoError):
@@ -42,7 +43,9 @@ class MirrorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     scan_keys_max: Count = 1_000
     """Documents of one page of a full pass: changes wait while it is written."""
     checkpoint_pages: Count = CHECKPOINT_PAGES
-    """Of SQLite's log, after which what is in it is brought to its place."""
+    """Of SQLite's log, 32 MiB, after which what is in it is brought to its place, and it is used
+    again. With fewer, pages that many jobs share are copied again and again; with more, much waits
+    to go to the disk at once."""
     wal_bytes_max: Count = 256 << 20
     """What SQLite's log may grow to while somebody reads all the time."""
     room_bytes_min: Amount = 128 << 20

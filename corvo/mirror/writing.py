@@ -19,6 +19,7 @@ from corvo.kv import directories
 from corvo.kv.directories import Held
 from corvo.mirror import building, schema
 from corvo.mirror.building import Unfit
+from corvo.mirror.config import CHECKPOINT_PAGES
 from corvo.mirror.places import Cursor, Page
 from corvo.mirror.rows import Rows
 from corvo.mirror.stale import stale
@@ -235,7 +236,7 @@ def open_writing(
     shards: int,
     *,
     boot_id: str,
-    checkpoint_pages: int = building.CHECKPOINT_PAGES,
+    checkpoint_pages: int = CHECKPOINT_PAGES,
 ) -> tuple[Writing, str]:
     """The file, made if need be, and why one that was there was not taken (empty: it was).
 
