@@ -4,6 +4,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from corvo.mirror.moments import shown
 from corvo.mirror.reading import Reading, TimeOver
 from corvo.mirror.refusals import bad_filter
@@ -16,6 +18,7 @@ _NOT_RESERVED: Final = Condition(NOT_RESERVED.text.replace("queue", "jobs.queue"
 _RANKING: Final = 0.6
 _LOOKING: Final = 0.85
 """Of the time."""
+_encode: Final = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
@@ -140,17 +143,17 @@ def _add_hits(
     found: tuple[str, str, str, str, str | None, str]
     for found in reading.run(text, (match, *seen.parameters, question.limit)):
         job_id, queue, state, payload, tags, created_at = found
-        size += len(payload)
+        hit = TextHit(
+            id=job_id,
+            queue=queue,
+            state=state,
+            payload=payload,
+            tags=tags or "",
+            created_at=shown(created_at),
+        )
+        # As it will be sent: a character may be four bytes there, and a quote is two.
+        size += len(_encode(hit))
         if results and size > ANSWER_BYTES_MAX:
             return True
-        results.append(
-            TextHit(
-                id=job_id,
-                queue=queue,
-                state=state,
-                payload=payload,
-                tags=tags or "",
-                created_at=shown(created_at),
-            )
-        )
+        results.append(hit)
     return False

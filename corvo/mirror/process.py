@@ -129,6 +129,12 @@ class Mirror:
             return wire.Reply(ask.id, told.code, msgspec.json.encode(told))
         return wire.Reply(ask.id, "", told)
 
+    def too_large(self, ask: wire.Ask, error: WireError) -> wire.Reply:
+        """For an answer that no message can hold."""
+        self._log.error("question.too_large", question=ask.query, error=str(error))
+        told = Refused(code="too_large", error="the answer is too large for one message")
+        return wire.Reply(ask.id, told.code, msgspec.json.encode(told))
+
     def _failed(self, ask: wire.Ask, error: Exception) -> Refused:
         """One question must not cost everybody the mirror, whether it is our bug or its own."""
         lines = traceback.format_exception(error)
@@ -272,7 +278,11 @@ class Desk:
         if self._mirror is None:
             link.send(wire.Busy(ask.id, _RETRY_AFTER_MS))
             return
-        link.send(await self._mirror.answer(ask, readings))
+        told = await self._mirror.answer(ask, readings)
+        try:
+            link.send(told)
+        except WireError as error:
+            link.send(self._mirror.too_large(ask, error))
 
 
 async def run(config: MirrorConfig, log: Log) -> None:

@@ -43,6 +43,7 @@ _PROBLEMS: Final[dict[str, tuple[int, str, int]]] = {
     "over_budget": (503, "OVER_BUDGET", 1_000),
     "busy": (429, "OVERLOADED", 200),
     "unknown_query": (501, "UNSUPPORTED", 0),
+    "too_large": (413, "ANSWER_TOO_LARGE", 0),
 }
 """By the code of a refusal: status, code, and when to try again."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo.mirror.fulltext import Term, match_of, read_terms
+from corvo.mirror.fulltext import ANSWER_BYTES_MAX, Term, match_of, read_terms
 from corvo.mirror.refusals import NotAnswered
 from corvo.model import Job, State
 from corvo.questions import FullText, TextFound
@@ -146,6 +146,20 @@ def test_an_answer_of_large_jobs_is_cut_short_and_says_so() -> None:
 
     assert len(found.results) == 2
     assert found.partial
+
+
+@pytest.mark.parametrize("letter_of_it", ["龍", '"', "\\", "x"])
+def test_an_answer_is_measured_as_it_is_sent(letter_of_it: str) -> None:
+    """A message that is too large would be no answer at all."""
+    text = "red " + letter_of_it * 300_000
+    shelf = Shelf([letter(number, text, tags="y" * 200) for number in range(40)])
+
+    found = shelf.ask(FullText(q="red", limit=100), TextFound)
+
+    sent = len(msgspec.json.encode(found))
+    assert found.partial == (len(found.results) < 40)
+    assert sent < 1.2 * ANSWER_BYTES_MAX
+    assert len(found.results) == 40 or sent > 0.8 * ANSWER_BYTES_MAX
 
 
 WORDS = ("red", "Green", "blue", "a.b", "12", "é")

@@ -496,6 +496,28 @@ def test_a_question_that_is_a_bug_costs_nobody_else_anything(
     in_short(scenario)
 
 
+def test_an_answer_that_is_too_large_for_a_message_costs_nobody_else_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logged: list[str] = []
+
+    def answer(_: Reading, question: Question) -> bytes | Refused:
+        return b"x" * (wire.FRAME_BYTES_MAX + 1 if question.budget_ms == 7 else 1)
+
+    monkeypatch.setattr(readers, "answer", answer)
+
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory, logged) as (config, _), calling(config) as caller:
+            await standing(caller, s0=1)
+            large = await ask(caller, Search(budget_ms=7))
+            right = await ask(caller, Search())
+
+        assert (large.code, right.code, right.body) == ("too_large", "", b"x")
+        assert logged.count("question.too_large") == 1
+
+    in_short(scenario)
+
+
 def test_damage_that_a_question_finds_ends_the_process() -> None:
     async def scenario(directory: Path) -> None:
         config = config_in(directory, checkpoint_pages=1)

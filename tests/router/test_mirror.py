@@ -255,6 +255,7 @@ async def test_a_bad_position_is_refused_before_anybody_is_asked(tmp_path: Path)
     [
         ("bad_filter", 400, "VALIDATION_ERROR"),
         ("bad_cursor", 400, "VALIDATION_ERROR"),
+        ("too_large", 413, "ANSWER_TOO_LARGE"),
         ("not_caught_up", 503, "NOT_CAUGHT_UP"),
         ("over_budget", 503, "OVER_BUDGET"),
         ("busy", 429, "OVERLOADED"),
