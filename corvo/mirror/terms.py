@@ -13,6 +13,7 @@ from corvo.mirror.moments import read_moment
 from corvo.mirror.refusals import bad_filter
 from corvo.model import STATES, Priority
 from corvo.questions import Filter
+from corvo.scopes import covers
 
 Value: TypeAlias = str | int | None
 
@@ -101,7 +102,7 @@ def understand(given: Filter, scope: tuple[str, ...]) -> Meaning:
     prefix = _text(given, "job_id_prefix")
     if prefix is not None:
         light["job_id_prefix"] = begins("id", prefix)
-    is_seen = given.queue is None or may_see(given.queue, scope)
+    is_seen = given.queue is None or covers(scope, given.queue)
     if given.queue is None:
         light["reserved"] = NOT_RESERVED
         if scope:
@@ -120,13 +121,6 @@ def understand(given: Filter, scope: tuple[str, ...]) -> Meaning:
 
 NOT_RESERVED: Final = Condition("queue < '_corvo.' OR queue >= '_corvo/'")
 """The queues of the server itself have jobs for whoever asks for them by name."""
-
-
-def may_see(queue: str, scope: tuple[str, ...]) -> bool:
-    """Whether a queue is in a scope."""
-    return not scope or any(
-        queue.startswith(one[:-1]) if one.endswith("*") else queue == one for one in scope
-    )
 
 
 def in_scope(column: str, scope: tuple[str, ...]) -> Condition:

@@ -26,13 +26,13 @@ from corvo.router.http import Principal, Problem, encode_json
 from corvo.router.jobs import PriorityWord, SetPriority, View
 from corvo.router.params import Key
 from corvo.router.words import (
-    RESERVED,
     Time,
     bad_field,
     format_time,
     format_time_or_none,
     not_reserved,
 )
+from corvo.scopes import RESERVED, is_reserved
 from corvo.shard.ops.base import Id, Rejected, Text
 from corvo.shard.ops.checks import bad_name
 from corvo.shard.ops.jobs import (
@@ -415,7 +415,7 @@ read_mark: Final = msgspec.json.Decoder(Mark).decode
 
 def page_of(members: Sequence[Member]) -> list[tuple[str, int]]:
     """The jobs of a selection that a bulk may touch: the server's own are none of them."""
-    return [(each.id, each.shard) for each in members if not each.queue.startswith(RESERVED)]
+    return [(each.id, each.shard) for each in members if not is_reserved(each.queue)]
 
 
 # What is answered.

@@ -7,7 +7,8 @@ import msgspec
 from corvo import wire
 from corvo.router.http import Principal, Problem, encode_json
 from corvo.router.keys import may_see
-from corvo.router.words import RESERVED, Time, format_time
+from corvo.router.words import Time, format_time
+from corvo.scopes import is_reserved
 
 TYPES: Final = (
     "approved",
@@ -157,7 +158,7 @@ class Wish(msgspec.Struct, frozen=True):
             and (not self.queues or what.queue in self.queues)
             and (not self.job_ids or what.job_id in self.job_ids)
             and (not principal.queues or may_see(principal, what.queue))
-            and (not what.queue.startswith(RESERVED) or bool(self.queues or self.job_ids))
+            and (not is_reserved(what.queue) or bool(self.queues or self.job_ids))
         )
 
 

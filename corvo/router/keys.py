@@ -22,6 +22,7 @@ from corvo.model import ROLES, ApiKey
 from corvo.router.actions import Action
 from corvo.router.config import RouterConfig
 from corvo.router.http import ANONYMOUS, Principal, Problem
+from corvo.scopes import covers
 
 UNCONFIRMED_S_MAX: Final = 30.0
 """How long a list goes on being believed while the shard that has it cannot be asked. A key that
@@ -246,13 +247,7 @@ _NOTHING: Final = frozenset[Action]((Action.OPEN,))
 
 def may_see(principal: Principal, queue: str) -> bool:
     """Whether a key is for a queue, and for the jobs in it."""
-    scope = principal.queues
-    if not scope:
-        return True
-    return any(
-        queue.startswith(pattern[:-1]) if pattern[-1:] == "*" else queue == pattern
-        for pattern in scope
-    )
+    return not principal.queues or covers(principal.queues, queue)
 
 
 def allow_queue(principal: Principal, queue: str) -> None:

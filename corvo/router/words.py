@@ -14,6 +14,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from corvo.router.http import ANONYMOUS, Principal, Problem, Request
+from corvo.scopes import RESERVED, is_reserved
 
 S: Final = 1_000_000_000
 MS: Final = 1_000_000
@@ -329,13 +330,10 @@ def usd(cost_micros: int) -> float:
 
 # Queues that are not for everybody.
 
-RESERVED: Final = "_corvo."
-"""Names of queues that begin so are the server's own: its work on itself is jobs in them."""
-
 
 def not_reserved(field: str, queue: str) -> None:
     """Raise `Problem` for a queue that nobody but the server uses."""
-    if queue.startswith(RESERVED):
+    if is_reserved(queue):
         raise bad_field(
             field, f"{field}: queues whose names begin with {RESERVED} are the server's own"
         )

@@ -42,7 +42,8 @@ from corvo.router.sightings import (
     gather_by_steps,
     in_order,
 )
-from corvo.router.words import RESERVED, not_reserved, read_body, request_key
+from corvo.router.words import not_reserved, read_body, request_key
+from corvo.scopes import is_reserved
 from corvo.shard.ops.base import NAME_BYTES_MAX
 from corvo.shard.ops.queues import (
     Clear,
@@ -154,7 +155,7 @@ async def list_queues(api: Api, request: Request) -> Response:
             for view in views
             if exists(view)
             and api.may_see(request.principal, view.queue.name)
-            and (shows_reserved or not view.queue.name.startswith(RESERVED))
+            and (shows_reserved or not is_reserved(view.queue.name))
         ),
         key=lambda view: view.queue.name,
     )
@@ -242,7 +243,7 @@ def _names_for(api: Api, request: Request, heard: Heard) -> list[str]:
     return [
         name
         for name in sorted(heard.queues)
-        if api.may_see(request.principal, name) and not name.startswith(RESERVED)
+        if api.may_see(request.principal, name) and not is_reserved(name)
     ]
 
 

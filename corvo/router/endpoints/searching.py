@@ -27,7 +27,8 @@ from corvo.router.seeing import (
     totals,
 )
 from corvo.router.timeline import Timeline, timeline
-from corvo.router.words import RESERVED, format_time, read_body
+from corvo.router.words import format_time, read_body
+from corvo.scopes import is_reserved
 
 _PATIENCE_S: Final = 1.0
 """How long a summary waits for the mirror before it is made without it."""
@@ -90,7 +91,7 @@ async def summary(api: Api, request: Request) -> SummaryBody:
     shown = [
         queue
         for queue in queues
-        if may_see(request.principal, queue.name) and not queue.name.startswith(RESERVED)
+        if may_see(request.principal, queue.name) and not is_reserved(queue.name)
     ]
     return SummaryBody(
         at=format_time(clock.now_ns()),
