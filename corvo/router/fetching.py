@@ -18,6 +18,7 @@ from corvo.router.http import Problem
 from corvo.router.parking import Parking
 from corvo.router.shards import Shards
 from corvo.router.sightings import Sighting, Sightings
+from corvo.scopes import is_reserved
 from corvo.shard.ops.work import Claim, Claims, Fetch, Release, ReleaseItem
 
 _GIVE_BACK_S: Final = 5.0
@@ -178,7 +179,10 @@ class Fetching:
         by_shard: dict[int, list[ReleaseItem]] = {}
         for claim in claims:
             item = ReleaseItem(
-                job_id=claim.job_id, lease_token=claim.lease_token, why="the client went away"
+                job_id=claim.job_id,
+                lease_token=claim.lease_token,
+                is_own=is_reserved(claim.queue),
+                why="the client went away",
             )
             by_shard.setdefault(shard_of_queue(claim.queue, self._shard_count), []).append(item)
         with trio.move_on_after(_GIVE_BACK_S, shield=True):

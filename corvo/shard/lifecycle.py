@@ -13,6 +13,7 @@ from corvo.kv import keys
 from corvo.kv.keys import parse_unique_value
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Job, JobError, Settled, State
+from corvo.scopes import is_reserved
 from corvo.shard import consequences
 from corvo.shard.presence import find, trail
 from corvo.shard.refusals import Rejected
@@ -77,12 +78,19 @@ def has_run_too_long(tx: Tx, job: Job) -> bool:
     return 0 < job.run_expires_ns <= tx.now_ns
 
 
-def holder(tx: Tx, job_id: str, token: int | None, worker_id: str = "") -> Held[Job] | Rejected:
-    """The active job that a worker speaks of, if it holds its lease."""
+def holder(
+    tx: Tx, job_id: str, token: int | None, worker_id: str = "", *, is_own: bool = False
+) -> Held[Job] | Rejected:
+    """The active job that a worker speaks of, if it holds its lease.
+
+    Tokens are no secrets: what a worker says of the server's own work is never taken.
+    """
     found = find(tx, job_id)
     if found is None:
         return missing(tx, job_id)
     job = found.document
+    if not is_own and is_reserved(job.queue):
+        return not_yours(job)
     if token is not None and token != job.lease_token:
         return lost(job, "another lease was given since" if token < job.lease_token else "unknown")
     if job.state is not _ACTIVE:
@@ -94,6 +102,12 @@ def holder(tx: Tx, job_id: str, token: int | None, worker_id: str = "") -> Held[
     if is_over(tx, job):
         return lost(job, "it has expired")
     return found
+
+
+def not_yours(job: Job) -> Rejected:
+    """Whoever asks has nothing to do with the queue that a job is in."""
+    error = f"job {job.id} is in a queue that is not for whoever asked"
+    return Rejected("forbidden", error, job_id=job.id)
 
 
 def missing(tx: Tx, job_id: str) -> Rejected:

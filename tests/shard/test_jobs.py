@@ -1,7 +1,7 @@
 """What becomes of jobs that are named by their ids: each op, from each state."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import pytest
@@ -24,7 +24,18 @@ from corvo.shard.ops.jobs import (
     Retry,
 )
 from corvo.shard.ops.upkeep import Reclaim
-from corvo.shard.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Heartbeat
+from corvo.shard.ops.work import (
+    Ack,
+    AckItem,
+    BeatItem,
+    Fail,
+    FailItem,
+    Heartbeat,
+    Release,
+    ReleaseItem,
+    Snooze,
+    SnoozeItem,
+)
 from corvo.shard.refusals import Rejected
 from corvo.shard.tables import REQUESTS, queue_keys
 from tests.shard.shard import MS, START_NS, Shard
@@ -32,7 +43,21 @@ from tests.shard.shard import MS, START_NS, Shard
 NEAR: Final = "mail"
 ALSO_NEAR: Final = "sms"
 """Of four shards, number 2 has both."""
+OWN: Final = "_corvo.bulk"
 LEASE_MS: Final = 60_000
+
+
+Say: TypeAlias = Callable[[str, int | None, bool], Ack | Fail | Heartbeat | Release | Snooze]
+SAYINGS: Final[list[Say]] = [
+    lambda it, token, own: Ack(acks=[AckItem(job_id=it, lease_token=token, is_own=own)]),
+    lambda it, token, own: Fail(fails=[FailItem(job_id=it, lease_token=token, is_own=own)]),
+    lambda it, token, own: Heartbeat(jobs=[BeatItem(job_id=it, lease_token=token, is_own=own)]),
+    lambda it, token, own: Release(jobs=[ReleaseItem(job_id=it, lease_token=token, is_own=own)]),
+    lambda it, token, own: Snooze(
+        jobs=[SnoozeItem(job_id=it, lease_token=token, is_own=own, delay_ms=1)]
+    ),
+]
+"""Each says something of a job under a lease."""
 
 
 def in_state(shard: Shard, state: State, **fields: object) -> str:
@@ -523,6 +548,70 @@ def test_a_queue_that_may_have_something_to_give_is_told_of(
     shard.do(make(job_id))
 
     assert set(queues) <= set(shard.tx.touched)
+
+
+# Only in some queues.
+
+
+@pytest.mark.parametrize(
+    ("scope", "is_done"),
+    [((), True), (("mail",), True), (("sms", "ma*"), True), (("mai",), False), (("sms*",), False)],
+)
+def test_an_op_with_a_scope_leaves_jobs_of_other_queues_alone(
+    shard: Shard, scope: tuple[str, ...], is_done: bool
+) -> None:
+    job_id = in_state(shard, State.DEAD)
+
+    done = one(shard, Retry(job_ids=[job_id], scope=scope))
+
+    if is_done:
+        assert done == Done(job_id, "pending")
+    else:
+        assert isinstance(done, Rejected)
+        assert (done.code, done.job_id) == ("forbidden", job_id)
+        assert shard.job(job_id).state is State.DEAD
+
+
+def test_a_job_that_left_the_scope_since_somebody_looked_is_left_alone(shard: Shard) -> None:
+    job_id = in_state(shard, State.DEAD)
+    shard.do(Move(job_ids=[job_id], queue=ALSO_NEAR))
+
+    refused = one(shard, Delete(job_ids=[job_id], scope=("mail",)))
+
+    assert isinstance(refused, Rejected)
+    assert refused.code == "forbidden"
+
+
+# What the server works on itself.
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize("say", SAYINGS)
+@pytest.mark.parametrize("has_token", [True, False])
+def test_only_the_server_has_a_say_in_its_own_work(
+    shard: Shard, say: Say, is_own: bool, has_token: bool
+) -> None:
+    [job_id] = shard.put(NewJob(queue=OWN))
+    shard.fetch(OWN)
+    before = shard.job(job_id)
+
+    [answer] = shard.entry(say(job_id, before.lease_token if has_token else None, is_own))
+
+    refused = b'"code":"forbidden"' in answer.body
+    assert refused != is_own
+    if refused:
+        assert shard.job(job_id) == before
+
+
+def test_a_worker_cannot_hold_what_the_server_works_on(shard: Shard) -> None:
+    [job_id] = shard.put(NewJob(queue=OWN))
+    shard.fetch(OWN)
+    token = shard.job(job_id).lease_token
+
+    refused = one(shard, Hold(job_ids=[job_id], lease_token=token))
+
+    assert isinstance(refused, Rejected)
+    assert refused.code == "forbidden"
 
 
 # Only if nothing happened since.

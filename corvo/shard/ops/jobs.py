@@ -11,6 +11,7 @@ import msgspec
 
 from corvo.kv.tables import Held
 from corvo.model import STATES, Job, Priority, State
+from corvo.scopes import covers
 from corvo.shard import lifecycle, presence
 from corvo.shard.ops import transfer
 from corvo.shard.ops.base import (
@@ -67,6 +68,9 @@ class JobsOp(Op, frozen=True, kw_only=True):
     unchanged_since_ns: Nanos = 0
     """By the shard's own time: a job to which anything happened later is left alone. 0 is no such
     condition."""
+    scope: tuple[Name, ...] = ()
+    """The queues that whoever asks may touch, by name or beginning (`mail*`); none is all of them.
+    Who asked long ago, by ids, cannot have looked before in which queue a job is now."""
 
     def apply(self, tx: Tx) -> JobResults:
         """Do it to one after the other."""
@@ -78,6 +82,8 @@ class JobsOp(Op, frozen=True, kw_only=True):
         found = presence.find(tx, job_id)
         if found is None:
             return lifecycle.missing(tx, job_id)
+        if self.scope and not covers(self.scope, found.document.queue):
+            return lifecycle.not_yours(found.document)
         since_ns = self.unchanged_since_ns
         if since_ns and _changed_ns(found.document) > since_ns:
             return _changed_since(found.document)

@@ -223,6 +223,14 @@ class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     job_id: Id
     lease_token: Token | None = None
     worker_id: Text = ""
+    is_own: bool = False
+    """Whether the server says so itself, of its own work."""
+
+    def found(self, tx: Tx) -> Held[Job] | Rejected:
+        """The job, if the lease is that of whoever speaks."""
+        return lifecycle.holder(
+            tx, self.job_id, self.lease_token, self.worker_id, is_own=self.is_own
+        )
 
 
 class Acked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -264,7 +272,7 @@ class AckItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     def apply(self, tx: Tx) -> Acked | Rejected:
         """Complete it, once."""
-        found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
+        found = self.found(tx)
         if isinstance(found, Rejected):
             settled = _settled(tx, self, "ack")
             return Acked(self.job_id, settled.state.word) if settled is not None else found
@@ -382,7 +390,7 @@ class FailItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     def apply(self, tx: Tx) -> Failed | Rejected:
         """Let it wait for its next attempt, or give it up."""
-        found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
+        found = self.found(tx)
         if isinstance(found, Rejected):
             settled = _settled(tx, self, "fail")
             return found if settled is None else self._answer(settled)
@@ -451,7 +459,7 @@ class BeatItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     def apply(self, tx: Tx) -> Beat | Rejected:
         """The lease begins anew, and is never shortened."""
-        found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
+        found = self.found(tx)
         if isinstance(found, Rejected):
             return found
         job = found.document
@@ -508,7 +516,7 @@ class ReleaseItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
     def apply(self, tx: Tx) -> Acked | Rejected:
         """It is pending again, where it was."""
-        found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
+        found = self.found(tx)
         if isinstance(found, Rejected):
             settled = _settled(tx, self, "release")
             return Acked(self.job_id, settled.state.word) if settled is not None else found
@@ -547,7 +555,7 @@ class SnoozeItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     def apply(self, tx: Tx) -> Acked | Rejected:
         """It is scheduled, and its attempt is not counted."""
-        found = lifecycle.holder(tx, self.job_id, self.lease_token, self.worker_id)
+        found = self.found(tx)
         if isinstance(found, Rejected):
             settled = _settled(tx, self, "snooze")
             return Acked(self.job_id, settled.state.word) if settled is not None else found
