@@ -56,6 +56,8 @@ class Api:
         """How many are open."""
         self.watchers = 0
         """Clients that watch a bulk operation."""
+        self.bulks_waited_for: Final[set[str]] = set()
+        """Jobs that are small bulk operations, which have not begun and clients wait for."""
         self.stopping: Final = trio.Event()
         """Set when this router has been told to leave: `/readyz` says so, and streams end."""
 

@@ -14,7 +14,7 @@ some of them has a request key that follows from the bulk and these jobs. Whoeve
 the page that it finds in the mark again, and hears what became of it the first time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Annotated, Final, NamedTuple
 
@@ -66,11 +66,16 @@ SKIPPED_MAX: Final = 1_000
 ERROR_CHARS_MAX: Final = 160
 """Of such a reason: all of them are in the mark."""
 RATE_MAX: Final = 1_000_000
-CRASHES_MAX: Final = 10
-"""Leases that may run out before a bulk waits for somebody to look at it."""
-TAKEOVERS_MAX: Final = 3
+TAKEOVERS_MAX: Final = 2
 """Routers that go on at once where the one before was killed. If it is the bulk that kills them,
 its lease is to run out, and then again, until that has happened too often."""
+CRASHES_MAX: Final = 3
+"""Leases that may run out before a bulk waits for somebody to look at it. Together with those that
+took it over it ends no more routers than a node starts again."""
+SOMEWHERE: Final = -1
+"""Instead of a shard: a job is to be looked for."""
+NOWHERE: Final = -2
+"""There is no such job."""
 LIST_MAX: Final = 100
 LIST: Final = 20
 """Bulks that one answer lists when nothing is said."""
@@ -298,6 +303,7 @@ def op_of(order: Order, ids: list[str], *, by: str, key: str, since_ns: int = 0)
         by=by,
         request_key=key,
         unchanged_since_ns=since_ns,
+        scope=order.queues,
     )
 
 
@@ -367,6 +373,8 @@ class Mark(msgspec.Struct, kw_only=True, omit_defaults=True):
     skipped_total: int = 0
     by_code: dict[str, int] = {}
     skipped: list[Skipped] = []
+    reached: dict[int, int] = {}
+    """By shard, how far its log had come when a job of it was done last."""
     at_ns: int = 0
     """When it was written, by the clock of the router."""
 
@@ -385,6 +393,11 @@ class Mark(msgspec.Struct, kw_only=True, omit_defaults=True):
             if len(self.skipped) < SKIPPED_MAX:
                 error = outcome.error[:ERROR_CHARS_MAX]
                 self.skipped.append(Skipped(job_id, outcome.code, error))
+
+    def reach(self, places: Mapping[int, int]) -> None:
+        """Shards have come so far."""
+        for shard, index in places.items():
+            self.reached[shard] = max(index, self.reached.get(shard, 0))
 
     def give_up(self, order: Order, problem: Problem) -> None:
         """The rest cannot be found in time."""

@@ -14,14 +14,17 @@ import msgspec
 import trio
 
 from corvo import clock
+from corvo.model import Priority
 from corvo.placement import shard_of_queue
 from corvo.questions import Count, Counted, Select, Selected
 from corvo.router import positions
-from corvo.router.addressing import together
+from corvo.router.addressing import missing, together
 from corvo.router.api import Api
 from corvo.router.bulk import (
     CRASHES_MAX,
+    NOWHERE,
     QUEUE,
+    SOMEWHERE,
     TAKEOVERS_MAX,
     Mark,
     Order,
@@ -29,6 +32,7 @@ from corvo.router.bulk import (
     Pace,
     bulk_id_of,
     check_whole,
+    is_direct,
     key_of,
     op_jobs,
     op_of,
@@ -39,7 +43,7 @@ from corvo.router.bulk import (
 )
 from corvo.router.http import Principal, Problem, Request, encode_json
 from corvo.router.jobs import read_results
-from corvo.shard.ops.base import Json, Op, Rejected
+from corvo.shard.ops.base import ITEMS_MAX, Json, Op, Rejected
 from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
 from corvo.shard.ops.jobs import Done
 from corvo.shard.ops.work import (
@@ -53,7 +57,15 @@ from corvo.shard.ops.work import (
     Release,
     ReleaseItem,
 )
-from corvo.shard.queries import Active, GetActive, GetJobs, GetMoment, Moment
+from corvo.shard.queries import (
+    Active,
+    GetActive,
+    GetJobs,
+    GetMoment,
+    GetWhereabouts,
+    Moment,
+    Whereabouts,
+)
 from corvo.telemetry import Log
 
 SIDE_BY_SIDE: Final = 2
@@ -85,6 +97,7 @@ Send: TypeAlias = Callable[[list[str], int], Awaitable[Sequence[Result]]]
 _decode_counted: Final = msgspec.json.Decoder(Counted).decode
 _decode_selected: Final = msgspec.json.Decoder(Selected).decode
 _decode_moment: Final = msgspec.json.Decoder(Moment).decode
+_decode_whereabouts: Final = msgspec.json.Decoder(Whereabouts).decode
 _decode_made: Final = msgspec.json.Decoder(EnqueueResults).decode
 
 
@@ -113,8 +126,13 @@ class Hands:
             by_shard.setdefault(shard, []).append(job_id)
 
         async def work_off(shard: int, ids: list[str]) -> None:
-            send = partial(self._send_to, shard) if shard >= 0 else self._send
-            step = op_jobs(self._order.rate)
+            if shard == NOWHERE:
+                outcomes.extend(Outcome(job_id, missing(job_id)) for job_id in ids)
+                return
+            send = self._send if shard == SOMEWHERE else partial(self._send_to, shard)
+            # An op's key is that of its jobs together. Which of those that are looked for go in one
+            # op depends on what is remembered, so there each has one of its own.
+            step = 1 if shard == SOMEWHERE else op_jobs(self._order.rate)
             for start in range(0, len(ids), step):
                 some = ids[start : start + step]
                 await trio.sleep(self._pace.take(len(some), trio.current_time()))
@@ -152,14 +170,22 @@ class Hands:
         return outcomes
 
     async def _send_to(self, shard: int, ids: list[str], turn: int) -> Sequence[Result]:
-        """To the shard in which they were found: one that has left it has changed."""
-        since_ns = self._order.bounds[shard]
+        """To the shard in which they were found.
+
+        One that has left it has changed, if a filter meant it; one that was named is followed.
+        """
+        order = self._order
+        since_ns = 0 if order.filter is None else order.bounds[shard]
         try:
             answer = await self._api.shards[shard].submit(self._op(ids, turn, since_ns))
         except Problem as problem:
             return [problem] * len(ids)
         self._note({shard: answer.index})
-        return read_results(answer.body)
+        results: list[Result] = [*read_results(answer.body)]
+        for place, result in enumerate(results):
+            if isinstance(result, Rejected) and result.code == "job_moved" and order.filter is None:
+                [results[place]] = await self._send([ids[place]], turn)
+        return results
 
     async def _send(self, ids: list[str], turn: int) -> Sequence[Result]:
         """To wherever they are."""
@@ -255,6 +281,33 @@ async def _select(api: Api, order: Order, after: str) -> Selected:
     return selected
 
 
+async def locate(api: Api, job_ids: Sequence[str]) -> list[tuple[str, int]]:
+    """In which shard each of them is, as far as that can be known now."""
+    found: dict[str, int] = {}
+    by_shard: dict[int, list[str]] = {}
+    for job_id in job_ids:
+        for shard in api.addresses.candidates(job_id):
+            by_shard.setdefault(shard, []).append(job_id)
+
+    async def look(shard: int, ids: list[str]) -> None:
+        """What a shard that is away may have is somewhere."""
+        for start in range(0, len(ids), ITEMS_MAX):
+            some = ids[start : start + ITEMS_MAX]
+            try:
+                answer = await api.shards[shard].ask(GetWhereabouts(job_ids=some))
+            except Problem:
+                for job_id in some:
+                    found.setdefault(job_id, SOMEWHERE)
+                continue
+            seen = _decode_whereabouts(answer.body)
+            for job_id in seen.moved:
+                found.setdefault(job_id, SOMEWHERE)
+            found.update(dict.fromkeys(seen.queues, shard))
+
+    await together([partial(look, shard, ids) for shard, ids in by_shard.items()])
+    return [(job_id, found.get(job_id, NOWHERE)) for job_id in job_ids]
+
+
 # While the client waits.
 
 
@@ -268,7 +321,7 @@ async def do_now(api: Api, order: Order, *, name: str, by: str) -> tuple[Mark, d
     mark = Mark()
     while not mark.is_last:
         if order.filter is None:
-            page = [(job_id, -1) for job_id in order.job_ids]
+            page = await locate(api, order.job_ids)
             mark.is_last = True
         else:
             selected = await _select_in_time(api, order, mark, until_s)
@@ -307,7 +360,9 @@ def _raise_if_away(outcomes: Sequence[Outcome], mark: Mark) -> None:
 # As a job.
 
 
-async def enqueue(api: Api, order: Order, job_id: str | None) -> tuple[Enqueued, int]:
+async def enqueue(
+    api: Api, order: Order, job_id: str | None, *, is_waited_for: bool = False
+) -> tuple[Enqueued, int]:
     """Put an order into the queue; the job that it is, and where its shard stands.
 
     Raises `Problem`. With an id that was chosen, the same again is the same job.
@@ -319,6 +374,7 @@ async def enqueue(api: Api, order: Order, job_id: str | None) -> tuple[Enqueued,
         kind=order.action,
         max_retries=CRASHES_MAX,
         max_crashes=CRASHES_MAX,
+        priority=Priority.HIGH if is_waited_for else Priority.NORMAL,
     )
     answer = await api.shards[home(api)].submit(Enqueue(jobs=[job], by=order.by))
     [made] = _decode_made(answer.body).jobs
@@ -491,6 +547,7 @@ class Run:
             await self._fail(f"this release cannot read it: {error}")
             return
         order, mark = self.order, self.mark
+        self._api.bulks_waited_for.discard(claim.job_id)
         bulk_id = bulk_id_of(claim.job_id)
         self._log.info("bulk.begun", bulk=bulk_id, action=order.action, processed=mark.processed)
         self._hands = Hands(
@@ -505,11 +562,16 @@ class Run:
             if mark.page:  # whoever had it before has written down that it would do these
                 await self._do_page()
             while not mark.is_last and self._goes_on():
+                if self._api.bulks_waited_for and not is_direct(order):
+                    await self._give_way()
+                    return
                 await self._turn_page()
                 if mark.page and self._goes_on():
                     await self._do_page()
             await self._end()
         except Problem as problem:
+            with suppress(Problem):  # which may be that this cannot be written down
+                await self._beat(mark)
             await self._fail(problem.error)
         self._log.info("bulk.ended", bulk=bulk_id, processed=mark.processed)
 
@@ -531,7 +593,7 @@ class Run:
         if order.filter is None:
             place = mark.place
             mark.place = min(place + page_jobs(order.rate), len(order.job_ids))
-            mark.page = [(job_id, -1) for job_id in order.job_ids[place : mark.place]]
+            mark.page = await locate(self._api, order.job_ids[place : mark.place])
             mark.is_last = mark.place == len(order.job_ids)
         else:
             if self._ahead is None:
@@ -553,7 +615,7 @@ class Run:
             try:
                 self._ahead = await _select(self._api, self.order, self.mark.after)
             except Problem as problem:
-                if not _passes(problem):
+                if not _passes(problem) or not self._api.mirror.is_there:
                     self._ahead = problem
                     return
                 await trio.sleep(max(_PAUSE_S, problem.retry_after_ms / 1_000))
@@ -567,13 +629,15 @@ class Run:
                 nursery.start_soon(self._look_ahead)
             outcomes = await self._hands.do(mark.page)
         mark.note(outcomes)
+        mark.reach(self._hands.reached)
         mark.page = []
 
     # What the shard is told of it.
 
     async def _beat(self, mark: Mark | None) -> None:
         """Say that it goes on, and write down how far it has come. Raises `_Lost`."""
-        item = BeatItem(job_id=self._claim.job_id, lease_token=self._claim.lease_token)
+        claim = self._claim
+        item = BeatItem(job_id=claim.job_id, lease_token=claim.lease_token, is_own=True)
         if mark is not None:
             item = msgspec.structs.replace(
                 item, checkpoint=self._checkpoint(), progress=self._progress()
@@ -586,7 +650,9 @@ class Run:
         mark, job_id, token = self.mark, self._claim.job_id, self._claim.lease_token
         if self._stops:
             mark.page = []  # written down, and not begun
-            item = ReleaseItem(job_id=job_id, lease_token=token, checkpoint=self._checkpoint())
+            item = ReleaseItem(
+                job_id=job_id, lease_token=token, is_own=True, checkpoint=self._checkpoint()
+            )
             await self._say(Release(jobs=[item], by=self._by))
             return
         mark.settle(self.order)
@@ -594,6 +660,7 @@ class Run:
         done = AckItem(
             job_id=job_id,
             lease_token=token,
+            is_own=True,
             checkpoint=self._checkpoint(),
             result=msgspec.Raw(result),
         )
@@ -603,16 +670,29 @@ class Run:
         fail = FailItem(
             job_id=self._claim.job_id,
             lease_token=self._claim.lease_token,
+            is_own=True,
             error=error,
             retryable=False,
         )
         await self._say(Fail(fails=[fail], by=self._by))
+
+    async def _give_way(self) -> None:
+        """Go on behind those that somebody waits for: they are small, and come first."""
+        item = ReleaseItem(
+            job_id=self._claim.job_id,
+            lease_token=self._claim.lease_token,
+            is_own=True,
+            why="a small one goes first",
+            checkpoint=self._checkpoint(),
+        )
+        await self._say(Release(jobs=[item], by=self._by))
 
     async def _give_back(self) -> None:
         """Let the next router go on at once. What was not written down is done again, as once."""
         item = ReleaseItem(
             job_id=self._claim.job_id,
             lease_token=self._claim.lease_token,
+            is_own=True,
             why="the router leaves",
         )
         try:

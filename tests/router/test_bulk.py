@@ -362,21 +362,6 @@ def test_a_shard_that_is_away_is_waited_for_and_then_told() -> None:
     with_nest(test)
 
 
-def test_the_same_request_under_one_key_has_one_effect_and_one_answer() -> None:
-    async def test(nest: Nest, mirror: WalkingMirror) -> None:
-        ids = [nest.put(MAIL), nest.put(SMS)]
-        asked = {"job_ids": ids, "action": "cancel"}
-
-        first = read_answer(await nest.ask("POST", BULK, asked, idempotency_key="k"))
-        again = read_answer(await nest.ask("POST", BULK, asked, idempotency_key="k"))
-        without = await at_once(nest, **asked)
-
-        assert (first.affected, again.affected, without.affected) == (2, 2, 0)
-        assert nest[MAIL].trail(ids[0]) == ["enqueued", "cancelled"]
-
-    with_nest(test)
-
-
 # What it would do.
 
 

@@ -10,10 +10,12 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.model import Event, Job, State
+from corvo.model import ApiKey, Event, Job, State
 from corvo.placement import shard_of_queue
 from corvo.questions import Filter
-from corvo.router import bulk, bulking
+from corvo.restarts import RESTARTS_MAX
+from corvo.router import bulk, bulking, positions
+from corvo.router.addressing import Addresses
 from corvo.router.bulk import (
     ACTIONS,
     QUEUE,
@@ -24,11 +26,12 @@ from corvo.router.bulk import (
     job_id_of,
 )
 from corvo.router.http import Problem
+from corvo.router.keys import hash_key
 from corvo.router.shards import Answer
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.base import Op, encode_json
 from corvo.shard.ops.enqueue import Enqueue
-from corvo.shard.ops.jobs import Cancel, ChangePriority, Hold, JobsOp, Retry
+from corvo.shard.ops.jobs import Cancel, ChangePriority, Hold, JobsOp, Move, Retry
 from corvo.shard.ops.upkeep import Reclaim
 from corvo.shard.ops.work import Ack, AckItem, Fetch, Heartbeat
 from corvo.shard.tables import JOBS
@@ -41,6 +44,8 @@ MAIL: Final = queue_of(0)
 SMS: Final = queue_of(1)
 FAX: Final = queue_of(0, 1)
 LATER: Final = {"async": True}
+LIVES_MAX: Final = 12
+"""Routers that a bulk may need in these tests."""
 
 
 class Crew:
@@ -99,7 +104,7 @@ class Crew:
 
     async def work_to_the_end(self, bulk_id: str, *, at_once: bool = False) -> BulkStatus:
         """Whoever is killed is followed by another, at once or when the lease is over."""
-        for _ in range(bulk.CRASHES_MAX):
+        for _ in range(LIVES_MAX):
             await self.work()
             status = await self.status(bulk_id)
             if status.status in bulk.FINAL:
@@ -121,9 +126,17 @@ async def begin(nest: Nest, **asked: object) -> str:
     return msgspec.json.decode(response.body, type=BulkBegun).bulk_operation_id
 
 
-def with_crew(test: Callable[[Nest, Crew], Awaitable[None]]) -> None:
+KEYS: Final = {
+    "sk_all": ApiKey(key_hash="", name="all", role="admin"),
+    "sk_mail": ApiKey(key_hash="", name="mail", role="operator", queue_scope=(MAIL,)),
+}
+
+
+def with_crew(
+    test: Callable[[Nest, Crew], Awaitable[None]], keys: dict[str, ApiKey] | None = None
+) -> None:
     async def main() -> None:
-        nest = Nest()
+        nest = Nest(keys=keys)
         await test(nest, Crew(nest))
 
     run(main)
@@ -132,6 +145,10 @@ def with_crew(test: Callable[[Nest, Crew], Awaitable[None]]) -> None:
 def trail_of(nest: Nest, job_id: str) -> tuple[Event, ...]:
     [trail] = [job.trail for job in jobs_of(nest) if job.id == job_id]
     return trail
+
+
+def words_of(nest: Nest, job_id: str) -> list[str]:
+    return [event.what for event in trail_of(nest, job_id)]
 
 
 def jobs_of(nest: Nest) -> list[Job]:
@@ -436,6 +453,7 @@ def test_a_bulk_that_kills_its_routers_is_left_to_its_lease_and_at_last_held() -
         assert (status.status, status.processed) == ("failed", 0)
         assert "approve job" in status.error
         assert nest[MAIL].counts(MAIL) == {State.PENDING: 6}
+        assert killed <= RESTARTS_MAX, "else the node would have ended before"
 
     with_crew(test)
 
@@ -502,27 +520,159 @@ def test_jobs_that_a_full_entry_left_out_come_in_the_next() -> None:
     with_crew(test)
 
 
-def test_a_small_bulk_by_filter_under_a_key_is_waited_for_and_answered_the_same_again() -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_small_bulk_under_a_key_is_waited_for_and_answered_the_same_again(
+    is_named: bool,
+) -> None:
     async def test(nest: Nest, crew: Crew) -> None:
-        asked = {"filter": {"state": ["dead"]}, "action": "retry"}
-        die(nest, MAIL)
+        dead = die(nest, MAIL)
+        meant: dict[str, object] = {"filter": {"state": ["dead"]}}
+        asked = {**({"job_ids": [dead]} if is_named else meant), "action": "retry"}
         answers: list[BulkAnswer] = []
 
         async def ask() -> None:
             response = await nest.ask("POST", BULK, asked, idempotency_key="k")
             assert response.status == 200, response.body
+            assert positions.parse(dict(response.headers)["corvo-seq"], 3).keys() == {0}
             answers.append(msgspec.json.decode(response.body, type=BulkAnswer))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             nursery.start_soon(crew.work)
         die(nest, SMS)
+        vars(nest.api)["addresses"] = Addresses(len(nest.shards))  # as of another router
+        nest[MAIL].do(Cancel(job_ids=[dead]))
         await ask()
+        other = await nest.ask("POST", BULK, {**asked, "action": "delete"}, idempotency_key="k")
+        later = await nest.ask("POST", BULK, {**asked, **LATER}, idempotency_key="k")
 
         assert [answer.affected for answer in answers] == [1, 1]
         assert nest[SMS].counts(SMS) == {State.DEAD: 1}
+        assert nest[MAIL].state(dead) is State.CANCELLED
+        assert other.status == 422
+        assert b"REQUEST_KEY_REUSED" in other.body
+        assert later.status == 202
+        assert nest[QUEUE].counts(QUEUE) == {State.COMPLETED: 1}
 
     with_crew(test)
+
+
+def test_those_that_somebody_waits_for_go_before_long_ones() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        ids = [nest.put(MAIL) for _ in range(100)]
+        long = [
+            await begin(nest, job_ids=ids[at::2], action="change_priority", priority="high", rate=1)
+            for at in range(2)
+        ]
+        waited_s = 0.0
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(crew.work, 3)
+            await trio.sleep(3)
+            began_s = trio.current_time()
+            asked = {"job_ids": [nest.put(SMS)], "action": "cancel"}
+            answer = await nest.ask("POST", BULK, asked, idempotency_key="k")
+            waited_s = trio.current_time() - began_s
+
+        assert answer.status == 200
+        assert waited_s < 5
+        for bulk_id in long:
+            status = await crew.status(bulk_id)
+            assert (status.status, status.affected) == ("completed", 50)
+        assert [len(words_of(nest, job_id)) - 1 for job_id in ids] == [1] * 100
+
+    with_crew(test)
+
+
+def test_jobs_that_are_moved_away_are_out_of_the_scope_of_whoever_asked() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        moved, ours = nest.put(MAIL), nest.put(MAIL)
+        asked = {"job_ids": [moved, "chosen", ours], "action": "delete", **LATER}
+        begun = await nest.ask("POST", BULK, asked, x_api_key="sk_mail")
+        nest[MAIL].do(Move(job_ids=[moved], queue=FAX))
+        nest.put(SMS, id="chosen")
+
+        await crew.work()
+
+        bulk_id = msgspec.json.decode(begun.body, type=BulkBegun).bulk_operation_id
+        status = await nest.read(BulkStatus, f"/api/v1/bulk/{bulk_id}", x_api_key="sk_mail")
+        assert (status.affected, status.by_code) == (1, {"forbidden": 2})
+        assert nest[SMS].state("chosen") is nest[FAX].state(moved) is State.PENDING
+
+    with_crew(test, KEYS)
+
+
+def test_jobs_with_chosen_ids_are_done_once_though_nobody_remembers_where_they_are() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        ids = [nest.put(queue, id=f"{queue}-{at}") for queue in (MAIL, SMS, FAX) for at in range(4)]
+        bulk_id = await begin(nest, job_ids=ids, action="hold")
+        for job_id in ids[::3]:
+            nest.api.addresses.remember(job_id, 2)
+        killed = False
+
+        def kill(_: int, op: Op) -> bool:
+            nonlocal killed
+            was, killed = killed, killed or isinstance(op, Hold)
+            return killed and not was
+
+        crew.after = kill
+        await crew.work()
+        assert killed
+        vars(nest.api)["addresses"] = Addresses(len(nest.shards))
+        status = await crew.work_to_the_end(bulk_id, at_once=True)
+
+        assert (status.status, status.affected) == ("completed", 12)
+        assert [words_of(nest, job_id).count("held") for job_id in ids] == [1] * 12
+
+    with_crew(test)
+
+
+def test_without_a_mirror_on_this_node_a_filter_means_nothing_and_it_is_said() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        for _ in range(3):
+            nest.put(MAIL)
+        by_filter = await begin(nest, filter={"queue": MAIL}, action="cancel")
+        crew.mirror.is_none = True
+
+        await crew.work()
+
+        status = await crew.status(by_filter)
+        assert status.status == "failed"
+        assert "runs without one" in status.error
+
+    with_crew(test)
+
+
+def test_ids_that_are_too_many_to_be_remembered_are_refused_by_their_name() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        ids = [f"{'x' * 100}{number}" for number in range(bulk.IDS_MAX)]
+
+        refused = await nest.ask("POST", BULK, {"job_ids": ids, "action": "cancel"})
+
+        body = msgspec.json.decode(refused.body, type=dict[str, object])
+        assert (refused.status, body["field"]) == (413, "job_ids")
+        assert "filter" in str(body["error"])
+
+    with_crew(test)
+
+
+def test_whoever_watches_with_a_key_that_is_revoked_is_told_no_more() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        asked = {"filter": {"queue": MAIL}, "action": "cancel", **LATER}
+        begun = await nest.ask("POST", BULK, asked, x_api_key="sk_mail")
+        bulk_id = msgspec.json.decode(begun.body, type=BulkBegun).bulk_operation_id
+        reader = Reader()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, nest, bulk_id, reader, "sk_mail")
+            await trio.sleep(1)
+            others = [msgspec.structs.replace(KEYS["sk_all"], key_hash=hash_key("sk_all"))]
+            nest.api.keyring.replace(others, now_s=trio.current_time())
+
+        assert reader.frames[-1].startswith(": ")
+        assert [event.status for event in reader.events()] == ["queued"]
+
+    with_crew(test, KEYS)
 
 
 # Watching it.
@@ -551,8 +701,8 @@ class Reader:
         return found
 
 
-async def watch(nest: Nest, bulk_id: str, reader: Reader) -> None:
-    response = await nest.ask("GET", f"/api/v1/bulk/{bulk_id}/progress")
+async def watch(nest: Nest, bulk_id: str, reader: Reader, key: str = "") -> None:
+    response = await nest.ask("GET", f"/api/v1/bulk/{bulk_id}/progress", x_api_key=key)
     assert response.stream is not None, response.body
     assert response.content_type == "text/event-stream"
     await response.stream(reader)

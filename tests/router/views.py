@@ -45,6 +45,7 @@ class WalkingMirror(Mirror):
         self._nest = nest
         self._views: list[View] | None = None
         self.is_away = False
+        self.is_none = False
         self.is_whole = True
         self.asked: list[tuple[Question, Request]] = []
         self.before: Callable[[], None] = lambda: None
@@ -53,7 +54,7 @@ class WalkingMirror(Mirror):
 
     @property
     def is_there(self) -> bool:
-        return True
+        return not self.is_none
 
     def look(self) -> None:
         """From here on it answers from the shards as they are now: it lags behind."""
@@ -79,6 +80,8 @@ class WalkingMirror(Mirror):
     ) -> bytes:
         await trio.lowlevel.checkpoint()
         self.before()
+        if self.is_none:
+            raise unavailable("this node runs without one")
         if self.is_away:
             raise unavailable("away")
         views = self._views if self._views is not None else self._walk()

@@ -10,7 +10,7 @@ import trio
 from corvo import clock
 from corvo.questions import Counted, SearchBody
 from corvo.questions import Search as SearchQuestion
-from corvo.router import bulking, params, positions, sse
+from corvo.router import bulking, keys, params, positions, sse
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.bulk import (
@@ -54,6 +54,8 @@ from corvo.shard.queries import GetJobs
 POLL_S: Final = 0.5
 """How often it is looked how far a bulk has come that somebody watches."""
 KEEPALIVE_S: Final = 15.0
+CHECK_S: Final = 5.0
+"""How often it is looked up whether the key of somebody who watches is still good."""
 WAIT_S: Final = 20.0
 """How long a client waits for a small bulk that was asked for under a request key."""
 LOOKED_AT_MAX: Final = 1_000
@@ -97,10 +99,10 @@ async def bulk(api: Api, request: Request) -> Response:
         return json_response(answer_of(Mark(), _since_ms(began_s), would))
     if is_async:
         return await _begin(api, order, key)
-    if order.filter is not None and key:
-        # What a filter means is another time something else: the first answer has to be kept.
+    if key:
+        # The first answer has to be kept, and the request that it was for.
         return await _begin_and_wait(api, order, key)
-    return await _do_now(api, order, key)
+    return await _do_now(api, order)
 
 
 async def _fix(api: Api, order: Order, request: Request) -> tuple[Order, Counted]:
@@ -137,11 +139,11 @@ async def _look(api: Api, order: Order, request: Request) -> Counted:
     )
 
 
-async def _do_now(api: Api, order: Order, key: str) -> Response:
+async def _do_now(api: Api, order: Order) -> Response:
     began_s = trio.current_time()
     mark, reached = Mark(), dict[int, int]()
     if order.total:
-        mark, reached = await bulking.do_now(api, order, name=key or token_hex(16), by=order.by)
+        mark, reached = await bulking.do_now(api, order, name=token_hex(16), by=order.by)
     answer = answer_of(mark, _since_ms(began_s))
     return json_response(answer, seq=positions.render(reached))
 
@@ -150,9 +152,22 @@ def _since_ms(began_s: float) -> float:
     return round((trio.current_time() - began_s) * 1e3, 3)
 
 
-async def _begin(api: Api, order: Order, key: str) -> Response:
+async def _begin(api: Api, order: Order, key: str, *, is_waited_for: bool = False) -> Response:
     """Put it into the queue; asked for again under its key, it is the one that is there."""
-    made, index = await bulking.enqueue(api, order, chosen_id(key) if key else None)
+    try:
+        made, index = await bulking.enqueue(
+            api, order, chosen_id(key) if key else None, is_waited_for=is_waited_for
+        )
+    except Problem as problem:
+        if problem.code != "PAYLOAD_TOO_LARGE":
+            raise
+        raise Problem(
+            413,
+            "PAYLOAD_TOO_LARGE",
+            "so many ids are more than a bulk operation can remember: name fewer jobs in each "
+            "request, or mean them by a filter",
+            field="job_ids" if order.filter is None else "filter",
+        ) from problem
     if made.unique_existing:
         order = await _asked_before(api, order, made.job_id)
     begun = begun_of(bulk_id_of(made.job_id), order)
@@ -169,16 +184,31 @@ async def _asked_before(api: Api, order: Order, job_id: str) -> Order:
 
 async def _begin_and_wait(api: Api, order: Order, key: str) -> Response:
     began_s = trio.current_time()
-    begun = await _begin(api, order, key)
+    job_id = chosen_id(key)
+    api.bulks_waited_for.add(job_id)
+    try:
+        begun = await _begin(api, order, key, is_waited_for=True)
+        return await _wait(api, job_id, began_s) or begun
+    finally:
+        api.bulks_waited_for.discard(job_id)
+
+
+async def _wait(api: Api, job_id: str, began_s: float) -> Response | None:
+    """What became of it; nothing when that takes too long, or it does not come to its end."""
     with trio.move_on_after(WAIT_S):
         while True:
-            view = await _view(api, chosen_id(key))
-            if view is not None and status_of(view).status == "completed":
-                return json_response(answer_of(mark_of(view), _since_ms(began_s)))
-            if view is None or status_of(view).status in FINAL:
+            view = await _view(api, job_id)
+            status = status_of(view).status if view is not None else ""
+            if view is not None and status == "completed":
+                mark = mark_of(view)
+                seq = positions.render(mark.reached)
+                return json_response(answer_of(mark, _since_ms(began_s)), seq=seq)
+            if view is None or status in FINAL:
                 break
+            if status != "queued":
+                api.bulks_waited_for.discard(job_id)
             await trio.sleep(_WAIT_POLL_S)
-    return begun
+    return None
 
 
 # To see how far it has come.
@@ -187,7 +217,9 @@ async def _begin_and_wait(api: Api, order: Order, key: str) -> Response:
 async def get_bulk(api: Api, request: Request) -> Response:
     """One bulk operation."""
     view, index = await _find(api, request)
-    return json_response(status_of(view), seq=positions.render({bulking.home(api): index}))
+    mark = mark_of(view)
+    mark.reach({bulking.home(api): index})
+    return json_response(status_of(view), seq=positions.render(mark.reached))
 
 
 async def list_bulks(api: Api, request: Request) -> Response:
@@ -243,22 +275,22 @@ async def watch(api: Api, request: Request) -> Response:
     return Response(
         content_type=sse.CONTENT_TYPE,
         headers=[*sse.HEADERS],
-        stream=partial(_tell, api, status_of(view)),
+        stream=partial(_tell, api, request, view),
     )
 
 
-async def _tell(api: Api, status: BulkStatus, sink: Sink) -> None:
+async def _tell(api: Api, request: Request, view: View, sink: Sink) -> None:
     api.watchers += 1
     try:
-        await _tell_on(api, status, sink)
+        await _tell_on(api, request, view, sink)
     finally:
         api.watchers -= 1
 
 
-async def _tell_on(api: Api, status: BulkStatus, sink: Sink) -> None:
+async def _tell_on(api: Api, request: Request, first: View, sink: Sink) -> None:
     """Send a frame whenever it has come further, until it has ended or we leave."""
-    told: BulkStatus | None = None
-    quiet_since_s = trio.current_time()
+    status, told = status_of(first), None
+    quiet_since_s = checked_s = trio.current_time()
     while True:
         if status != told:
             event = event_of(status, is_first=told is None, now_ns=clock.now_ns())
@@ -274,6 +306,13 @@ async def _tell_on(api: Api, status: BulkStatus, sink: Sink) -> None:
         if api.stopping.is_set():
             await sink.send(sse.comment("the server leaves: ask again"))
             return
+        if trio.current_time() - checked_s >= CHECK_S:
+            checked_s = trio.current_time()
+            try:
+                await _check(api, request, first)
+            except Problem as problem:
+                await sink.send(sse.comment(problem.error))
+                return
         try:
             view = await _view(api, job_id_of(status.id))
         except Problem:
@@ -282,6 +321,14 @@ async def _tell_on(api: Api, status: BulkStatus, sink: Sink) -> None:
             await sink.send(sse.comment("it was removed"))
             return
         status = status_of(view)
+
+
+async def _check(api: Api, request: Request, view: View) -> None:
+    """Raise `Problem` when the key is not what it was: revoked, or for other queues."""
+    principal = await api.who(request.headers)
+    keys.allow(principal, Action.READ)
+    if not may_watch(view, principal):
+        raise Problem(403, "FORBIDDEN", "the key is not for this bulk operation any more")
 
 
 # To end it.
