@@ -45,15 +45,24 @@ FEED_BYTES_MAX: Final = 256 << 20
 ROW_BYTES: Final = 32
 """What a row takes beside its value, about."""
 CUT_ROWS: Final = 16
-"""Rows that one entry cuts at most. It adds a single one, so the bound is kept."""
+"""Rows that are cut in one go, and by an entry whose own row is small. One that adds more cuts
+more, in proportion to what it adds: no row takes less than `ROW_BYTES`, so the bound is kept."""
+CUT_BYTES_MORE: Final = 64 << 10
+"""So much more than has to be is cut at most, but for a single row: rows are not all alike."""
+EVENTS_BYTES_MAX: Final = 6 << 20
+"""Of one entry. A message has all of an entry's events, so they must leave room in a frame."""
+TEXT_MAX: Final = 200
+"""Letters of a text in an event that is for people: `kind`, `by` and `why`."""
 PAGE_BYTES: Final = 1 << 20
 """With so much in documents or events, a page ends with the entry."""
 PART_BYTES: Final = 4 << 20
-"""With so much it ends within an entry. What a frame takes beyond it is for one document more: no
-document is larger, for a job has at most three texts, each bounded by what an op may have."""
+"""No page has more in documents, unless it is a single one: a page of changes ends within an entry
+then. What a frame takes beyond it is for that one, and for events."""
 STEP_DOCUMENTS: Final = 128
 STEP_BYTES: Final = 256 << 10
 """What is read in one step: some milliseconds where it is not in any cache."""
+_SCAN_DOCUMENTS: Final = 8
+"""Read at once in a walk, before anybody knows how large they are."""
 _ROW_DOCUMENTS: Final = 8
 """As how many documents an entry counts in a step."""
 _ROW_BYTES_A_DOCUMENT: Final = 1 << 10
@@ -78,7 +87,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     keys: tuple[bytes, ...]
     """Of fed documents that were written or removed; each once."""
     events: msgspec.Raw
-    """A list of `Told`, in msgpack."""
+    """A list of `Told`, in msgpack; nil when they are too many to be told."""
 
 
 class RowHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -156,27 +165,42 @@ class Feed:
     ) -> None:
         """Add an entry's row to what the entry writes, and cut what is too much."""
         row = _encode((digest, now_ns, self._bytes_total, keys, told))
+        if len(row) > EVENTS_BYTES_MAX:
+            row = _encode((digest, now_ns, self._bytes_total, keys, _bounded(told)))
         if not self._is_begun:
             self._is_begun = True
             writes[_BEGIN_KEY] = _encode(self.begin)
         if self.begin.stale:
             self._clean(writes)
-        if self.bytes_held > self._bytes_max:
-            self._cut(writes)
+        size = len(row) + ROW_BYTES
+        if self._bytes_total + size - self.begin.bytes_total > self._bytes_max:
+            self._cut(writes, size)
         writes[_EVENT + index.to_bytes(8, "big")] = row
         self.index = index
-        self._bytes_total += len(row) + ROW_BYTES
+        self._bytes_total += size
 
-    def _cut(self, writes: dict[bytes, bytes | None]) -> None:
-        """Remove the oldest rows."""
-        first = self.begin.index
-        last = min(first + CUT_ROWS, self.index)
-        data = self._data(last)
-        head = _decode_head(data)
-        total = head.bytes_total + len(data) + ROW_BYTES
-        self._move(writes, Begin(last, head.digest, total, self.begin.stale))
-        for index in range(first + 1, last + 1):
+    def _cut(self, writes: dict[bytes, bytes | None], size: int) -> None:
+        """Remove the oldest rows, to make room for one of that size."""
+        begin = self.begin
+        first = begin.index
+        last = min(first + CUT_ROWS + size // ROW_BYTES, self.index)
+        enough = self._bytes_total + size - self._bytes_max  # all rows up to the last to be cut
+        while begin.index < last and begin.bytes_total < enough:
+            begin = self._begin_behind(begin, min(CUT_ROWS, last - begin.index), enough)
+        for index in range(first + 1, begin.index + 1):
             writes[row_key(index)] = None
+        self._move(writes, begin)
+
+    def _begin_behind(self, begin: Begin, rows: int, enough: int) -> Begin:
+        """The begin so many rows further on, or fewer where they are large."""
+        while True:
+            index = begin.index + rows
+            data = self._data(index)
+            head = _decode_head(data)
+            total = head.bytes_total + len(data) + ROW_BYTES
+            if rows == 1 or total <= enough + CUT_BYTES_MORE:
+                return Begin(index, head.digest, total, begin.stale)
+            rows = max(1, rows // 4)
 
     def _clean(self, writes: dict[bytes, bytes | None]) -> None:
         """Remove some of the rows that count for nothing."""
@@ -213,11 +237,35 @@ class Feed:
         return data
 
 
+def _bounded(told: Sequence[Told]) -> msgspec.Raw:
+    """Events that go into one message: with shorter texts, with none, or else nil."""
+    for letters in (TEXT_MAX, 0):
+        events = _encode([_shortened(each, letters) for each in told])
+        if len(events) <= EVENTS_BYTES_MAX:
+            return msgspec.Raw(events)
+    return _UNTOLD
+
+
+def _shortened(told: Told, letters: int) -> Told:
+    return tuple(
+        field[:letters] if at in _TEXTS and isinstance(field, str) else field
+        for at, field in enumerate(told)
+    )
+
+
+_TEXTS: Final = (3, 6, 7)
+"""Where the texts for people are: `kind`, `by` and `why`."""
+_UNTOLD: Final = msgspec.Raw(b"\xc0")  # nil
+
+
 class Page:
     """What changed behind a place, up to some other: an answer to a follower, in the making.
 
     It ends where an entry does, unless that entry's documents alone are too large. Then `more` is
     the last of its keys, in their order, that are told; with that key one asks for the rest.
+
+    It ends before an entry whose events are too many to be told. There is nothing to be told behind
+    a place right before such an entry but `gap`, the first place to go on from.
     """
 
     def __init__(
@@ -244,6 +292,7 @@ class Page:
         self._wants_events = wants_events
         self._row: Row | None = None  # under way
         self._left: list[bytes] = []  # its keys that are not looked up, the next one last
+        self._last_key = b""
         self._bytes = 0
         self._events = 0
         self.index = after
@@ -251,6 +300,7 @@ class Page:
         self.digest = digest
         self.now_ns = 0
         self.more = b""
+        self.gap: Begin | None = None
         self.pairs: dict[bytes, bytes | None] = {}
         self.events: list[tuple[int, int, msgspec.Raw]] = []
         """Index, time and events of each entry that has some."""
@@ -271,11 +321,9 @@ class Page:
                     return True
                 left -= _ROW_DOCUMENTS + size // _ROW_BYTES_A_DOCUMENT
             while self._left and left > 0 and self._bytes < bytes_max:
-                key = self._left.pop()
                 left -= 1
-                self._look_up(key)
-                if self._bytes >= PART_BYTES and self._left:
-                    self._break_off(key)
+                if not self._look_up(self._left.pop()):
+                    self._break_off()
                     return True
             if not self._left:
                 self._close()
@@ -288,10 +336,16 @@ class Page:
         if self.index == self._last or self.index < feed.begin.index or is_enough:
             return None
         row, size = feed.row(self.index + 1)
+        is_first = self.index == self._first
+        # An older version wrote all of them, however many there were.
+        is_untold = row.events == _UNTOLD or len(row.events) > EVENTS_BYTES_MAX
+        if self._wants_events and is_untold:
+            if is_first:
+                self.gap = Begin(self.index + 1, row.digest)
+            return None
         if self._wants_documents:
             pairs = self.pairs
             new = [key for key in row.keys if key not in pairs]
-            is_first = self.index == self._first
             if len(pairs) + len(new) > self._keys_max and not is_first:
                 return None
             # In the order of the keys, so that a part of them has an end.
@@ -302,10 +356,16 @@ class Page:
         self._row = row
         return size
 
-    def _look_up(self, key: bytes) -> None:
+    def _look_up(self, key: bytes) -> bool:
+        """Tell of a document; False when there is no room for it."""
         data = self._store.get(key)
+        size = len(key) + (len(data) if data is not None else 0)
+        if self.pairs and self._bytes + size > PART_BYTES:
+            return False
         self.pairs[key] = data
-        self._bytes += len(key) + (len(data) if data is not None else 0)
+        self._bytes += size
+        self._last_key = key
+        return True
 
     def _close(self) -> None:
         """An entry is told as a whole."""
@@ -321,7 +381,7 @@ class Page:
             if not self._wants_documents:
                 self._events += _count(row.events)
 
-    def _break_off(self, key: bytes) -> None:
+    def _break_off(self) -> None:
         """The documents of an entry are too large for one page.
 
         Where others are told as a whole before it, it is begun anew with the next page: that some
@@ -329,7 +389,7 @@ class Page:
         """
         assert self._row is not None
         if self.index == self._first:
-            self.more = key
+            self.more = self._last_key
             self.now_ns = self._row.now_ns
 
 
@@ -358,22 +418,34 @@ class Walk:
 
     def advance(self) -> bool:
         """Do some more of it. Returns whether it is made."""
-        prefix = next((prefix for prefix in FED if self._after < prefix_end(prefix)), None)
-        if prefix is None:
-            self.last = b""
-            return True
-        start = max(prefix, self._after + b"\0") if self._after else prefix
-        limit = min(self._left, self._step())
-        found = self._store.scan(start, prefix_end(prefix), limit=limit)
-        self.pairs += found
-        self._left -= len(found)
-        self._bytes += sum(len(key) + len(data) for key, data in found)
-        # A key that ends a space is as good as its last document.
-        self._after = self.last = found[-1][0] if len(found) == limit else prefix_end(prefix)
-        return self._left == 0 or self._bytes >= PAGE_BYTES
+        documents = len(self.pairs) + STEP_DOCUMENTS
+        bytes_max = self._bytes + STEP_BYTES
+        while len(self.pairs) < documents and self._bytes < bytes_max:
+            prefix = next((prefix for prefix in FED if self._after < prefix_end(prefix)), None)
+            if prefix is None:
+                self.last = b""
+                return True
+            if not self._scan(prefix) or self._left == 0 or self._bytes >= PAGE_BYTES:
+                return True
+        return False
 
-    def _step(self) -> int:
-        """How many documents to read at once: as many as are of a bearable size together."""
-        if not self.pairs:
-            return _ROW_DOCUMENTS
-        return max(1, min(STEP_DOCUMENTS, STEP_BYTES * len(self.pairs) // self._bytes))
+    def _scan(self, prefix: bytes) -> bool:
+        """Go on with the documents of a space; False when there is no room for the next one.
+
+        Neighbours may be of very different sizes, so each is looked at before it is told.
+        """
+        start = max(prefix, self._after + b"\0") if self._after else prefix
+        limit = min(self._left, _SCAN_DOCUMENTS)
+        found = self._store.scan(start, prefix_end(prefix), limit=limit)
+        for pair in found:
+            size = len(pair[0]) + len(pair[1])
+            if self.pairs and self._bytes + size > PART_BYTES:
+                return False
+            self.pairs.append(pair)
+            self._left -= 1
+            self._bytes += size
+            self._after = self.last = pair[0]
+        if len(found) < limit:
+            # A key that ends a space is as good as its last document.
+            self._after = self.last = prefix_end(prefix)
+        return True

@@ -235,13 +235,16 @@ class Follower:
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
+            scope = self._link = trio.CancelScope()
             try:
-                with trio.CancelScope() as self._link:
+                with scope:
                     await self._serve_one_link()
             except (LinkLost, LinkRefused, WireError) as error:
                 self._log.debug("shard.unlinked", shard=self._number, reason=str(error))
             self._link = None
-            if not self._is_anew:
+            # One that was cut for a pass is made again at once, and one that was lost is not: the
+            # shard may be away for long, however much a pass is wanted.
+            if not scope.cancelled_caught:
                 await trio.sleep(_RETRY_S)
 
     async def _serve_one_link(self) -> None:
@@ -319,7 +322,8 @@ class Follower:
                     cursor.reached(answer.through, answer.through_digest),
                     index=answer.index,
                     digest=answer.digest,
-                    now_ns=answer.now_ns,
+                    # A part of an entry brings us no further, and is no news of a later time.
+                    now_ns=answer.now_ns if answer.index > cursor.index else cursor.now_ns,
                 )
                 await self._move(moved, pairs=answer.pairs, is_news=True)
                 self._more = answer.more

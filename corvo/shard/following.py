@@ -19,6 +19,9 @@ from corvo.shard.replica import Replica
 
 REQUESTS_MAX: Final = 8
 """Requests of one follower that wait. It has little use for more than one."""
+UNSENDABLE_S: Final = 5.0
+"""How long a follower is kept whose answer is too large for any frame. It will come again and ask
+the same, and each time the answer is made anew."""
 
 
 class News:
@@ -77,7 +80,15 @@ async def _answer(
                 answer = await _scan(replica, request)
             case _:
                 assert_never(request)
-        if not link.send(answer):
+        # Nothing may be raised here: a nursery would wrap it in a group, and whoever serves a link
+        # is to see what ended it.
+        try:
+            is_taken = link.send(answer)
+        except WireError as error:
+            await trio.sleep(UNSENDABLE_S)
+            link.close(f"the answer cannot be sent: {error}")
+            return
+        if not is_taken:
             link.close("too slow: answers were lost")
             return
 

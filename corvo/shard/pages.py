@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from corvo import wire
-from corvo.kv.feed import Page, Walk
+from corvo.kv.feed import TEXT_MAX, Begin, Page, Walk
 from corvo.shard.machine import Machine
 from corvo.shard.replica import Replica
 
@@ -27,10 +27,7 @@ def begin_page(replica: Replica, request: wire.Follow) -> Page | wire.Reset | No
     if is_ours and request.through > request.after:
         is_ours = feed.digest_at(request.through) == request.through_digest
     if not is_ours:
-        meta, begin = machine.tx.meta, feed.begin
-        return wire.Reset(
-            request.id, meta.applied, meta.digest, meta.now_ns, begin.index, begin.digest
-        )
+        return _reset(machine, request, feed.begin)
     if request.after == machine.applied:
         return None
     return Page(
@@ -45,13 +42,20 @@ def begin_page(replica: Replica, request: wire.Follow) -> Page | wire.Reset | No
     )
 
 
+def _reset(machine: Machine, request: wire.Follow, begin: Begin) -> wire.Reset:
+    meta = machine.tx.meta
+    return wire.Reset(request.id, meta.applied, meta.digest, meta.now_ns, begin.index, begin.digest)
+
+
 def _is_beyond_all(replica: Replica, index: int) -> bool:
     """Whether the log has no such place. Only a leader can tell."""
     return replica.node.is_leader and index > replica.node.statistics().last_index
 
 
-def end_page(machine: Machine, request: wire.Follow, page: Page) -> wire.Changes:
+def end_page(machine: Machine, request: wire.Follow, page: Page) -> wire.Changes | wire.Reset:
     """The answer that a page comes to, as soon as it is made."""
+    if page.gap is not None:
+        return _reset(machine, request, page.gap)
     return wire.Changes(
         request.id,
         page.index,
@@ -79,10 +83,29 @@ def end_walk(machine: Machine, request: wire.Scan, walk: Walk) -> wire.Scanned:
 
 
 def _told(events: msgspec.Raw) -> tuple[wire.Happening, ...]:
-    """What happened, in the words for it: most are those of a job's trail."""
+    """What happened, in the words for it: most are those of a job's trail.
+
+    Texts for people are cut short. They are in each event of a job and may have 16 KiB, and whoever
+    listens keeps thousands of events.
+    """
     return tuple(
-        event if event.what != "died" else msgspec.structs.replace(event, what="dead")
+        event
+        if event.what != "died"
+        and len(event.kind) <= TEXT_MAX
+        and len(event.by) <= TEXT_MAX
+        and len(event.why) <= TEXT_MAX
+        else _spoken(event)
         for event in _decode_events(events)
+    )
+
+
+def _spoken(event: wire.Happening) -> wire.Happening:
+    return msgspec.structs.replace(
+        event,
+        what="dead" if event.what == "died" else event.what,
+        kind=event.kind[:TEXT_MAX],
+        by=event.by[:TEXT_MAX],
+        why=event.why[:TEXT_MAX],
     )
 
 

@@ -293,8 +293,8 @@ class Process:
             gathered.setdefault(client, []).append(answer)
         for client, answers in gathered.items():
             link = self._links.get(client)
-            if link is not None and not link.send_many(answers, at_once=True):
-                link.close("too slow: answers were lost")
+            if link is not None:
+                send_all(link, answers)
         if work.snapshot_wanted is not None:
             self._snapshot_wanted = work.snapshot_wanted
             self._checkpoint_due.set()
@@ -627,6 +627,17 @@ class Process:
             await trio.sleep(_RETRY_S)
         self._replica.relayed(relay, taken=taken)
         self._bell.set()
+
+
+def send_all(link: Link, messages: list[wire.AnyMessage]) -> None:
+    """Send what somebody is told, or end the link: whoever misses an answer has to ask again."""
+    try:
+        is_taken = link.send_many(messages, at_once=True)
+    except WireError as error:
+        link.close(f"an answer cannot be sent: {error}")
+        return
+    if not is_taken:
+        link.close("too slow: answers were lost")
 
 
 async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:

@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corvo.errors import StoreDamaged
 from corvo.kv import feed as feeds
@@ -158,7 +160,7 @@ def test_the_oldest_rows_are_cut_when_there_are_too_many_bytes() -> None:
     for _ in range(300):
         twin.entries(1)
         held = sum(len(value) + ROW_BYTES for value in values(twin))
-        assert held == twin.feed.bytes_held <= 5_000 + 200
+        assert held == twin.feed.bytes_held <= 5_000
 
     assert twin.rows() == [*range(twin.feed.begin.index + 1, 301)]
     assert twin.feed.digest_at(twin.feed.begin.index) == 100 * twin.feed.begin.index
@@ -172,12 +174,69 @@ def values(twin: Twin) -> list[bytes]:
 def test_one_entry_cuts_a_few_rows_alone() -> None:
     twin = Twin()
     twin.entries(100)
-    twin.bytes_max = 1
     twin.feed = Feed(twin.store, applied=100, digest=0, bytes_max=1)
+    size = len(values(twin)[0]) + ROW_BYTES
 
     twin.entries(1)
 
-    assert twin.rows() == [*range(CUT_ROWS + 1, 102)]
+    assert twin.rows() == [*range(CUT_ROWS + size // ROW_BYTES + 1, 102)]
+
+
+def test_one_entry_that_adds_as_much_as_many_before_it_cuts_them_all() -> None:
+    twin = Twin(bytes_max=20_000)
+    while twin.feed.bytes_held < 19_000:
+        twin.entry()
+    small = len(twin.rows())
+
+    for _ in range(10):
+        twin.entry(dict.fromkeys([b"j|%04d" % n for n in range(1_000)]))
+
+        assert twin.feed.bytes_held <= 20_000
+
+    assert small > 10 * CUT_ROWS
+    assert len(twin.rows()) == 2
+
+
+def test_no_more_large_rows_are_cut_than_have_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "CUT_BYTES_MORE", 100)
+    twin = Twin(bytes_max=100_000)
+
+    for _ in range(200):
+        twin.entry(dict.fromkeys([b"j|%04d" % n for n in range(200)]))
+
+    assert twin.feed.bytes_held > 100_000 - 2 * max(map(len, values(twin)))
+
+
+@given(
+    bytes_max=st.integers(1, 20_000),
+    sizes=st.lists(st.tuples(st.integers(0, 300), st.integers(1, 60)), max_size=12),
+)
+def test_the_bound_is_kept_whatever_entries_add(
+    bytes_max: int, sizes: list[tuple[int, int]]
+) -> None:
+    twin = Twin(bytes_max=bytes_max)
+
+    for keys, times in sizes:
+        for _ in range(times):
+            twin.entry(dict.fromkeys([b"j|%d" % n for n in range(keys)]))
+            kept = [len(value) + ROW_BYTES for value in values(twin)]
+
+            assert sum(kept) == twin.feed.bytes_held
+            assert sum(kept) <= max(bytes_max, kept[-1])
+            assert twin.rows() == [*range(twin.feed.begin.index + 1, twin.index + 1)]
+
+
+def test_a_bound_that_was_lowered_is_come_to_step_by_step() -> None:
+    twin = Twin()
+    twin.entries(1_000)
+    twin.feed = Feed(twin.store, applied=1_000, digest=0, bytes_max=5_000)
+
+    counts: list[int] = []
+    while not counts or twin.feed.bytes_held > 5_000:
+        twin.entries(1)
+        counts.append(len(twin.rows()))
+
+    assert max(one - other for one, other in pairwise(counts)) <= CUT_ROWS + 4
 
 
 def test_a_bound_below_a_single_row_keeps_the_last_one() -> None:
@@ -330,9 +389,9 @@ def test_an_entry_that_is_too_large_for_a_page_comes_in_parts(
     while parts[-1].more:
         parts.append(made(twin.page(after_key=parts[-1].more)))
 
-    assert [page.index for page in parts] == [0, 0, 2]
-    assert [page.digest for page in parts] == [0, 0, 200]
-    assert [len(page.events) for page in parts] == [0, 0, 1]
+    assert [page.index for page in parts] == [0, 0, 0, 2]
+    assert [page.digest for page in parts] == [0, 0, 0, 200]
+    assert [len(page.events) for page in parts] == [0, 0, 0, 1]
     assert [key for page in parts for key in page.pairs] == [*sorted(large), b"j|z"]
 
 
@@ -396,6 +455,117 @@ def test_events_are_counted_however_many_there_are(count: int) -> None:
     further = made(twin.page(wants_documents=False, keys_max=count + 1))
 
     assert (page.index, further.index) == (1, 2)
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 1_500), max_size=20), max_size=8),
+    keys_max=st.integers(1, 100),
+)
+def test_no_page_has_more_in_documents_than_a_part_unless_it_is_a_single_one(
+    sizes: list[list[int]], keys_max: int
+) -> None:
+    twin = Twin()
+    for number, entry in enumerate(sizes):
+        twin.entry({b"j|%d|%02d" % (number, at): b"x" * size for at, size in enumerate(entry)})
+    told: dict[bytes, bytes | None] = {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feeds, "PAGE_BYTES", 700)
+        patch.setattr(feeds, "PART_BYTES", 2_000)
+        page = made(twin.page(keys_max=keys_max))
+        while page.pairs or page.index < twin.index:
+            sum_bytes = sum(len(key) + len(data or b"") for key, data in page.pairs.items())
+            assert sum_bytes <= 2_000 or len(page.pairs) == 1
+            told |= page.pairs
+            page = made(twin.page(after=page.index, after_key=page.more, keys_max=keys_max))
+
+    assert told == dict(twin.store.scan(b"j|", b"j}", limit=1_000))
+
+
+# Events that are large.
+
+
+def many(count: int, *, letters: int = 0, name: str = "a") -> list[Told]:
+    """Events with long texts for people."""
+    text = "\N{GRINNING FACE}" * letters
+    return [("failed", name, "mail", text, "dead", 1, text, text)] * count
+
+
+def events_of(page: Page) -> list[tuple[object, ...]]:
+    return [
+        event
+        for _, _, events in page.events
+        for event in msgspec.msgpack.decode(events, type=list[tuple[object, ...]])
+    ]
+
+
+def test_texts_are_cut_where_the_events_of_an_entry_would_be_too_large() -> None:
+    twin = Twin()
+    told = many(2_000, letters=4_096)
+    told.append(("progress", "a", "mail", "k", "active", 1, "w", "", b'"mine"'))
+    told.append(("queue.paused", "", "mail", "", "", 0))
+
+    twin.entry({}, told)
+
+    page = made(twin.page(wants_documents=False))
+    assert events_of(page) == [*many(2_000, letters=feeds.TEXT_MAX), *told[2_000:]]
+
+
+def test_texts_are_left_out_where_they_would_still_be_too_large() -> None:
+    twin = Twin()
+
+    twin.entry({}, many(17_000, letters=feeds.TEXT_MAX))
+
+    assert events_of(made(twin.page(wants_documents=False))) == many(17_000)
+
+
+def test_texts_are_left_in_an_entry_that_changes_a_lot_and_says_little() -> None:
+    twin = Twin()
+    documents: dict[bytes, bytes | None] = dict.fromkeys(
+        [b"j|%0100d" % number for number in range(65_000)]
+    )
+    told: list[Told] = [("failed", "a", "mail", "x" * 200, "dead", 1, "", "")]
+
+    twin.entry(documents, told)
+
+    assert events_of(made(twin.page(wants_documents=False))) == told
+
+
+def test_events_that_are_too_many_to_be_told_are_a_gap_that_pages_end_before() -> None:
+    twin = Twin()
+    twin.entry({b"j|a": b"1"}, [("enqueued", "a")])
+    twin.entry({b"j|b": b"1"}, many(100_000, name="b" * 80))
+    twin.entry({b"j|c": b"1"}, [("enqueued", "c")])
+
+    before = made(twin.page())
+    at = made(twin.page(after=1))
+    behind = made(twin.page(after=2))
+
+    assert (before.index, before.gap) == (1, None)
+    assert (at.index, at.events, at.pairs) == (1, [], {})
+    assert at.gap == Begin(2, 200)
+    assert (behind.index, behind.gap, events_of(behind)) == (3, None, [("enqueued", "c")])
+
+
+def test_rows_of_a_version_that_knew_no_bound_are_gaps_where_they_are_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    twin = Twin()
+    twin.entry({b"j|a": b"1"}, many(100))
+    monkeypatch.setattr(feeds, "EVENTS_BYTES_MAX", 500)
+
+    page = made(twin.page())
+
+    assert (page.index, page.gap, page.events) == (0, Begin(1, 100), [])
+
+
+def test_documents_are_told_of_an_entry_whose_events_are_not() -> None:
+    twin = Twin()
+    twin.entry({b"j|b": b"1"}, many(100_000, name="b" * 80))
+
+    page = made(twin.page(wants_events=False))
+
+    assert (page.index, page.gap, page.pairs) == (1, None, {b"j|b": b"1"})
 
 
 def test_a_page_without_events_has_none() -> None:
@@ -510,6 +680,73 @@ def test_a_walk_over_large_documents_ends_a_page_sooner() -> None:
 
     assert sum(len(page.pairs) for page in walked) == 20
     assert max(len(page.pairs) for page in walked) <= 8
+
+
+def test_a_walk_is_not_taken_in_by_small_documents_before_large_ones() -> None:
+    store = MemoryStore()
+    store.write({b"j|a%03d" % n: b"x" for n in range(10)})
+    store.write({b"j|b%03d" % n: b"x" * (150 << 10) for n in range(128)})
+
+    walked = walk_all(store, 1_000)
+
+    assert max(map(bytes_of, walked)) <= feeds.PAGE_BYTES + (150 << 10) * 8
+    assert sum(len(page.pairs) for page in walked) == 138
+
+
+def test_a_walk_has_no_more_than_a_part_in_a_page_though_neighbours_are_large() -> None:
+    store = MemoryStore()
+    store.write({b"j|%02d" % n: b"x" * (5 << 19) for n in range(9)})
+
+    walked = walk_all(store, 1_000)
+
+    assert [len(page.pairs) for page in walked if page.pairs] == [1] * 9
+
+
+@given(
+    sizes=st.lists(
+        st.tuples(st.sampled_from(FED), st.one_of(st.integers(0, 30), st.integers(0, 1_500))),
+        max_size=120,
+    ),
+    keys_max=st.integers(1, 100),
+)
+def test_a_walk_has_all_documents_in_pages_of_bounded_size(
+    sizes: list[tuple[bytes, int]], keys_max: int
+) -> None:
+    store = MemoryStore()
+    documents = {prefix + b"%03d" % n: b"x" * size for n, (prefix, size) in enumerate(sizes)}
+    store.write(dict(documents))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feeds, "PAGE_BYTES", 700)
+        patch.setattr(feeds, "PART_BYTES", 2_000)
+        patch.setattr(feeds, "STEP_BYTES", 300)
+        patch.setattr(feeds, "STEP_DOCUMENTS", 10)
+        walked = walk_all(store, keys_max)
+
+    assert [pair for page in walked for pair in page.pairs] == sorted(documents.items())
+    assert all(bytes_of(page) <= 2_000 or len(page.pairs) == 1 for page in walked)
+    assert all(len(page.pairs) <= keys_max for page in walked)
+
+
+def test_a_step_of_a_walk_is_as_short_as_one_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    store.write({b"j|%04d" % n: b"x" for n in range(1_000)})
+    store.write({b"w|%04d" % n: b"x" * (100 << 10) for n in range(5)})
+    monkeypatch.setattr(feeds, "PAGE_BYTES", 1 << 30)
+    page = Walk(store, after=b"", keys_max=10_000)
+    steps = []
+
+    before = 0
+    while not page.advance():
+        steps.append(len(page.pairs) - before)
+        before = len(page.pairs)
+
+    assert max(steps) < feeds.STEP_DOCUMENTS + 8
+    assert len(steps) > 7
+
+
+def bytes_of(page: Walk) -> int:
+    return sum(len(key) + len(data) for key, data in page.pairs)
 
 
 def test_a_walk_through_nothing_ends_at_once() -> None:

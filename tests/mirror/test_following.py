@@ -11,10 +11,11 @@ import trio
 import trio.testing
 
 from corvo import wire
+from corvo.link import LinkLost
 from corvo.mirror import following
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.following import Follower, Lag, Scribe, rest_behind
-from corvo.mirror.places import Cursor, Places
+from corvo.mirror.places import Cursor, Page, Places
 from corvo.mirror.writing import Stuck, Writing, open_writing
 from corvo.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Level, Log, Style
@@ -271,6 +272,61 @@ def test_a_rebuild_begins_at_once_and_mends_what_is_wrong() -> None:
     run(scenario)
 
 
+def test_a_rebuild_of_a_shard_that_is_away_is_tried_no_more_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[float] = []
+
+    async def nobody(_: object) -> trio.SocketStream:
+        tries.append(trio.current_time())
+        assert len(tries) < 100, "it spins"
+        await trio.lowlevel.checkpoint()
+        raise LinkLost("nobody is there", was_sent=False)
+
+    monkeypatch.setattr(following, "connect", nobody)
+
+    async def main() -> None:
+        with TemporaryDirectory(prefix="c") as directory:
+            desk = Desk(Path(directory))
+            desk.follower.begin_pass()
+            with trio.move_on_after(2):
+                await desk.follower.run()
+            desk.writing.close()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+    assert len(tries) == 2 / following._RETRY_S
+
+
+def test_a_link_that_is_cut_for_a_rebuild_is_made_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[float] = []
+
+    async def slowly(_: object) -> trio.SocketStream:
+        tries.append(trio.current_time())
+        await trio.sleep_forever()
+        raise AssertionError
+
+    monkeypatch.setattr(following, "connect", slowly)
+
+    async def main() -> None:
+        with TemporaryDirectory(prefix="c") as directory:
+            desk = Desk(Path(directory))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(desk.follower.run)
+                await trio.testing.wait_all_tasks_blocked()
+                desk.follower.begin_pass()
+                await trio.sleep(10)
+                nursery.cancel_scope.cancel()
+            desk.writing.close()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+    assert len(tries) == 2
+    assert tries[0] == tries[1]
+
+
 def test_a_link_that_was_lost_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "_RETRY_S", 0.001)
 
@@ -402,12 +458,25 @@ class InPieces(Replica):
         return answer
 
 
-def test_an_entry_that_is_too_large_for_one_answer_is_taken_in_pieces() -> None:
+def test_an_entry_that_is_too_large_for_one_answer_is_taken_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def scenario(desk: Desk) -> None:
         desk.replica.__class__ = InPieces
         desk.replica.put(job("a"), job("b"))
+        moves: list[tuple[int, int]] = []
+        put = desk.scribe.put
+
+        async def noted(page: Page) -> None:
+            moves.append((page.cursor.index, page.cursor.now_ns))
+            await put(page)
+
+        monkeypatch.setattr(desk.scribe, "put", noted)
+
         await desk.live(desk.catch_up)
         desk.check()
+        assert moves[0] == (0, 0)
+        assert moves[1][1] > 0
         first, second, *_ = desk.replica.asked
         assert isinstance(first, wire.Follow)
         assert isinstance(second, wire.Follow)

@@ -220,6 +220,30 @@ async def test_a_follower_that_asks_for_too_much_at_a_time_is_shown_out(tmp_path
             await hear_all(link)
 
 
+@on_sockets
+async def test_an_answer_that_is_too_large_ends_its_followers_link_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    config = config_in(tmp_path)
+    narrow = "from corvo import wire; wire.FRAME_BYTES_MAX = 10_000"
+    hasty = "from corvo.shard import following; following.UNSENDABLE_S = 0.0"
+    rest = "from corvo.shard.process import main; raise SystemExit(main())"
+    large = NewJob(queue="mail", payload=msgspec.Raw(b'"' + b"x" * 9_900 + b'"'))
+
+    async with running(config, ("-c", f"{narrow}\n{hasty}\n{rest}")), calling(config) as caller:
+        await put(caller, large)
+        for request in (wire.Follow(1, 0, 0), wire.Scan(1)):
+            async with following(config) as link:
+                assert link.send(request)
+
+                assert await link.receive(wire.TO_FOLLOWER) == []
+
+                assert "a message of" in str(link.goodbye)
+        ends = (await status(caller)).applied
+
+    assert ends > 0
+
+
 async def hear_all(link: Link) -> None:
     """Receive until the link ends."""
     while await link.receive(wire.TO_FOLLOWER):

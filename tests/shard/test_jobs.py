@@ -603,6 +603,16 @@ def test_only_the_server_has_a_say_in_its_own_work(
         assert shard.job(job_id) == before
 
 
+def test_nobody_takes_its_own_work_away_from_the_server(shard: Shard) -> None:
+    [job_id] = shard.put(NewJob(queue=OWN))
+
+    refused = one(shard, Move(job_ids=[job_id], queue=NEAR))
+
+    assert isinstance(refused, Rejected)
+    assert refused.code == "forbidden"
+    assert shard.job(job_id).queue == OWN
+
+
 def test_a_worker_cannot_hold_what_the_server_works_on(shard: Shard) -> None:
     [job_id] = shard.put(NewJob(queue=OWN))
     shard.fetch(OWN)
