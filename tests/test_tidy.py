@@ -89,13 +89,15 @@ LOUD: Final = {
 PROCESS_MAINS: Final = {
     "corvo/router/slow_lane.py",
     "corvo/router/door.py",
+    "corvo/router/bulking.py",
     "corvo/router/process.py",
     "corvo/mirror/process.py",
     "corvo/shard/poison.py",
     "corvo/shard/process.py",
     "corvo/node.py",
 }
-"""The only places that may catch everything: behind them there is only the exit code, or a 500."""
+"""The only places that may catch everything: behind them there is only the exit code, a 500,
+or a bulk operation that is left to its lease."""
 
 DOORS: Final = {
     "google_crc32c": {"corvo/raft/checksum.py"},

@@ -27,6 +27,7 @@ from corvo.mirror.plan import (
 )
 from corvo.mirror.reading import Reading, TimeOver
 from corvo.mirror.terms import Condition, Meaning, encode_json, in_scope
+from corvo.scopes import covers
 
 QUEUES_MAX: Final = 8
 """Queues of a scope whose jobs are looked for one by one."""
@@ -46,14 +47,17 @@ class Looked:
     """There is at least one more behind."""
     stopped: Key | None = None
     """Not everything was looked at: up to there all was; the empty key is the beginning."""
+    stopped_in: str = ""
+    """The queue of the job at which it stopped."""
     has_moved: bool = False
     """Something was looked at."""
     total: int | None = None
     """How many are meant altogether, if that is known by the way."""
 
-    def stop_at(self, key: Key) -> None:
+    def stop_at(self, key: Key, queue: str) -> None:
         """Up to there all was looked at."""
         self.stopped = key
+        self.stopped_in = queue
         self.has_moved = True
 
 
@@ -103,7 +107,51 @@ def look(reading: Reading, wanted: Wanted, until_ms: float) -> Looked:
     except TimeOver:
         if not looked.has_moved:
             _creep(reading, wanted, looked)
+    is_foreign = looked.has_moved and not covers(meaning.scope, looked.stopped_in)
+    if looked.stopped is not None and is_foreign:
+        looked.stopped = _blunted(wanted, looked.stopped, looked.rows)
     return looked
+
+
+_MINUTE: Final = len("2026-02-11T10:00")
+_SECOND: Final = len("2026-02-11T10:00:00")
+_FIRST_TEXT: Final = ""
+_LAST_TEXT: Final = "~"
+"""Behind all letters of times and ids."""
+_LAST_NUMBER: Final = 1 << 32
+
+
+def _blunted(wanted: Wanted, key: Key, shown: Sequence[Row]) -> Key:
+    """A place to go on from that says little of the job there: whoever asks may not see it.
+
+    It is not behind that job. It is behind the last one that is shown, or else behind the start, or
+    whoever goes on from there would stand still. The minute will mostly do; the whole key is told
+    where no more was done than look at what is of one time.
+    """
+    start = wanted.start.key if wanted.start is not None else None
+    floor = wanted.order.key(shown[-1]) if shown else start
+    edge, last = (_LAST_TEXT, _LAST_NUMBER) if wanted.descending else (_FIRST_TEXT, -1)
+    values = key[:-2]
+    for place, part in enumerate(values):
+        cuts = [part]
+        if isinstance(part, str):
+            cuts = [part[:_MINUTE] + edge, part[:_SECOND] + edge, part]
+        edges = (edge,) * (len(values) - place)
+        for cut in cuts:
+            blunt = (*values[:place], cut, *edges, last)
+            if floor is None or _is_behind(wanted, blunt, floor):
+                return blunt
+    return wanted.order.key(shown[-1]) if shown else key
+
+
+def _is_behind(wanted: Wanted, key: Key, start: Key) -> bool:
+    """Whether a place is behind the start, in its segment or in a later one."""
+    if wanted.order.rank(key) != wanted.order.rank(start):
+        return True
+    if key == start:
+        return False
+    # Within one segment, what is sorted by is of one kind.
+    return (_plain(key) > _plain(start)) is not wanted.descending
 
 
 def queues_of(reading: Reading, meaning: Meaning) -> list[str] | None:
@@ -128,6 +176,35 @@ def queues_of(reading: Reading, meaning: Meaning) -> list[str] | None:
     return None
 
 
+def digs(meaning: Meaning, order: Order) -> bool:
+    """Whether jobs may have to be passed over because no index knows whether they are meant.
+
+    The few of the server's own are not worth mentioning. That what is meant is often few enough to
+    be taken as a set is nothing to rely on.
+    """
+    light = {name: condition for name, condition in meaning.light.items() if name != "reserved"}
+    asked = replace(meaning, light=light)
+    queues = _known_queues(meaning)
+    return any(
+        stream.rest.text != "1"
+        for rank in range(order.ranks)
+        for stream in segment(order, rank, asked, queues)
+    )
+
+
+def _known_queues(meaning: Meaning) -> Sequence[str]:
+    """The queues that jobs that are meant may be in, as far as that needs no look."""
+    if meaning.queue:
+        return [meaning.queue]
+    count = len(meaning.scope)
+    is_few = count < QUEUES_MAX and streams_of(meaning, count) < STREAMS_MAX
+    return meaning.scope if is_few and not any(map(_is_pattern, meaning.scope)) else []
+
+
+def _is_pattern(name: str) -> bool:
+    return name.endswith("*")
+
+
 def small_set(
     reading: Reading, meaning: Meaning, order: Order, queues: Sequence[str]
 ) -> list[Row] | None:
@@ -148,7 +225,7 @@ def _sift(reading: Reading, wanted: Wanted, rows: list[Row], looked: Looked) -> 
     for row, is_meant in sifted(reading, wanted.meaning, behind):
         if is_meant and _take(reading, wanted, row, looked):
             return
-        looked.stop_at(wanted.order.key(row))
+        looked.stop_at(wanted.order.key(row), row[1])
     looked.stopped = None
     if len(behind) == len(ordered):
         looked.total = len(looked.rows)
@@ -173,18 +250,12 @@ def _behind_start(wanted: Wanted, ordered: list[Row]) -> list[Row]:
         return ordered
     order = wanted.order
     ranks = wanted.ranks
-    first = ranks[0]
 
     def is_behind(row: Row) -> bool:
         key = order.key(row)
-        rank = order.rank(key)
-        if rank != first or rank not in ranks:
-            return rank in ranks
-        if key == start.key:
-            return start.is_inclusive
-        # Within one segment, what is sorted by is of one kind.
-        is_greater = _plain(key) > _plain(start.key)
-        return is_greater is not wanted.descending
+        if order.rank(key) not in ranks:
+            return False
+        return start.is_inclusive if key == start.key else _is_behind(wanted, key, start.key)
 
     return [row for row in ordered if is_behind(row)]
 
@@ -216,7 +287,7 @@ def _walk(reading: Reading, wanted: Wanted, queues: Sequence[str], looked: Looke
     for row in _rows(reading, wanted, queues):
         if row[7] and _take(reading, wanted, row, looked):
             return
-        looked.stop_at(wanted.order.key(row))
+        looked.stop_at(wanted.order.key(row), row[1])
     looked.stopped = None
     if wanted.start is None:
         looked.total = len(looked.rows)
@@ -240,7 +311,7 @@ def _creep(reading: Reading, wanted: Wanted, looked: Looked) -> None:
     if row[7]:
         sieved = reading.surely(lambda: list(sifted(reading, meaning, [row])))
         looked.rows += [row for row, is_meant in sieved if is_meant]
-    looked.stop_at(wanted.order.key(row))
+    looked.stop_at(wanted.order.key(row), row[1])
 
 
 def _rows(reading: Reading, wanted: Wanted, queues: Sequence[str]) -> Iterator[Row]:

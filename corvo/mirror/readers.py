@@ -15,15 +15,21 @@ import trio
 
 from corvo import clock
 from corvo.mirror.answers import answer
+from corvo.mirror.counting import is_told
 from corvo.mirror.following import Scribe
+from corvo.mirror.looking import digs
+from corvo.mirror.plan import ORDERS, Order
 from corvo.mirror.reading import Reading, prepare
-from corvo.questions import Count, FullText, Question, Refused, Search, Select
+from corvo.mirror.refusals import NotAnswered
+from corvo.mirror.terms import understand
+from corvo.questions import Count, Filter, FullText, Question, Refused, Search, Select
 
 _STEPS: Final = 1_000
 """Of SQLite's, between two looks whether a question has taken too long."""
 _LOOK_S: Final = 0.01
 """Between two looks from outside."""
 _CACHE_KIB: Final = 16 << 10
+_BY_AGE: Final = "created_at"
 _COUNT_JOBS: Final = (
     "SELECT coalesce(sum(pending + active + held + completed + retrying + dead + cancelled"
     " + scheduled), 0) FROM queue_counts"
@@ -122,16 +128,28 @@ def is_digging(question: Question) -> bool:
     match question:
         case FullText():
             return True
-        case Search(search=wanted) | Count(filter=wanted) | Select(filter=wanted):
-            return bool(
-                wanted.payload_contains
-                or wanted.payload_jq
-                or wanted.error_contains
-                or wanted.tags
-                or wanted.has_errors is not None
-            )
+        case Search(search=wanted):
+            return _is_digging(wanted, question.scope, ORDERS.get(wanted.sort or _BY_AGE))
+        case Count(filter=wanted):
+            return _is_digging(wanted, question.scope, ORDERS[_BY_AGE], is_count=True)
+        case Select(filter=wanted):
+            return _is_digging(wanted, question.scope, ORDERS[_BY_AGE])
         case _:
             return False
+
+
+def _is_digging(
+    wanted: Filter, scope: tuple[str, ...], order: Order | None, *, is_count: bool = False
+) -> bool:
+    if wanted.payload_jq is not None:
+        return True  # without reading it, which is left to a thread
+    try:
+        meaning = understand(wanted, scope)
+    except NotAnswered:
+        return False
+    if meaning.is_void or order is None:
+        return False
+    return digs(meaning, order) or (is_count and not is_told(meaning))
 
 
 def _look_up(

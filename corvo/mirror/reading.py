@@ -118,7 +118,7 @@ class Reading:
                     raise
 
     def as_of(self) -> AsOf:
-        """How far the mirror has come."""
+        """How far the mirror has come. Its file names every shard, also before it has any of it."""
         found: list[tuple[int, int, int, int]] = self.run(_CURSORS).fetchall()
         return {
             f"s{shard}": Place(index, format_ns(now_ns), bool(is_whole))
@@ -131,4 +131,8 @@ class Reading:
         return {shard: now_ns for shard, _, now_ns, _ in found}
 
 
-_CURSORS: Final = "SELECT shard, idx, now_ns, pass_key IS NULL FROM cursors ORDER BY shard"
+_CURSORS: Final = (
+    "SELECT shard, idx, now_ns, pass_key IS NULL AND idx > 0 FROM cursors ORDER BY shard"
+)
+"""At index 0 nothing was ever told of a shard, so that nothing is known to be whole: its log begins
+with an entry of its leader's."""

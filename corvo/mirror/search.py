@@ -124,7 +124,7 @@ def _total(
     reading: Reading, question: Search, meaning: Meaning, looked: Looked, as_of: AsOf
 ) -> tuple[int, bool]:
     """How many there are, and whether that is all."""
-    is_whole = all(place.is_whole for place in as_of.values())
+    is_whole = _is_whole(as_of)
     if looked.total is not None:
         return looked.total, is_whole
     least = len(looked.rows) + looked.has_more
@@ -134,6 +134,11 @@ def _total(
     if counted.is_exact:
         return counted.total, is_whole
     return max(counted.total, least), False
+
+
+def _is_whole(as_of: AsOf) -> bool:
+    """Whether every shard has all its rows here. Of a shard that is not named nobody knows."""
+    return bool(as_of) and all(place.is_whole for place in as_of.values())
 
 
 def _cursors(wanted: Wanted, looked: Looked, digest: bytes) -> tuple[str | None, str | None]:
@@ -179,7 +184,7 @@ def count(reading: Reading, question: Count) -> Counted:
         queues[queue] += number
     return Counted(
         total=max(counted.total, len(samples)),
-        is_exact=counted.is_exact and all(place.is_whole for place in as_of.values()),
+        is_exact=counted.is_exact and _is_whole(as_of),
         states={word: states[word] for word in STATE_WORDS if states[word]},
         queues=dict(sorted(queues.items(), key=_most_first)[:_QUEUES_SHOWN]),
         samples=samples,

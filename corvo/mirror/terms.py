@@ -234,7 +234,9 @@ def _heavy(given: Filter) -> list[Condition]:
     if worker_id is not None:
         failed_it = _ERROR.format("job_errors.worker_id = ?")
         heavy.append(Condition(f"worker_id = ? OR failures > 0 AND {failed_it}", (worker_id,) * 2))
-    if given.tags:
+    if given.tags is not None:
+        if not given.tags:
+            raise bad_filter("tags", "names none; leave it out, or send null, for any")
         heavy.append(_tags(given.tags))
     piece = _text(given, "error_contains")
     if piece is not None:

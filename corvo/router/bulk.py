@@ -250,6 +250,8 @@ def _check_filter(body: BulkBody) -> None:
         raise bad_field("all", 'all: send it with "filter": {}')
     if body.filter is None:
         return
+    if body.filter.tags is not None and not body.filter.tags:
+        raise bad_field("filter.tags", "filter.tags: it names none, and would mean every job")
     is_empty = body.filter == BulkFilter()
     if is_empty and not is_all:
         raise bad_field(

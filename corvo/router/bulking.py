@@ -5,6 +5,7 @@ can never be done. Each op names some jobs of one shard, and the next goes out w
 so that a bulk has no more of a shard than one producer has.
 """
 
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -85,6 +86,7 @@ _PAUSE_S: Final = 0.25
 _FETCH_S: Final = 60.0
 _LEAVE_S: Final = 1.0
 """How long a router that leaves tries to give its bulks back."""
+_TRACE_LINES: Final = 40
 _LOOK_S: Final = 0.5
 """How long a shard is asked how far it has come."""
 _PASSING: Final = (429, 503)
@@ -483,8 +485,16 @@ async def _fetch(api: Api) -> Lease:
 async def _work_off(api: Api, claim: Lease, slots: trio.Semaphore, log: Log) -> None:
     try:
         await Run(api, claim, log).run()
+    except Exception as error:  # noqa: BLE001 -- of a bug in one bulk, others know nothing
+        # Its lease is left to run out. When that has happened too often, it is held.
+        _tell_bug(log, claim, error)
     finally:
         slots.release()
+
+
+def _tell_bug(log: Log, claim: Lease, error: Exception) -> None:
+    trace = "".join(traceback.format_exception(error)[-_TRACE_LINES:])
+    log.error("bulk.bug", bulk=bulk_id_of(claim.job_id), error=repr(error), trace=trace)
 
 
 class _Lost(Exception):

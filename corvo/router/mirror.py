@@ -130,7 +130,10 @@ class Mirror:
             return answer
         if not self.is_up:
             raise unavailable(self.last_error)
-        self._silent_until = trio.current_time() + _SILENT_S
+        if not asked.min_seq:
+            # One that waits for a position says nothing about how it does: anybody may ask for one
+            # that will never be reached, and the others are not to go without it for that.
+            self._silent_until = trio.current_time() + _SILENT_S
         raise unavailable("it did not answer in time")
 
     async def ask_now(
@@ -138,7 +141,8 @@ class Mirror:
     ) -> bytes | None:
         """The same for what is only good to have: None when it cannot be had at once.
 
-        While the mirror is known to be stuck, nobody waits for it in vain.
+        While the mirror is known to be stuck, nobody waits for it in vain. Whoever must see a
+        position waits for that no longer either, and has what can be had without the mirror.
         """
         if self.is_up and trio.current_time() >= self._silent_until:
             with suppress(Problem):

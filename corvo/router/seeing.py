@@ -163,7 +163,7 @@ class SummaryShard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     status: str
     """`up`, or `away` while it has no leader that can be reached."""
     leader: int | None = None
-    mirror: str = "away"
+    mirror: str
     """`following`; `catching up` while a full pass is under way; `away`."""
 
 

@@ -113,7 +113,7 @@ FIELDS: Final[dict[str, st.SearchStrategy[object]]] = {
     "state": st.lists(st.sampled_from([state.word for state in STATES]), min_size=1, max_size=4),
     "kind": st.sampled_from(("mail", "nothing")),
     "priority": st.sampled_from(tuple(WORDS)),
-    "tags": tags,
+    "tags": tags.filter(bool),
     "payload_contains": _some,
     "payload_jq": st.sampled_from(tuple(EXPRESSIONS)),
     "error_contains": _some,

@@ -1,5 +1,6 @@
 """What dashboards are told: rates, throughput, beats and the summary of queues."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -7,6 +8,10 @@ from corvo.model import Job, State
 from corvo.questions import (
     AllRates,
     Beats,
+    Count,
+    Counted,
+    Filter,
+    Found,
     GetBeats,
     GetRates,
     GetStanding,
@@ -15,6 +20,7 @@ from corvo.questions import (
     Minute,
     Rates,
     Search,
+    SearchBody,
     Summary,
     Throughput,
 )
@@ -256,6 +262,99 @@ def test_every_answer_says_how_far_the_mirror_has_come() -> None:
         ("s2", 102, True),
     ]
     assert found["s0"].at == "2026-02-11T10:10:00Z"
+
+
+def test_nothing_is_known_to_be_whole_of_a_shard_of_which_nothing_was_told_yet() -> None:
+    shelf = Shelf([active(1, "w1", "a", lease_s=1, beat_s=1)])
+    shelf.connection.execute("UPDATE cursors SET idx = 0, now_ns = 0 WHERE shard = 1")
+
+    rates = shelf.ask(GetRates(), AllRates)
+    found = shelf.ask(Search(), Found)
+    sifted = shelf.ask(Search(search=SearchBody(kind="x")), Found)
+    counted = shelf.ask(Count(), Counted)
+
+    assert [place.is_whole for place in rates.as_of.values()] == [True, False, True]
+    assert (found.total, found.total_is_exact) == (1, False)
+    assert (sifted.total, sifted.total_is_exact) == (0, False)
+    assert (counted.total, counted.is_exact) == (1, False)
+
+
+def test_without_any_shard_nothing_is_exact() -> None:
+    shelf = Shelf()
+    shelf.connection.execute("DELETE FROM cursors")
+
+    found = shelf.ask(Search(), Found)
+    counted = shelf.ask(Count(), Counted)
+
+    assert (found.total_is_exact, counted.is_exact) == (False, False)
+
+
+def in_shards(*queues: str) -> Shelf:
+    """Three jobs of each queue; those of the first are in shard 1."""
+    return Shelf(
+        Kept(active(10 * place + number, "w1", queue, lease_s=1, beat_s=1).job, 1 - place)
+        for place, queue in enumerate(queues)
+        for number in range(3)
+    )
+
+
+def behind(shelf: Shelf, *, counted: int) -> None:
+    """Shard 1 is behind, and has told more counts of queue `a` than jobs."""
+    shelf.connection.execute("UPDATE cursors SET through = idx + 9 WHERE shard = 1")
+    shelf.connection.execute("UPDATE queue_counts SET active = ? WHERE queue = 'a'", (counted,))
+
+
+def totals(shelf: Shelf, **words: object) -> set[tuple[int, bool]]:
+    """What a page says, on which not all jobs have room, and what a count says."""
+    given = msgspec.convert(words, Filter)
+    search = msgspec.convert({**words, "limit": 1}, SearchBody)
+    found = shelf.ask(Search(search=search), Found)
+    counted = shelf.ask(Count(filter=given, samples=1), Counted)
+    return {(found.total, found.total_is_exact), (counted.total, counted.is_exact)}
+
+
+def test_what_a_shard_counts_ahead_of_its_jobs_is_counted_again_where_that_is_quick() -> None:
+    shelf = in_shards("a")
+    behind(shelf, counted=90_000)
+
+    assert totals(shelf) == {(3, True)}
+    assert totals(shelf, queue="a") == {(3, True)}
+    assert totals(shelf, queue="a", state=["active"]) == {(3, True)}
+    assert totals(shelf, queue="a", state=["dead"]) == {(0, True)}
+
+
+def test_what_a_shard_counts_ahead_of_its_jobs_is_not_called_exact() -> None:
+    shelf = in_shards("a")
+    behind(shelf, counted=900_000)
+
+    assert totals(shelf) == {(900_000, False)}
+    assert totals(shelf, queue="a") == {(900_000, False)}
+
+
+def test_jobs_that_came_ahead_of_all_counts_of_their_queue_are_counted_all_the_same() -> None:
+    shelf = in_shards("a")
+    behind(shelf, counted=1)
+    shelf.connection.execute("DELETE FROM queue_counts")
+
+    assert totals(shelf, queue="a") == {(3, True)}
+    assert totals(shelf, queue="nobody") == {(0, True)}
+
+
+def test_a_queue_keeps_its_total_while_other_shards_are_behind() -> None:
+    shelf = in_shards("a", "b")
+    behind(shelf, counted=900_000)
+    shelf.connection.execute("UPDATE queue_counts SET active = 800000 WHERE queue = 'b'")
+
+    assert totals(shelf, queue="b") == {(800_000, True)}
+    assert totals(shelf) == {(1_700_000, False)}
+
+
+def test_as_soon_as_a_cursor_has_come_to_what_was_told_counts_are_exact_again() -> None:
+    shelf = in_shards("a")
+    behind(shelf, counted=900_000)
+    shelf.connection.execute("UPDATE cursors SET idx = through WHERE shard = 1")
+
+    assert totals(shelf, queue="a") == {(900_000, True)}
 
 
 def test_a_total_is_not_called_exact_while_a_pass_is_under_way() -> None:

@@ -1,5 +1,6 @@
 """Pages of jobs: every filter, order and way of turning pages finds what the twin finds."""
 
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
@@ -174,6 +175,75 @@ def test_what_the_time_was_over_for_comes_with_the_next_pages(
 
 
 @WAYS
+@settings(max_examples=60, deadline=None)
+@given(
+    keeps=jobs.jobs,
+    given_filter=jobs.filters(),
+    sort=st.sampled_from(SORTS),
+    order=st.sampled_from(ORDERS),
+    scope=st.sampled_from(jobs.SCOPES),
+    limit=st.integers(1, 4),
+    every=st.sampled_from((5, 20, 60)),
+    budget_ms=st.integers(1, 40),
+)
+def test_who_may_see_some_queues_gets_all_of_them_however_often_the_time_is_over(
+    set_max: int,
+    streams_max: int,
+    keeps: list[Kept],
+    given_filter: Filter,
+    sort: str,
+    order: str,
+    scope: tuple[str, ...],
+    limit: int,
+    every: int,
+    budget_ms: int,
+) -> None:
+    shelf = Shelf(keeps)
+    expected = ordered([kept for kept in keeps if means(given_filter, kept, scope)], sort, order)
+    search = body(given_filter, sort=sort, order=order, limit=limit)
+
+    with paths(set_max, streams_max):
+        found = list(pages(shelf, search, scope, every=every, budget_ms=budget_ms))
+
+    assert [name for page in found for name in names(page)] == [kept.job.id for kept in expected]
+
+
+def foreign(number: int, at_ns: int) -> Kept:
+    job = Job(
+        id=f"s00_job_secret{number:04}",
+        queue="theirs",
+        state=State.ACTIVE,
+        payload=b"{}",
+        created_ns=at_ns,
+        order_ns=number,
+        started_ns=at_ns,
+        attempt=number % 5,
+    )
+    return Kept(job, 0)
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_place_where_the_time_was_over_does_not_tell_of_jobs_that_may_not_be_seen(
+    sort: str, order: str
+) -> None:
+    late_ns = 7 * 1_000_000_000 + 123_456_789
+    theirs = [foreign(number, EPOCH_NS + number * late_ns) for number in range(500)]
+    shelf = Shelf([*theirs, four()[0]])
+    search = SearchBody(sort=sort, order=order, payload_contains="not there")
+
+    with paths(-1, 1):
+        found = list(pages(shelf, search, ("a*",), every=20, budget_ms=150))
+
+    told = [urlsafe_b64decode(f"{page.cursor}==") for page in found if page.cursor is not None]
+    times = {moment(EPOCH_NS + number * late_ns).encode() for number in range(500)}
+    assert len(told) > 1
+    assert not any(page.jobs for page in found)
+    assert not any(b"secret" in cursor for cursor in told)
+    assert not any(at in cursor for cursor in told for at in times)
+
+
+@WAYS
 @settings(max_examples=40, deadline=None)
 @given(
     keeps=jobs.jobs,
@@ -300,6 +370,7 @@ def test_a_page_of_large_jobs_is_cut_short_and_the_next_one_goes_on() -> None:
     [
         (SearchBody(state=["pending", "pendng"]), "state", "'pendng' is none of pending, active"),
         (SearchBody(state=[]), "state", "names none"),
+        (SearchBody(tags={}), "tags", "names none"),
         (SearchBody(priority="low"), "priority", "'low' is none of critical, high, normal"),
         (SearchBody(sort="queue"), "sort", "'queue' is none of created_at, priority"),
         (SearchBody(order="up"), "order", "'up' is none of asc, desc"),

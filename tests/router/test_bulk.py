@@ -96,6 +96,7 @@ def read_begun(response: Response) -> BulkBegun:
         ({"job_ids": [MISSING], "filter": {}, "action": "retry"}, "VALIDATION_ERROR", "filter"),
         ({"filter": {}, "action": "delete"}, "VALIDATION_ERROR", "filter"),
         ({"filter": {"queue": None}, "action": "delete"}, "VALIDATION_ERROR", "filter"),
+        ({"filter": {"tags": {}}, "action": "delete"}, "VALIDATION_ERROR", "filter.tags"),
         ({"all": True, "action": "delete"}, "VALIDATION_ERROR", "all"),
         ({"all": True, "filter": {"queue": "a"}, "action": "delete"}, "VALIDATION_ERROR", "all"),
         ({"filter": {"quue": "mail"}, "action": "delete"}, "VALIDATION_ERROR", "filter"),

@@ -241,6 +241,26 @@ async def test_who_can_do_without_a_stuck_mirror_waits_for_it_once_until_it_answ
 
 
 @on_sockets
+async def test_whoever_waits_for_a_position_in_vain_takes_the_mirror_from_nobody(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as (there, nursery):
+        link, _ = await there.born()
+        waiting = asker(**{"corvo-min-seq": "s0=999999999"})
+        in_vain = await there.mirror.ask_now(RATES, waiting, patience_s=0.05)
+        await heard(link)
+
+        async def answer() -> None:
+            link.send(wire.Reply((await heard(link)).id, "", ANSWER))
+
+        nursery.start_soon(answer)
+
+        assert in_vain is None
+        assert await there.mirror.ask_now(RATES, asker()) == ANSWER
+        nursery.cancel_scope.cancel()
+
+
+@on_sockets
 async def test_a_bad_position_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
     async with world(tmp_path) as (there, _):
         await there.born()

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corvo.model import ApiKey, Queue, State, Worker
@@ -177,19 +178,93 @@ def test_more_queues_than_one_question_asks_for_are_listed_all_the_same() -> Non
     run(main)
 
 
-def test_a_page_of_queues_that_somebody_may_not_see_still_says_where_to_go_on() -> None:
+def test_queues_that_somebody_may_not_see_are_passed_over_and_not_named() -> None:
     async def main() -> None:
         keys = {"k": ApiKey(key_hash="", name="k", role="operator", queue_scope=("z*",))}
         nest = Nest(shards=1, keys=keys)
-        for name in ("a", "b", "c", "z1", "z2"):
+        for name in ("a", "b", "c", "z1", "z2", "z3"):
             nest[name].do(Pause(queue=name))
 
         answer = await nest.ask("GET", "/api/v1/queues", query={"limit": "2"}, x_api_key="k")
-        rest = await queues(nest, {"after": "b"}, "k")
 
-        assert msgspec.json.decode(answer.body) == []
-        assert header(answer, "link") == '</api/v1/queues?after=b&limit=2>; rel="next"'
-        assert [row["name"] for row in rest] == ["z1", "z2"]
+        rows = msgspec.json.decode(answer.body, type=list[JSON])
+        assert [row["name"] for row in rows] == ["z1", "z2"]
+        assert header(answer, "link") == '</api/v1/queues?after=z2&limit=2>; rel="next"'
+
+    run(main)
+
+
+_NAMES: Final = ("a", "ab", "abc", "b", "b\U0010ffff", "c", "c ", "z", "_corvo.a", "_corvo.b", "_d")
+_NAMES_TOO: Final = ("\ud7ff", "\ue000", "\U0010ffff", "_corvo-", "_corvo/")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    there=st.sets(st.sampled_from(_NAMES + _NAMES_TOO)),
+    scope=st.lists(
+        st.sampled_from([*_NAMES, *_NAMES_TOO, "a*", "ab*", "c*", "\ue000*", "_corvo.*", "*"]),
+        max_size=4,
+    ),
+    limit=st.integers(1, 4),
+    shows_reserved=st.booleans(),
+)
+def test_all_pages_of_queues_have_what_a_key_is_for_and_no_link_names_another(
+    there: set[str], scope: list[str], limit: int, *, shows_reserved: bool
+) -> None:
+    async def main() -> None:
+        keys = {"k": ApiKey(key_hash="", name="k", role="operator", queue_scope=tuple(scope))}
+        nest = Nest(shards=2, keys=keys)
+        for name in there:
+            nest[name].do(Pause(queue=name))
+        visible = [
+            name
+            for name in sorted(there)
+            if (shows_reserved or not name.startswith("_corvo."))
+            and (not scope or any(_is_in(name, one) for one in scope))
+        ]
+
+        found: list[object] = []
+        query = {"limit": str(limit)}
+        if shows_reserved:
+            query["reserved"] = "true"
+        for _ in range(len(visible) + 1):
+            answer = await nest.ask("GET", "/api/v1/queues", query=query, x_api_key="k")
+            rows = msgspec.json.decode(answer.body, type=list[JSON])
+            assert len(rows) <= limit
+            found += [row["name"] for row in rows]
+            link = header(answer, "link")
+            if not link:
+                break
+            query["after"] = unquote(link.partition("after=")[2].partition("&")[0])
+            assert query["after"] in visible
+        else:
+            pytest.fail("there are more links than queues")
+
+        assert found == visible
+
+    run(main)
+
+
+def _is_in(name: str, one: str) -> bool:
+    return name.startswith(one[:-1]) if one.endswith("*") else name == one
+
+
+def test_passing_over_many_queues_takes_few_questions() -> None:
+    async def main() -> None:
+        keys = {"k": ApiKey(key_hash="", name="k", role="operator", queue_scope=("a", "z", "zz"))}
+        nest = Nest(shards=1, keys=keys)
+        for name in (
+            "a",
+            "zz",
+            *(f"{first}{number:03d}" for first in "bz" for number in range(99)),
+        ):
+            nest[name].do(Pause(queue=name))
+
+        answer = await nest.ask("GET", "/api/v1/queues", query={"limit": "5"}, x_api_key="k")
+
+        rows = msgspec.json.decode(answer.body, type=list[JSON])
+        assert [row["name"] for row in rows] == ["a", "zz"]
+        assert len(nest.shards[0].questions) == 3
 
     run(main)
 

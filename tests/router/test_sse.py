@@ -1,5 +1,6 @@
 """Frames and ids of events, and what rings keep."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -190,3 +191,15 @@ def test_what_is_found_by_its_names_is_what_is_found_by_looking_at_everything(
         and (queue != "_corvo.c" or wish.queues or wish.job_ids)
     ]
     assert found == [at for at, each in enumerate(page.events) if wish.wants(each, principal)]
+
+
+def test_the_line_ends_of_a_payload_are_lines_of_the_event() -> None:
+    data = b'{"a":\n1,\r\n"b":\r2}'
+
+    told = sse.frame(data, id_text="s0=2-00000000")
+
+    assert told == b'id: s0=2-00000000\ndata: {"a":\ndata: 1,\ndata: "b":\ndata: 2}\n\n'
+    browser = EventSource()
+    browser.feed(told)
+    [event] = browser.events
+    assert msgspec.json.decode(event.data) == msgspec.json.decode(data)

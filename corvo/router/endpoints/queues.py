@@ -43,7 +43,7 @@ from corvo.router.sightings import (
     in_order,
 )
 from corvo.router.words import not_reserved, read_body, request_key
-from corvo.scopes import is_reserved
+from corvo.scopes import RESERVED, covers, is_reserved
 from corvo.shard.ops.base import NAME_BYTES_MAX
 from corvo.shard.ops.queues import (
     Clear,
@@ -143,24 +143,27 @@ async def _lists(
 async def list_queues(api: Api, request: Request) -> Response:
     """All queues, by name. What is beyond the limit is behind the link `next`."""
     limit = params.number_of(request, "limit", default=PAGE_MAX, at_most=PAGE_MAX)
-    after = params.after_of(request)
+    behind: str | None = params.after_of(request)
     shows_reserved = request.query.get("reserved") == "true"
-    lists = await _lists(api, request, _ask_queues, _read_views, after=after, limit=limit)
-    views = [view for page in lists.pages for view in page.queues]
-    if lists.reached:
-        views = [view for view in views if view.queue.name <= lists.reached]
-    visible = sorted(
-        (
-            view
-            for view in views
-            if exists(view)
-            and api.may_see(request.principal, view.queue.name)
-            and (shows_reserved or not is_reserved(view.queue.name))
-        ),
-        key=lambda view: view.queue.name,
-    )
-    shown = visible[:limit]
-    following = shown[-1].queue.name if len(visible) > limit else lists.reached
+    found: list[QueueView] = []
+    seen: dict[int, int] = {}
+    following = ""
+    # Where a page ends is told, so it is a queue that may be seen. What may not be is passed over
+    # here, from one name of the scope to the next: there are no more parts than a scope has names.
+    while behind is not None:
+        part = limit if not seen else min(limit, PART)
+        lists = await _lists(api, request, _ask_queues, _read_views, after=behind, limit=part)
+        seen = {**lists.seen, **seen}
+        found += _visible(api, request, lists, shows_reserved=shows_reserved)
+        if len(found) > limit:
+            following = found[limit - 1].queue.name
+            break
+        scope = request.principal.queues
+        behind = _skip(lists.reached, scope, shows_reserved=shows_reserved)
+        if behind == lists.reached:
+            following = behind
+            break
+    shown = found[:limit]
     rates = await _rates(api, request, [view.queue.name for view in shown])
     headers = _told_without(rates)
     if following:
@@ -168,7 +171,50 @@ async def list_queues(api: Api, request: Request) -> Response:
         url += "&reserved=true" if shows_reserved else ""
         headers.append(("link", f'<{url}>; rel="next"'))
     bodies = [queue_body(view, _rates_of(rates, view)) for view in shown]
-    return json_response([*bodies], seq=positions.render(lists.seen), headers=headers)
+    return json_response([*bodies], seq=positions.render(seen), headers=headers)
+
+
+def _visible(
+    api: Api, request: Request, lists: _Lists[Queues], *, shows_reserved: bool
+) -> list[QueueView]:
+    """The queues that whoever asks may see, by name, as far as all lists were read."""
+    found = [
+        view
+        for page in lists.pages
+        for view in page.queues
+        if (not lists.reached or view.queue.name <= lists.reached)
+        and exists(view)
+        and api.may_see(request.principal, view.queue.name)
+        and (shows_reserved or not is_reserved(view.queue.name))
+    ]
+    return sorted(found, key=lambda view: view.queue.name)
+
+
+def _skip(name: str, scope: tuple[str, ...], *, shows_reserved: bool) -> str | None:
+    """A name behind which the next queue is that may be seen: this one, if it may be itself.
+
+    None when there is none behind it, or this is the end.
+    """
+    if not name:
+        return None
+    if is_reserved(name) and not shows_reserved:
+        return RESERVED + _BEHIND_ALL
+    if covers(scope, name):
+        return name
+    beginnings = (one.removesuffix("*") for one in scope)
+    following = min((one for one in beginnings if one > name), default=None)
+    return None if following is None else _ahead_of(following)
+
+
+_BEHIND_ALL: Final = "\U0010ffff" * (NAME_BYTES_MAX // 4 + 1)
+"""Longer than a name may be, and of the last letter there is."""
+
+
+def _ahead_of(name: str) -> str:
+    """A text with no name of a queue between it and this one."""
+    last = ord(name[-1])
+    # Surrogates are no letters of a text, and what is before a blank is none of a name.
+    return name[:-1] + chr(0xD7FF if last == 0xE000 else last - 1) + _BEHIND_ALL
 
 
 def _ask_queues(after: str, limit: int) -> Query:

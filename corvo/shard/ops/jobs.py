@@ -11,7 +11,7 @@ import msgspec
 
 from corvo.kv.tables import Held
 from corvo.model import STATES, Job, Priority, State
-from corvo.scopes import covers
+from corvo.scopes import covers, is_reserved
 from corvo.shard import lifecycle, presence
 from corvo.shard.ops import transfer
 from corvo.shard.ops.base import (
@@ -299,7 +299,9 @@ class Move(JobsOp, frozen=True, kw_only=True):
         return bad_name("queue", self.queue)
 
     def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
-        """It is in the other queue, or on its way."""
+        """It is in the other queue, or on its way. The server's own work stays where it is."""
+        if is_reserved(found.document.queue):
+            return lifecycle.not_yours(found.document)
         refused = transfer.move(tx, found, self.queue, reset_attempts=self.reset_attempts)
         return refused if refused is not None else "moved"
 

@@ -1,0 +1,114 @@
+"""Which questions leave a reader to others: those that may pass over what no index knows."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corvo.mirror.readers import is_digging
+from corvo.questions import (
+    Count,
+    Filter,
+    FullText,
+    GetBeats,
+    GetSummary,
+    Question,
+    Search,
+    SearchBody,
+    Select,
+)
+from tests.mirror import jobs
+from tests.mirror.shelves import Shelf
+from tests.mirror.test_search import ORDERS, SORTS, body, paths
+
+AT = "2026-02-11T10:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        SearchBody(kind="x"),
+        SearchBody(queue="a", kind="x"),
+        SearchBody(tags={"a": "b"}),
+        SearchBody(payload_contains="x"),
+        SearchBody(payload_jq=".a"),
+        SearchBody(error_contains="x"),
+        SearchBody(has_errors=False),
+        SearchBody(worker_id="w"),
+        SearchBody(scheduled_before=AT),
+        SearchBody(expire_before=AT, state=["dead"]),
+        SearchBody(started_after=AT),
+        SearchBody(attempt_min=1),
+        SearchBody(attempt_max=1, queue="a"),
+        SearchBody(sort="attempt"),
+        SearchBody(sort="attempt", queue="a"),
+        SearchBody(sort="started_at", state=["dead"]),
+        SearchBody(sort="completed_at", queue="a"),
+        SearchBody(priority="normal"),
+        SearchBody(batch_id="b", state=["dead"]),
+    ],
+)
+def test_what_no_index_knows_is_dug_for(search: SearchBody) -> None:
+    assert is_digging(Search(search=search))
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        SearchBody(),
+        SearchBody(order="asc", created_after=AT),
+        SearchBody(state=["dead", "held"]),
+        SearchBody(queue="a"),
+        SearchBody(queue="a", state=["dead"], priority="high", created_before=AT),
+        SearchBody(queue="a", sort="priority"),
+        SearchBody(priority="critical"),
+        SearchBody(batch_id="b"),
+        SearchBody(sort="nonsense"),
+        SearchBody(state=["nonsense"]),
+    ],
+)
+def test_what_an_index_has_in_order_is_not_dug_for(search: SearchBody) -> None:
+    assert not is_digging(Search(search=search))
+
+
+@pytest.mark.parametrize(
+    ("question", "digs"),
+    [
+        (Search(scope=("a", "b")), False),
+        (Search(scope=("a*",)), True),
+        (Search(scope=tuple("abcdefgh")), True),
+        (Search(scope=("a*",), search=SearchBody(queue="ab")), False),
+        (Search(scope=("a*",), search=SearchBody(queue="b", kind="x")), False),
+        (FullText(q="x"), True),
+        (Count(), False),
+        (Count(filter=Filter(queue="a", state=["dead"])), False),
+        (Count(filter=Filter(created_after=AT)), True),
+        (Select(filter=Filter(queue="a", state=["dead"])), False),
+        (Select(filter=Filter(kind="x")), True),
+        (GetBeats(), False),
+        (GetSummary(), False),
+    ],
+)
+def test_some_questions_are_dug_for_by_what_they_are(question: Question, *, digs: bool) -> None:
+    assert is_digging(question) is digs
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    given_filter=jobs.filters(),
+    sort=st.sampled_from(SORTS),
+    order=st.sampled_from(ORDERS),
+)
+def test_what_is_not_dug_for_passes_over_nothing(
+    given_filter: Filter, sort: str, order: str
+) -> None:
+    named = msgspec.structs.replace(given_filter, queue=given_filter.queue or "a")
+    question = Search(search=body(named, sort=sort, order=order))
+    shelf = Shelf()
+    shelf.connection.texts = set()
+
+    with paths(-1):
+        shelf.ask(question, dict[str, object])
+
+    walks = [text for text in shelf.connection.texts if text.startswith("SELECT row, queue, state")]
+    assert any("IS TRUE" in text for text in walks) <= is_digging(question)

@@ -1,0 +1,143 @@
+"""Routers that work bulk operations off, and may be killed at any step."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo.model import ApiKey, Event, Job
+from corvo.router import bulk, bulking
+from corvo.router.bulk import (
+    QUEUE,
+    BulkBegun,
+    BulkStatus,
+)
+from corvo.router.shards import Answer
+from corvo.shard.ops.base import Op
+from corvo.shard.ops.enqueue import Enqueue
+from corvo.shard.ops.jobs import Approve
+from corvo.shard.ops.upkeep import Reclaim
+from corvo.shard.tables import JOBS
+from corvo.telemetry import Level, Log, Style
+from tests.router.nests import MachineShard, Nest, queue_of, run
+from tests.router.views import WalkingMirror
+
+BULK: Final = "/api/v1/jobs/bulk"
+MAIL: Final = queue_of(0)
+SMS: Final = queue_of(1)
+FAX: Final = queue_of(0, 1)
+LATER: Final = {"async": True}
+LIVES_MAX: Final = 12
+"""Routers that a bulk may need in these tests."""
+
+
+class Crew:
+    """Routers that work bulks off, one after the other, and may be killed at any step."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.mirror: Final = WalkingMirror(nest)
+        self.steps = 0
+        """Ops that were sent."""
+        self.before: Callable[[int, Op], bool] = lambda *_: False
+        """Told of each op before it is applied; True kills the router then."""
+        self.after: Callable[[int, Op], bool] = lambda *_: False
+        self.lines: list[str] = []
+        self.may_have_bugs = False
+        self._nest = nest
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        for shard in nest.shards:
+            vars(shard)["submit"] = self._through(shard)
+
+    def _through(self, shard: MachineShard) -> Callable[[Op], Awaitable[Answer]]:
+        async def submit(op: Op) -> Answer:
+            self.steps += 1
+            step = self.steps
+            if self.before(step, op):
+                self._scope.cancel()
+                await trio.lowlevel.checkpoint()
+            answer = await MachineShard.submit(shard, op)
+            if isinstance(op, Enqueue):  # as a shard tells those who wait
+                self._nest.api.fetching.came_up(shard.number)
+            if self.after(step, op):
+                self._scope.cancel()
+                await trio.lowlevel.checkpoint()
+            return answer
+
+        return submit
+
+    async def work(self, bulks: int = 1) -> None:
+        """Work off until so many have ended, or somebody is killed."""
+        self._scope = trio.CancelScope()
+        self.lines.clear()
+        self._ended = trio.Event()
+        self._left = bulks
+        log = Log(self._put, "router", Style(is_text=True), Level.INFO)
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(bulking.run, self._nest.api, log)
+                await self._ended.wait()
+                nursery.cancel_scope.cancel()
+
+    def _put(self, data: bytes) -> None:
+        line = data.decode()
+        self.lines.append(line)
+        assert self.may_have_bugs or "bulk.bug" not in line, line
+        self._left -= any(word in line for word in ("bulk.ended", "bulk.lost", "bulk.bug"))
+        if self._left <= 0:
+            self._ended.set()
+
+    async def work_to_the_end(self, bulk_id: str, *, at_once: bool = False) -> BulkStatus:
+        """Whoever is killed is followed by another, at once or when the lease is over."""
+        for _ in range(LIVES_MAX):
+            await self.work()
+            status = await self.status(bulk_id)
+            if "approve job" in status.error:  # it is held: too many have died over it
+                self._nest[QUEUE].do(Approve(job_ids=[bulk.job_id_of(bulk_id)]))
+            elif status.status in bulk.FINAL:
+                return status
+            if at_once:
+                continue
+            machine = self._nest[QUEUE]
+            machine.pass_time(bulking.LEASE_MS + 1)
+            machine.do(Reclaim(limit=10))
+        raise AssertionError("it has no end")
+
+    async def status(self, bulk_id: str) -> BulkStatus:
+        return await self._nest.read(BulkStatus, f"/api/v1/bulk/{bulk_id}")
+
+
+async def begin(nest: Nest, **asked: object) -> str:
+    response = await nest.ask("POST", BULK, {**asked, **LATER})
+    assert response.status == 202, response.body
+    return msgspec.json.decode(response.body, type=BulkBegun).bulk_operation_id
+
+
+KEYS: Final = {
+    "sk_all": ApiKey(key_hash="", name="all", role="admin"),
+    "sk_mail": ApiKey(key_hash="", name="mail", role="operator", queue_scope=(MAIL,)),
+}
+
+
+def with_crew(
+    test: Callable[[Nest, Crew], Awaitable[None]], keys: dict[str, ApiKey] | None = None
+) -> None:
+    async def main() -> None:
+        nest = Nest(keys=keys)
+        await test(nest, Crew(nest))
+
+    run(main)
+
+
+def trail_of(nest: Nest, job_id: str) -> tuple[Event, ...]:
+    [trail] = [job.trail for job in jobs_of(nest) if job.id == job_id]
+    return trail
+
+
+def words_of(nest: Nest, job_id: str) -> list[str]:
+    return [event.what for event in trail_of(nest, job_id)]
+
+
+def jobs_of(nest: Nest) -> list[Job]:
+    return [job for shard in nest.shards for job in shard.machine.documents(JOBS)]
