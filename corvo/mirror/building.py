@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 PAGE_BYTES: Final = 8_192
+BUSY_MS: Final = 5_000
+"""How long SQLite waits for a lock of somebody else's."""
 ENDINGS: Final = ("", "-wal", "-shm", "-journal")
 """Of the files that one file of SQLite's may be."""
 
@@ -41,7 +43,11 @@ class Unfit(CorvoError):
 def connect(path: Path, *, checkpoint_pages: int = CHECKPOINT_PAGES) -> sqlite3.Connection:
     """The one connection that writes. Only it may be, and one thread at a time has it."""
     connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=64
+        path,
+        timeout=BUSY_MS / 1_000,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=64,
     )
     for pragma in (
         f"page_size = {PAGE_BYTES}",

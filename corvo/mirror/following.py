@@ -69,6 +69,7 @@ class Scribe:
         self._put, self._taken = trio.open_memory_channel[Page](_PAGES_MAX)
         self._moved = trio.Event()  # something was written
         self._is_stuck = False
+        self._wal_bytes_max = config.wal_bytes_max
         self._wanted = 0  # how many wait for what is not written yet
         self._hurry = trio.Event()
         # A reader that begins while another still reads keeps SQLite's log growing, so from time
@@ -100,7 +101,7 @@ class Scribe:
                     self.lag.note(now_ns - page.cursor.now_ns)
             self._moved.set()
             self._moved = trio.Event()
-            if self._writing.wal_bytes > self._config.wal_bytes_max:
+            if self._writing.wal_bytes > self._wal_bytes_max:
                 await self._shrink()
             await self._rest(rest_s)
 
@@ -169,8 +170,15 @@ class Scribe:
             while self.readers:
                 self._quiet = trio.Event()
                 await self._quiet.wait()
+            is_empty = False
             with suppress(Stuck):
-                await trio.to_thread.run_sync(self._writing.shrink, limiter=self._limiter)
+                is_empty = await trio.to_thread.run_sync(
+                    self._writing.shrink, limiter=self._limiter
+                )
+            # Whoever reads the file from outside keeps it as it is: it is tried again when there is
+            # more, and not with each page.
+            bound = self._config.wal_bytes_max
+            self._wal_bytes_max = bound if is_empty else self._writing.wal_bytes + bound // 4
         finally:
             self._gate.set()
 

@@ -59,6 +59,8 @@ from corvo.watchdog import watch
 _SWITCH_S: Final = 50e-6
 """The loop has little to do, and should not wait long for a thread that decodes or counts."""
 _RETRY_S: Final = 0.25
+_ROOM_S: Final = 0.005
+"""Between two looks whether a link has room for an answer."""
 _RETRY_AFTER_MS: Final = 100
 _TRACE_LINES: Final = 40
 _GROUP: Final = Path("/proc/self/autogroup")
@@ -279,10 +281,16 @@ class Desk:
             link.send(wire.Busy(ask.id, _RETRY_AFTER_MS))
             return
         told = await self._mirror.answer(ask, readings)
-        try:
-            link.send(told)
-        except WireError as error:
-            link.send(self._mirror.too_large(ask, error))
+        # Pages of some MiB each may be more than the link takes at a time. An answer that is left
+        # out would be waited for in vain.
+        while link.is_open:
+            try:
+                if link.send(told):
+                    return
+            except WireError as error:
+                told = self._mirror.too_large(ask, error)
+            else:
+                await trio.sleep(_ROOM_S)
 
 
 async def run(config: MirrorConfig, log: Log) -> None:

@@ -24,6 +24,7 @@ from corvo.mirror.refusals import NotAnswered
 from corvo.mirror.terms import understand
 from corvo.questions import Count, Filter, FullText, Question, Refused, Search, Select
 
+_TOO_DEEP: Final = ("parser stack overflow", "Expression tree is too large")
 _STEPS: Final = 1_000
 """Of SQLite's, between two looks whether a question has taken too long."""
 _LOOK_S: Final = 0.01
@@ -158,5 +159,11 @@ def _look_up(
     connection.set_progress_handler(reading.is_over, _STEPS)
     try:
         return answer(reading, question)
+    except sqlite3.OperationalError as error:
+        if not any(word in str(error) for word in _TOO_DEEP):
+            raise
+        # How deep SQLite can go is a matter of its build. Of all filters, this alone nests.
+        told = "payload_jq: it is nested too deeply for the mirror: say it in fewer steps"
+        return Refused(code="bad_filter", error=told, field="payload_jq")
     finally:
         connection.set_progress_handler(None, _STEPS)

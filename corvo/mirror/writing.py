@@ -162,9 +162,13 @@ class Writing:
     def shrink(self) -> bool:
         """Empty SQLite's log; false when somebody reads in it. Raises `Stuck` and `Damaged`."""
         try:
+            # Readers of other processes are nobody's business here, and are not waited for.
+            self._connection.execute("PRAGMA busy_timeout = 0")
             [busy, *_] = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:
             raise _meaning(error) from error
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {building.BUSY_MS}")
         return not busy
 
     # The file.

@@ -1,6 +1,8 @@
 """Followers and their scribe, beside a replica that does as it is told."""
 
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -393,6 +395,33 @@ def test_sqlite_s_log_is_emptied_when_the_last_reader_has_gone() -> None:
         assert desk.writing.wal_bytes == 0
 
     run(scenario, wal_bytes_max=1)
+
+
+def test_who_reads_the_file_from_outside_holds_up_nobody_for_long() -> None:
+    async def scenario(desk: Desk) -> None:
+        tries = 0
+        shrink = desk.writing.shrink
+
+        def count() -> bool:
+            nonlocal tries
+            tries += 1
+            return shrink()
+
+        vars(desk.writing)["shrink"] = count
+        with closing(sqlite3.connect(desk.writing.path, isolation_level=None)) as outside:
+            outside.execute("BEGIN")
+            outside.execute("SELECT count(*) FROM jobs").fetchone()
+
+            async def meanwhile() -> None:
+                for number in range(60):
+                    desk.replica.put(job(f"j{number}"))
+                    await desk.catch_up()
+
+            await desk.live(meanwhile)
+            assert 0 < tries < 20
+        desk.check()
+
+    run(scenario, wal_bytes_max=2_000_000)
 
 
 def test_rows_stay_as_far_as_they_once_were() -> None:

@@ -518,6 +518,50 @@ def test_an_answer_that_is_too_large_for_a_message_costs_nobody_else_anything(
     in_short(scenario)
 
 
+def test_answers_that_are_more_than_a_link_takes_at_a_time_come_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = b"x" * (8 << 20)
+    monkeypatch.setattr(readers, "answer", lambda *_: large)
+
+    async def scenario(directory: Path) -> None:
+        answers: list[wire.Reply] = []
+
+        async def ask_once(caller: Caller) -> None:
+            answers.append(await ask(caller, Search()))
+
+        async with (
+            open_desk(directory) as (config, _),
+            calling(config) as caller,
+            trio.open_nursery() as nursery,
+        ):
+            for _ in range(10):
+                nursery.start_soon(ask_once, caller)
+            while len(answers) < 10:
+                await trio.lowlevel.checkpoint()
+
+        assert [answer.body == large for answer in answers] == [True] * 10
+
+    in_short(scenario)
+
+
+@pytest.mark.parametrize("jq", ['.a|any(.b|any(.c|any(.d|has("x"))))', ".a"])
+def test_what_is_nested_too_deeply_for_sqlite_is_refused_by_its_name(jq: str) -> None:
+    """How deep that is depends on how SQLite was built: here at least `.a` is not."""
+
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory) as (config, _), calling(config) as caller:
+            await standing(caller, s0=1)
+            answer = await ask(caller, Search(search=SearchBody(payload_jq=jq)))
+
+        if answer.code:
+            assert jq != ".a"
+            refused = msgspec.json.decode(answer.body, type=Refused)
+            assert (refused.code, refused.field) == ("bad_filter", "payload_jq")
+
+    in_short(scenario)
+
+
 def test_damage_that_a_question_finds_ends_the_process() -> None:
     async def scenario(directory: Path) -> None:
         config = config_in(directory, checkpoint_pages=1)

@@ -258,9 +258,9 @@ def test_sqlite_s_log_is_emptied_unless_somebody_reads_in_it(tmp_path: Path) -> 
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM jobs").fetchone()
         writing.write([Page(CURSOR, of_jobs("b"))])
-        writing._connection.execute("PRAGMA busy_timeout = 0")
 
         assert not writing.shrink()
+        assert writing._connection.execute("PRAGMA busy_timeout").fetchone() == (building.BUSY_MS,)
         reader.execute("ROLLBACK")
         assert writing.shrink()
 
