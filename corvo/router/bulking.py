@@ -572,12 +572,13 @@ class Run:
             if mark.page:  # whoever had it before has written down that it would do these
                 await self._do_page()
             while not mark.is_last and self._goes_on():
-                if self._api.bulks_waited_for and not is_direct(order):
-                    await self._give_way()
-                    return
                 await self._turn_page()
                 if mark.page and self._goes_on():
                     await self._do_page()
+                # Behind a page, so that it comes further however many go before it.
+                if self._gives_way():
+                    await self._give_way()
+                    return
             await self._end()
         except Problem as problem:
             with suppress(Problem):  # which may be that this cannot be written down
@@ -685,6 +686,10 @@ class Run:
             retryable=False,
         )
         await self._say(Fail(fails=[fail], by=self._by))
+
+    def _gives_way(self) -> bool:
+        is_over = self.mark.is_last or not self._goes_on()
+        return bool(self._api.bulks_waited_for) and not is_over and not is_direct(self.order)
 
     async def _give_way(self) -> None:
         """Go on behind those that somebody waits for: they are small, and come first."""

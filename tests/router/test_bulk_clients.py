@@ -98,6 +98,21 @@ def test_those_that_somebody_waits_for_go_before_long_ones() -> None:
     with_crew(test)
 
 
+def test_a_long_one_comes_further_however_many_go_before_it() -> None:
+    async def test(nest: Nest, crew: Crew) -> None:
+        ids = [nest.put(MAIL) for _ in range(60)]
+        bulk_id = await begin(nest, job_ids=ids, action="cancel", rate=10)
+        nest.api.bulks_waited_for.add("one after the other")
+
+        await crew.work()
+
+        status = await crew.status(bulk_id)
+        assert (status.status, status.affected) == ("completed", 60)
+        assert words_of(nest, job_id_of(bulk_id)).count("released") == 5
+
+    with_crew(test)
+
+
 def test_jobs_that_are_moved_away_are_out_of_the_scope_of_whoever_asked() -> None:
     async def test(nest: Nest, crew: Crew) -> None:
         moved, ours = nest.put(MAIL), nest.put(MAIL)
