@@ -131,7 +131,10 @@ def _is_of_one_moment(reading: Reading, meaning: Meaning) -> bool:
 
 
 _BEHIND: Final = "SELECT shard FROM cursors WHERE through > idx"
-_IS_BEHIND: Final = f"SELECT max(shard IN ({_BEHIND})) FROM queue_counts WHERE queue = ?"  # noqa: S608 -- all words are ours
+_IS_BEHIND: Final = (
+    "SELECT max(shard IN (SELECT shard FROM cursors WHERE through > idx))"
+    " FROM queue_counts WHERE queue = ?"
+)
 """Null where nothing is counted: perhaps only because the counts have not come yet."""
 
 

@@ -661,10 +661,7 @@ class Run:
         mark, job_id, token = self.mark, self._claim.job_id, self._claim.lease_token
         if self._stops:
             mark.page = []  # written down, and not begun
-            item = ReleaseItem(
-                job_id=job_id, lease_token=token, is_own=True, checkpoint=self._checkpoint()
-            )
-            await self._say(Release(jobs=[item], by=self._by))
+            await self._say(self._release("", self._checkpoint()))
             return
         mark.settle(self.order)
         result = encode_json({"affected": mark.affected, "skipped_total": mark.skipped_total})
@@ -693,27 +690,24 @@ class Run:
 
     async def _give_way(self) -> None:
         """Go on behind those that somebody waits for: they are small, and come first."""
-        item = ReleaseItem(
-            job_id=self._claim.job_id,
-            lease_token=self._claim.lease_token,
-            is_own=True,
-            why="a small one goes first",
-            checkpoint=self._checkpoint(),
-        )
-        await self._say(Release(jobs=[item], by=self._by))
+        await self._say(self._release("a small one goes first", self._checkpoint()))
 
     async def _give_back(self) -> None:
         """Let the next router go on at once. What was not written down is done again, as once."""
+        try:
+            await self._api.shards[self._home].submit(self._release("the router leaves"))
+        except Problem:
+            return  # its lease will end by itself
+
+    def _release(self, why: str, checkpoint: Json = msgspec.UNSET) -> Release:
         item = ReleaseItem(
             job_id=self._claim.job_id,
             lease_token=self._claim.lease_token,
             is_own=True,
-            why="the router leaves",
+            why=why,
+            checkpoint=checkpoint,
         )
-        try:
-            await self._api.shards[self._home].submit(Release(jobs=[item], by=self._by))
-        except Problem:
-            return  # its lease will end by itself
+        return Release(jobs=[item], by=self._by)
 
     async def _say(self, op: Op) -> str:
         """Have it heard, however long that takes; what is answered.
