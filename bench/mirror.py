@@ -24,7 +24,7 @@ from bench.measure import Measurement
 from bench.server import SHARDS, Server, serving
 from bench.shard_process import processor_seconds
 from corvo import wire
-from corvo.link import Caller, UnixAddress, connect, open_caller
+from corvo.link import LinkClient, UnixAddress, connect, open_client
 from corvo.mirror.places import Cursor, Page
 from corvo.mirror.writing import NAME, open_writing
 from corvo.model import Event, Job, State
@@ -257,8 +257,8 @@ async def _catch_up(place: Path) -> float:
     begun = trio.current_time()
     places = {}
     for number in range(SHARDS):
-        async with _calling(place, f"shard-{number}", number) as caller:
-            answer = await caller.ask(QUERY_NUMBERS[GetStatus], b"{}")
+        async with _calling(place, f"shard-{number}", number) as client:
+            answer = await client.ask(QUERY_NUMBERS[GetStatus], b"{}")
             assert isinstance(answer, wire.Reply)
             places[number] = msgspec.json.decode(answer.body, type=Status).applied
     await _standing(place, places)
@@ -268,22 +268,22 @@ async def _catch_up(place: Path) -> float:
 async def _standing(place: Path, least: dict[int, int] | None = None) -> Standing:
     """What the mirror says of itself, once it has come so far."""
     question = msgspec.json.encode(GetStanding(min_seq=least or {}))
-    async with _calling(place, "mirror", 0) as caller:
+    async with _calling(place, "mirror", 0) as client:
         while True:
-            answer = await caller.ask(NUMBERS[GetStanding], question)
+            answer = await client.ask(NUMBERS[GetStanding], question)
             if isinstance(answer, wire.Reply) and not answer.code:
                 return msgspec.json.decode(answer.body, type=Standing)
 
 
-def _calling(place: Path, name: str, shard: int) -> AbstractAsyncContextManager[Caller]:
+def _calling(place: Path, name: str, shard: int) -> AbstractAsyncContextManager[LinkClient]:
     cluster = msgspec.json.decode((place / "data" / "node.json").read_bytes(), type=_Identity)
 
     @asynccontextmanager
-    async def calling() -> AsyncIterator[Caller]:
+    async def calling() -> AsyncIterator[LinkClient]:
         hello = wire.Hello(wire.ROUTER, 1, shard, cluster.cluster, wire.WIRE_VERSION, 1, 0)
         stream = await connect(UnixAddress(str(place / "data" / "run" / f"{name}.sock")))
-        async with open_caller(stream, hello, lambda _: None) as caller:
-            yield caller
+        async with open_client(stream, hello, lambda _: None) as client:
+            yield client
 
     return calling()
 

@@ -25,7 +25,7 @@ import trio
 from bench import workload
 from bench.measure import Measurement
 from corvo import wire
-from corvo.link import Caller, UnixAddress, connect, open_caller
+from corvo.link import LinkClient, UnixAddress, connect, open_client
 from corvo.shard.entry import Record
 from corvo.shard.ops.work import Claim, Claims
 from corvo.shard.process import OP_VERSION
@@ -68,11 +68,11 @@ class Outcome(NamedTuple):
     server_s: float
 
 
-class Client:
+class Load:
     """Workers that do the same over and over."""
 
-    def __init__(self, caller: Caller, mode: Mode) -> None:
-        self._caller = caller
+    def __init__(self, client: LinkClient, mode: Mode) -> None:
+        self._client = client
         self._mode = mode
         self._new = workload.enqueue(mode.jobs)
         self._take = workload.fetch(mode.jobs)
@@ -94,7 +94,7 @@ class Client:
 
     async def _request(self, record: Record) -> bytes:
         begun = perf_counter()
-        answer = await self._caller.submit(*record)
+        answer = await self._client.submit(*record)
         self.latencies.append(perf_counter() - begun)
         assert isinstance(answer, wire.Reply), f"{answer}"
         assert not answer.code, f"{answer}"
@@ -139,20 +139,20 @@ async def _measure(socket: str, mode: Mode, server_s: Callable[[], float]) -> Ou
         op_version=OP_VERSION,
         config_digest=0,
     )
-    async with open_caller(stream, hello, lambda _: None) as caller, trio.open_nursery() as nursery:
-        await _led(caller)
-        client = Client(caller, mode)
+    async with open_client(stream, hello, lambda _: None) as client, trio.open_nursery() as nursery:
+        await _led(client)
+        load = Load(client, mode)
         for _ in range(mode.workers):
-            nursery.start_soon(client.work)
+            nursery.start_soon(load.work)
         await trio.sleep(WARMING_S)
-        client.jobs = 0
-        client.latencies.clear()
+        load.jobs = 0
+        load.latencies.clear()
         begun, ours, theirs = perf_counter(), process_time(), server_s()
         await trio.sleep(MEASURED_S)
         outcome = Outcome(
-            client.jobs,
+            load.jobs,
             perf_counter() - begun,
-            client.latencies.copy(),
+            load.latencies.copy(),
             process_time() - ours,
             server_s() - theirs,
         )
@@ -160,13 +160,13 @@ async def _measure(socket: str, mode: Mode, server_s: Callable[[], float]) -> Ou
     return outcome
 
 
-async def _led(caller: Caller) -> None:
+async def _led(client: LinkClient) -> None:
     """Return when there is a leader."""
     with trio.fail_after(START_S_MAX):
-        answer = await caller.submit(*workload.fetch())
+        answer = await client.submit(*workload.fetch())
         while not isinstance(answer, wire.Reply):
             await trio.sleep(0.02)
-            answer = await caller.submit(*workload.fetch())
+            answer = await client.submit(*workload.fetch())
 
 
 @contextmanager

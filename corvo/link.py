@@ -9,7 +9,7 @@ socket was busy goes out in one piece, which is what makes a busy link cheap. No
 `receive` reads, so a peer that sends too much is held up by the kernel's buffers.
 
 A link ends in order, with a `Goodbye`, or it is lost: by a broken stream, by silence, or because
-the block around it was left by an exception. `Caller` puts requests and answers on top.
+the block around it was left by an exception. `LinkClient` puts requests and answers on top.
 """
 
 import socket
@@ -101,7 +101,7 @@ class LinkSettings:
     frame_bytes_max: int = FRAME_BYTES_MAX
 
     calls_max: int = 16_384
-    """Calls of one `Caller` that wait for an answer."""
+    """Calls of one `LinkClient` that wait for an answer."""
 
     retry_after_ms: int = 50
     """What a call beyond a bound of ours is told: by then a healthy link has emptied its buffer."""
@@ -368,7 +368,7 @@ def open_link(
 
 
 class Call:
-    """One request that waits; made by `Caller.begin`."""
+    """One request that waits; made by `LinkClient.begin`."""
 
     __slots__ = ("answer", "ended", "id")
 
@@ -378,8 +378,8 @@ class Call:
         self.answer: Answer | None = None  # still None when it ended: the link was lost
 
 
-class Caller:
-    """Requests to one replica and their answers; made by `open_caller`.
+class LinkClient:
+    """Requests to one replica and their answers; made by `open_client`.
 
     A call that is cancelled leaves the others alone. Its request may have had its effect.
     """
@@ -451,8 +451,8 @@ class Caller:
         return "the link was left" if self._end is None else str(self._end)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator["Caller"]:
-        """The life of the caller: the user's block beside the task that listens."""
+    async def open(self) -> AsyncIterator["LinkClient"]:
+        """The life of the client: the user's block beside the task that listens."""
         with _alone():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen, nursery.cancel_scope)
@@ -493,22 +493,22 @@ class Caller:
 
 
 @asynccontextmanager
-async def open_caller(
+async def open_client(
     stream: trio.abc.Stream,
     ours: Hello,
     pushed: Callable[[Push], None],
     settings: LinkSettings = DEFAULT,
-) -> AsyncIterator[Caller]:
-    """A link as `open_link` opens it, with a `Caller` on top.
+) -> AsyncIterator[LinkClient]:
+    """A link as `open_link` opens it, with a `LinkClient` on top.
 
     `pushed` is told what no call asked for. It runs between two reads and must not grow without
     bound. The block is cancelled, and `LinkLost` raised, as soon as the link has ended.
     """
     async with (
         open_link(stream, ours, settings) as link,
-        Caller(link, pushed, settings).open() as caller,
+        LinkClient(link, pushed, settings).open() as client,
     ):
-        yield caller
+        yield client
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from corvo.link import (
     LinkLost,
     LinkRefused,
     LinkSettings,
-    open_caller,
+    open_client,
     open_link,
 )
 from corvo.wire import (
@@ -553,9 +553,9 @@ async def test_two_idle_ends_stay_together() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(echo, theirs)
-        async with open_caller(ours, US, lambda _: None) as caller:
+        async with open_client(ours, US, lambda _: None) as client:
             await trio.sleep(10_000)
-            answer = await caller.ask(1, b"still there?")
+            answer = await client.ask(1, b"still there?")
 
     assert answer == Reply(1, "", b"still there?", 1)
 

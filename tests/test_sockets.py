@@ -14,7 +14,7 @@ from corvo.link import (
     connect,
     listen_tcp,
     listen_unix,
-    open_caller,
+    open_client,
     open_link,
 )
 from corvo.wire import (
@@ -40,8 +40,8 @@ async def test_calls_are_answered_over_a_unix_socket(tmp_path: Path) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, echo, [await listen_unix(str(path))])
-        async with open_caller(await connect(UnixAddress(str(path))), US, print) as caller:
-            answers = [await caller.submit(1, body), await caller.ask(1, b"small")]
+        async with open_client(await connect(UnixAddress(str(path))), US, print) as client:
+            answers = [await client.submit(1, body), await client.ask(1, b"small")]
         nursery.cancel_scope.cancel()
 
     assert answers == [Reply(1, "", body, 1), Reply(2, "", b"small", 2)]
@@ -63,8 +63,8 @@ async def test_calls_are_answered_over_tcp_which_sends_at_once() -> None:
         nursery.start_soon(trio.serve_listeners, serve, listeners)
         stream = await connect(TcpAddress("127.0.0.1", port))
         connected = stream.socket.getsockopt(*no_delay)
-        async with open_caller(stream, US, print) as caller:
-            answer = await caller.submit(1, b"{}")
+        async with open_client(stream, US, print) as client:
+            answer = await client.submit(1, b"{}")
         nursery.cancel_scope.cancel()
 
     assert answer == Reply(1, "", b"{}", 1)
@@ -107,8 +107,8 @@ async def test_a_socket_that_a_dead_process_left_behind_is_replaced(tmp_path: Pa
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, echo, [await listen_unix(str(path))])
-        async with open_caller(await connect(UnixAddress(str(path))), US, print) as caller:
-            answer = await caller.ask(1, b"")
+        async with open_client(await connect(UnixAddress(str(path))), US, print) as client:
+            answer = await client.ask(1, b"")
         nursery.cancel_scope.cancel()
 
     assert not caught.value.was_sent

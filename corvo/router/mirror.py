@@ -15,7 +15,7 @@ import trio
 
 from corvo import wire
 from corvo.errors import WireError
-from corvo.link import Caller, LinkLost, LinkRefused, UnixAddress, connect, open_caller
+from corvo.link import LinkClient, LinkLost, LinkRefused, UnixAddress, connect, open_client
 from corvo.questions import NUMBERS, AsOf, Question, Refused
 from corvo.router import positions
 from corvo.router.config import RouterConfig
@@ -55,7 +55,7 @@ class Mirror:
         self.last_error = "it has not been reached yet"
         """Why there is no link, while there is none."""
         self._config: Final = config
-        self._caller: Caller | None = None
+        self._client: LinkClient | None = None
         self._came_up = trio.Event()
         self._silent_until = 0.0
         """Until when it is taken to be stuck, because it did not answer in time."""
@@ -68,7 +68,7 @@ class Mirror:
     @property
     def is_up(self) -> bool:
         """Whether it can be asked."""
-        return self._caller is not None
+        return self._client is not None
 
     async def run(self) -> None:
         """Keep a link to it; returns at once where there is none."""
@@ -90,14 +90,14 @@ class Mirror:
             config_digest=0,
         )
         stream = await connect(UnixAddress(self._config.mirror_socket))
-        async with open_caller(stream, hello, _hear) as caller:
-            self._caller = caller
+        async with open_client(stream, hello, _hear) as client:
+            self._client = client
             self._came_up.set()
             self._came_up = trio.Event()
             try:
                 await trio.sleep_forever()
             finally:
-                self._caller = None
+                self._client = None
 
     async def ask(
         self,
@@ -154,9 +154,9 @@ class Mirror:
         lost = 0
         while True:
             came_up = self._came_up
-            if self._caller is not None:
+            if self._client is not None:
                 try:
-                    return _read(await self._caller.ask(number, body))
+                    return _read(await self._client.ask(number, body))
                 except LinkLost as error:
                     lost += error.was_sent
                     if lost >= _LOST_MAX:

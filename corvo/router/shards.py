@@ -15,7 +15,7 @@ import trio
 
 from corvo import wire
 from corvo.errors import WireError
-from corvo.link import Call, Caller, LinkLost, LinkRefused, UnixAddress, connect, open_caller
+from corvo.link import Call, LinkClient, LinkLost, LinkRefused, UnixAddress, connect, open_client
 from corvo.placement import shard_of_queue
 from corvo.router.config import RouterConfig
 from corvo.router.http import UNKNOWN, Problem
@@ -44,7 +44,7 @@ class Begun(msgspec.Struct, frozen=True):
     number: int
     body: bytes
     may_repeat: bool
-    sent: tuple[Caller, Call | wire.Busy] | None
+    sent: tuple[LinkClient, Call | wire.Busy] | None
 
 
 class Shard:
@@ -66,18 +66,18 @@ class Shard:
         self._config = config
         self._pushed = pushed
         self._tell = came_up
-        self._caller: Caller | None = None
+        self._client: LinkClient | None = None
         self._came_up = trio.Event()
 
     @property
     def is_up(self) -> bool:
         """Whether there is a link to a replica that knows a leader."""
-        return self._caller is not None and self.leader is not None
+        return self._client is not None and self.leader is not None
 
     @property
     def calls_in_flight(self) -> int:
         """Requests that wait for this shard's answer."""
-        return self._caller.calls_in_flight if self._caller is not None else 0
+        return self._client.calls_in_flight if self._client is not None else 0
 
     async def run(self) -> None:
         """Keep a link to the shard."""
@@ -99,13 +99,13 @@ class Shard:
             config_digest=0,
         )
         stream = await connect(UnixAddress(self._config.sockets[self.number]))
-        async with open_caller(stream, hello, self._hear) as caller:
-            self._caller = caller
+        async with open_client(stream, hello, self._hear) as client:
+            self._client = client
             self._look()
             try:
                 await trio.sleep_forever()
             finally:
-                self._caller = None
+                self._client = None
                 self.leader = None
 
     def _hear(self, push: wire.Push) -> None:
@@ -133,10 +133,10 @@ class Shard:
         What is begun without waiting in between goes out together, in this order.
         """
         number, body = NUMBERS[type(op)], encode_json(op)
-        sent: tuple[Caller, Call | wire.Busy] | None = None
-        if self._caller is not None:
+        sent: tuple[LinkClient, Call | wire.Busy] | None = None
+        if self._client is not None:
             with suppress(LinkLost):  # then it was not sent, and `finish` waits for another link
-                sent = self._caller, self._caller.begin(number, body)
+                sent = self._client, self._client.begin(number, body)
         return Begun(number, body, op.is_safe_twice, sent)
 
     async def finish(self, begun: Begun) -> Answer:
@@ -156,21 +156,21 @@ class Shard:
         may_repeat: bool,
         *,
         is_op: bool,
-        sent: tuple[Caller, Call | wire.Busy] | None = None,
+        sent: tuple[LinkClient, Call | wire.Busy] | None = None,
     ) -> Answer:
         until: float | None = None
         while True:
             came_up = self._came_up
-            caller = self._caller if sent is None else sent[0]
-            if caller is not None:
+            client = self._client if sent is None else sent[0]
+            if client is not None:
                 try:
                     if sent is not None:
                         call, sent = sent[1], None
-                        answer = call if isinstance(call, wire.Busy) else await caller.finish(call)
+                        answer = call if isinstance(call, wire.Busy) else await client.finish(call)
                     elif is_op:
-                        answer = await caller.submit(number, body)
+                        answer = await client.submit(number, body)
                     else:
-                        answer = await caller.ask(number, body)
+                        answer = await client.ask(number, body)
                 except LinkLost as lost:
                     if lost.was_sent and not may_repeat:
                         raise self._unknown() from lost

@@ -61,7 +61,7 @@ from corvo.link import (
     connect,
     listen_tcp,
     listen_unix,
-    open_caller,
+    open_client,
     open_link,
 )
 from corvo.placement import fnv32a
@@ -565,21 +565,21 @@ class Process:
                 elif link.peer.role in {wire.MIRROR, wire.FOLLOWER}:
                     await serve_follower(link, self._replica, self._news)
                 else:
-                    await self._serve_caller(link)
+                    await self._serve_client(link)
 
-    async def _serve_caller(self, link: Link) -> None:
+    async def _serve_client(self, link: Link) -> None:
         self._last_link += 1
         client = self._last_link
         self._links[client] = link
         self._replica.joined(client, is_shard=link.peer.role == wire.SHARD)
         self._bell.set()
         try:
-            await self._hear_caller(client, link)
+            await self._hear_client(client, link)
         finally:
             del self._links[client]
             self._replica.left(client)
 
-    async def _hear_caller(self, client: int, link: Link) -> None:
+    async def _hear_client(self, client: int, link: Link) -> None:
         replica = self._replica
         while messages := await link.receive(wire.FROM_ROUTER):
             self._look_for_room()  # what is refused now is not stuck behind a write later
@@ -620,8 +620,8 @@ class Process:
             with suppress(LinkLost, LinkRefused, WireError):
                 stream = await connect(UnixAddress(address))
                 hello = self._hello(wire.SHARD, shard=relay.shard)
-                async with open_caller(stream, hello, lambda _: None) as caller:
-                    answer = await caller.submit(NUMBERS[Receive], relay.body)
+                async with open_client(stream, hello, lambda _: None) as other:
+                    answer = await other.submit(NUMBERS[Receive], relay.body)
                     taken = isinstance(answer, wire.Reply) and not answer.code
         if not taken:
             await trio.sleep(_RETRY_S)

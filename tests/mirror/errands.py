@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from corvo import wire
-from corvo.link import Caller
+from corvo.link import LinkClient
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.work import Claims
 
@@ -38,10 +38,10 @@ class Errands:
         self.refused: dict[str, int] = {}
         self.done = 0
 
-    async def run(self, caller: Caller) -> None:
+    async def run(self, client: LinkClient) -> None:
         """Do one."""
         name, fields = self._choose()
-        answer = await caller.submit(NUMBER_OF[name], msgspec.json.encode(fields))
+        answer = await client.submit(NUMBER_OF[name], msgspec.json.encode(fields))
         if not isinstance(answer, wire.Reply):
             code = type(answer).__name__
         elif answer.code:

@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from corvo import wire
-from corvo.link import Caller, LinkLost, UnixAddress, connect, open_caller
+from corvo.link import LinkClient, LinkLost, UnixAddress, connect, open_client
 from corvo.mirror.config import MirrorConfig
 from corvo.placement import shard_of_queue
 from corvo.questions import NUMBERS, GetStanding, Question, Rebuild, Standing
@@ -115,8 +115,8 @@ class Rookery:
             assert await self.children[name].wait_until_ready(), name
             config = self._config(name)
             if isinstance(config, ShardConfig):
-                async with calling(config) as caller:
-                    await wait_until_leading(caller)
+                async with calling(config) as client:
+                    await wait_until_leading(client)
 
     async def kill(self, *names: str) -> None:
         """Kill some, and hear what they said."""
@@ -199,11 +199,11 @@ class Rookery:
     # Questions.
 
     @asynccontextmanager
-    async def calling_mirror(self) -> AsyncIterator[Caller]:
+    async def calling_mirror(self) -> AsyncIterator[LinkClient]:
         hello = wire.Hello(wire.ROUTER, 1, 0, "rookery", wire.WIRE_VERSION, 1, 0)
         stream = await connect(UnixAddress(self.mirror.socket))
-        async with open_caller(stream, hello, lambda _: None) as caller:
-            yield caller
+        async with open_client(stream, hello, lambda _: None) as client:
+            yield client
 
     async def ask(self, question: Question) -> bytes:
         """Ask the mirror until it answers. One that found its file damaged is started again."""
@@ -212,8 +212,8 @@ class Rookery:
             if "mirror" not in self.children:
                 await self.start("mirror")
             try:
-                async with self.calling_mirror() as caller:
-                    answer = await caller.ask(NUMBERS[type(question)], body)
+                async with self.calling_mirror() as client:
+                    answer = await client.ask(NUMBERS[type(question)], body)
             except LinkLost:
                 await self.revive()
                 continue
@@ -310,9 +310,9 @@ class Killing:
                 nursery.start_soon(self._run_errands_of, config, errands)
 
     async def _run_errands_of(self, config: ShardConfig, errands: Errands) -> None:
-        async with calling(config) as caller:
+        async with calling(config) as client:
             for _ in range(_ERRANDS):
-                await errands.run(caller)
+                await errands.run(client)
 
     async def compare(self) -> Tables:
         """Compare every row, once both sides stand at the same places."""

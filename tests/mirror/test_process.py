@@ -17,7 +17,7 @@ import trio
 
 from corvo import wire
 from corvo.child import FAILED, LEAVE, MISCONFIGURED, OK
-from corvo.link import Caller, LinkLost, UnixAddress, connect, listen_unix, open_caller
+from corvo.link import LinkClient, LinkLost, UnixAddress, connect, listen_unix, open_client
 from corvo.mirror import answers, following, readers
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.process import Desk, Mirror
@@ -72,23 +72,23 @@ async def running(config: MirrorConfig) -> AsyncIterator[Child]:
 
 
 @asynccontextmanager
-async def calling(config: MirrorConfig) -> AsyncIterator[Caller]:
+async def calling(config: MirrorConfig) -> AsyncIterator[LinkClient]:
     hello = wire.Hello(wire.ROUTER, 1, 0, "rookery", wire.WIRE_VERSION, 1, 0)
     stream = await connect(UnixAddress(config.socket))
-    async with open_caller(stream, hello, lambda _: None) as caller:
-        yield caller
+    async with open_client(stream, hello, lambda _: None) as client:
+        yield client
 
 
-async def ask(caller: Caller, question: Question) -> wire.Reply:
-    answer = await caller.ask(NUMBERS[type(question)], msgspec.json.encode(question))
+async def ask(client: LinkClient, question: Question) -> wire.Reply:
+    answer = await client.ask(NUMBERS[type(question)], msgspec.json.encode(question))
     assert isinstance(answer, wire.Reply), answer
     return answer
 
 
-async def standing(caller: Caller, **least: int) -> Standing:
+async def standing(client: LinkClient, **least: int) -> Standing:
     """How it is, once it has come so far."""
     min_seq = {int(name[1:]): index for name, index in least.items()}
-    answer = await ask(caller, GetStanding(min_seq=min_seq))
+    answer = await ask(client, GetStanding(min_seq=min_seq))
     assert not answer.code, answer.body
     return msgspec.json.decode(answer.body, type=Standing)
 
@@ -112,9 +112,9 @@ def test_it_answers_what_it_has_followed_and_leaves_when_asked() -> None:
         replica = Replica(config.sockets[0])
         replica.put(job("a"), job("b"))
         async with replica.serving(), running(config) as child:
-            async with calling(config) as caller:
-                seen = await standing(caller, s0=2)
-                found = await ask(caller, Search())
+            async with calling(config) as client:
+                seen = await standing(client, s0=2)
+                found = await ask(client, Search())
             assert child.process.stdin is not None
             await child.process.stdin.send_all(LEAVE)
             code = await child.stop()
@@ -139,12 +139,12 @@ def test_after_a_kill_it_goes_on_where_it_was() -> None:
         replica = Replica(config.sockets[0])
         replica.put(job("a"))
         async with replica.serving():
-            async with running(config), calling(config) as caller:
-                await standing(caller, s0=1)
+            async with running(config), calling(config) as client:
+                await standing(client, s0=1)
             replica.put(job("b"))
             replica.asked.clear()
-            async with running(config), calling(config) as caller:
-                await standing(caller, s0=2)
+            async with running(config), calling(config) as client:
+                await standing(client, s0=2)
 
         [first, *_] = replica.asked
         assert isinstance(first, wire.Follow)
@@ -160,13 +160,13 @@ def test_a_file_that_is_removed_under_it_ends_it_and_the_next_start_makes_it_ane
         replica.put(job("a"))
         async with replica.serving():
             async with running(config) as child:
-                async with calling(config) as caller:
-                    await standing(caller, s0=1)
+                async with calling(config) as client:
+                    await standing(client, s0=1)
                 (directory / "m" / NAME).unlink()
                 code = await child.process.wait()
                 said = await child.last_words()
-            async with running(config), calling(config) as caller:
-                seen = await standing(caller, s0=1)
+            async with running(config), calling(config) as client:
+                seen = await standing(client, s0=1)
 
         assert code == FAILED
         assert "mirror.damaged" in said
@@ -274,11 +274,11 @@ def test_who_needs_more_than_there_is_is_told_how_far_it_is() -> None:
     async def scenario(directory: Path) -> None:
         async with (
             open_desk(directory, catch_up_ms=30) as (config, _),
-            calling(config) as caller,
+            calling(config) as client,
         ):
-            await standing(caller, s0=1)
-            late = await ask(caller, GetStanding(min_seq={0: 99}))
-            nowhere = await ask(caller, GetStanding(min_seq={7: 1}))
+            await standing(client, s0=1)
+            late = await ask(client, GetStanding(min_seq={0: 99}))
+            nowhere = await ask(client, GetStanding(min_seq={7: 1}))
 
         refused = msgspec.json.decode(late.body, type=Refused)
         assert late.code == nowhere.code == refused.code == "not_caught_up"
@@ -311,12 +311,12 @@ def test_the_disk_is_made_to_take_what_there_is_and_who_cannot_write_ends(
 
 def test_a_rebuild_looks_at_everything_again() -> None:
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory) as (config, mirror), calling(config) as caller:
-            await standing(caller, s0=1)
-            begun = await ask(caller, Rebuild())
+        async with open_desk(directory) as (config, mirror), calling(config) as client:
+            await standing(client, s0=1)
+            begun = await ask(client, Rebuild())
             while mirror.places.seen[0].passes == 0 or not mirror.places.as_of()["s0"].is_whole:
                 await mirror.scribe._moved.wait()
-            seen = await standing(caller)
+            seen = await standing(client)
 
         assert msgspec.json.decode(begun.body, type=Rebuilding) == Rebuilding(shards=1)
         assert (seen.rebuilds, seen.shards[0].passes) == (1, 1)
@@ -330,9 +330,9 @@ def test_a_rebuild_looks_at_everything_again() -> None:
 )
 def test_what_is_no_question_is_refused(number: int, body: bytes, code: str) -> None:
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory) as (config, _), calling(config) as caller:
-            answer = await caller.ask(number, body)
-            changed = await caller.submit(1, b"{}")
+        async with open_desk(directory) as (config, _), calling(config) as client:
+            answer = await client.ask(number, body)
+            changed = await client.submit(1, b"{}")
 
         assert isinstance(answer, wire.Reply)
         assert answer.code == code
@@ -375,8 +375,8 @@ def test_what_nobody_waits_for_any_more_is_ended(
 
     async def scenario(directory: Path) -> None:
         async with open_desk(directory) as (config, mirror):
-            async with calling(config) as caller, trio.open_nursery() as nursery:
-                nursery.start_soon(ask, caller, Search())
+            async with calling(config) as client, trio.open_nursery() as nursery:
+                nursery.start_soon(ask, client, Search())
                 while not slow.began:
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
@@ -394,11 +394,11 @@ def test_too_many_questions_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> 
     async def scenario(directory: Path) -> None:
         async with open_desk(directory, readers=1, questions_max=3) as (config, _):
             answers: list[wire.Answer] = []
-            async with calling(config) as caller, trio.open_nursery() as nursery:
+            async with calling(config) as client, trio.open_nursery() as nursery:
 
                 async def one() -> None:
                     body = msgspec.json.encode(Search(budget_ms=50))
-                    answers.append(await caller.ask(NUMBERS[Search], body))
+                    answers.append(await client.ask(NUMBERS[Search], body))
 
                 for _ in range(5):
                     nursery.start_soon(one)
@@ -417,17 +417,17 @@ def test_whoever_waits_for_what_will_never_be_keeps_nobody_out() -> None:
     async def scenario(directory: Path) -> None:
         async with open_desk(directory, questions_max=2, catch_up_ms=600_000) as (config, _):
             turned_away: list[wire.Answer] = []
-            async with calling(config) as caller, trio.open_nursery() as nursery:
+            async with calling(config) as client, trio.open_nursery() as nursery:
 
                 async def one() -> None:
                     body = msgspec.json.encode(Search(min_seq={0: 1 << 40}))
-                    turned_away.append(await caller.ask(NUMBERS[Search], body))
+                    turned_away.append(await client.ask(NUMBERS[Search], body))
 
                 for _ in range(3):
                     nursery.start_soon(one)
                 while not turned_away:  # two wait, and there is no room for a third
                     await trio.lowlevel.checkpoint()
-                found = await ask(caller, Search())
+                found = await ask(client, Search())
                 nursery.cancel_scope.cancel()
 
         assert found.code == ""
@@ -451,14 +451,14 @@ def test_whoever_digs_leaves_a_reader_to_whoever_turns_a_page(
     async def scenario(directory: Path) -> None:
         async with (
             open_desk(directory, readers=2) as (config, _),
-            calling(config) as caller,
+            calling(config) as client,
             trio.open_nursery() as nursery,
         ):
             for _ in range(3):
-                nursery.start_soon(ask, caller, digging)
+                nursery.start_soon(ask, client, digging)
             while not slow.began:
                 await trio.lowlevel.checkpoint()
-            found = await ask(caller, Search())
+            found = await ask(client, Search())
             began = slow.began
             nursery.cancel_scope.cancel()
 
@@ -483,11 +483,11 @@ def test_a_question_that_is_a_bug_costs_nobody_else_anything(
     monkeypatch.setattr(readers, "answer", answer)
 
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory, logged) as (config, _), calling(config) as caller:
-            await standing(caller, s0=1)
-            bug = await ask(caller, Search(budget_ms=7))
-            wrong = await ask(caller, Search(budget_ms=8))
-            right = await ask(caller, Search())
+        async with open_desk(directory, logged) as (config, _), calling(config) as client:
+            await standing(client, s0=1)
+            bug = await ask(client, Search(budget_ms=7))
+            wrong = await ask(client, Search(budget_ms=8))
+            right = await ask(client, Search())
 
         assert bug.code == wrong.code == "failed"
         assert right.code == ""
@@ -507,10 +507,10 @@ def test_an_answer_that_is_too_large_for_a_message_costs_nobody_else_anything(
     monkeypatch.setattr(readers, "answer", answer)
 
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory, logged) as (config, _), calling(config) as caller:
-            await standing(caller, s0=1)
-            large = await ask(caller, Search(budget_ms=7))
-            right = await ask(caller, Search())
+        async with open_desk(directory, logged) as (config, _), calling(config) as client:
+            await standing(client, s0=1)
+            large = await ask(client, Search(budget_ms=7))
+            right = await ask(client, Search())
 
         assert (large.code, right.code, right.body) == ("too_large", "", b"x")
         assert logged.count("question.too_large") == 1
@@ -527,16 +527,16 @@ def test_answers_that_are_more_than_a_link_takes_at_a_time_come_all(
     async def scenario(directory: Path) -> None:
         answers: list[wire.Reply] = []
 
-        async def ask_once(caller: Caller) -> None:
-            answers.append(await ask(caller, Search()))
+        async def ask_once(client: LinkClient) -> None:
+            answers.append(await ask(client, Search()))
 
         async with (
             open_desk(directory) as (config, _),
-            calling(config) as caller,
+            calling(config) as client,
             trio.open_nursery() as nursery,
         ):
             for _ in range(10):
-                nursery.start_soon(ask_once, caller)
+                nursery.start_soon(ask_once, client)
             while len(answers) < 10:
                 await trio.lowlevel.checkpoint()
 
@@ -550,9 +550,9 @@ def test_what_is_nested_too_deeply_for_sqlite_is_refused_by_its_name(jq: str) ->
     """How deep that is depends on how SQLite was built: here at least `.a` is not."""
 
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory) as (config, _), calling(config) as caller:
-            await standing(caller, s0=1)
-            answer = await ask(caller, Search(search=SearchBody(payload_jq=jq)))
+        async with open_desk(directory) as (config, _), calling(config) as client:
+            await standing(client, s0=1)
+            answer = await ask(client, Search(search=SearchBody(payload_jq=jq)))
 
         if answer.code:
             assert jq != ".a"
@@ -568,15 +568,15 @@ def test_damage_that_a_question_finds_ends_the_process() -> None:
         replica = Replica(config.sockets[0])
         replica.put(*(job(f"j{number:03}", "x" * 500) for number in range(300)))
         async with replica.serving(), running(config) as child:
-            async with calling(config) as caller:
-                await standing(caller, s0=300)
+            async with calling(config) as client:
+                await standing(client, s0=300)
             file = directory / "m" / NAME
             with file.open("r+b") as opened:
                 opened.seek(8_192)
                 opened.write(os.urandom(file.stat().st_size - 8_192))
             with pytest.raises(LinkLost):
-                async with calling(config) as caller:
-                    await ask(caller, Search())
+                async with calling(config) as client:
+                    await ask(client, Search())
             code = await child.process.wait()
             said = await child.last_words()
 
@@ -595,8 +595,8 @@ def test_a_mirror_that_is_held_up_holds_up_nobody() -> None:
             child.process.send_signal(signal.SIGSTOP)
             replica.put(*(job(f"j{number}") for number in range(50)))
             child.process.send_signal(signal.SIGCONT)
-            async with calling(config) as caller:
-                seen = await standing(caller, s0=50)
+            async with calling(config) as client:
+                seen = await standing(client, s0=50)
 
         assert seen.shards[0].index == 50
 

@@ -11,7 +11,7 @@ from corvo.router.http import Problem
 from corvo.router.shards import Answer
 from corvo.shard.ops.queues import Pause, Resume
 from tests.router.test_shards import PUT, PUT_WITH_KEY, Replica, World, start, world
-from tests.support.links import caller_and_raw, jumping, on_sockets
+from tests.support.links import client_and_raw, jumping, on_sockets
 
 
 async def reached(there: World, nursery: trio.Nursery) -> Replica:
@@ -102,20 +102,20 @@ async def test_under_a_request_key_it_is_sent_again(tmp_path: Path) -> None:
 
 
 @jumping
-async def test_a_caller_that_has_no_room_says_so_at_once() -> None:
-    async with caller_and_raw(LinkSettings(calls_max=1)) as (caller, _):
-        first, second = caller.begin(1, b""), caller.begin(1, b"")
+async def test_a_client_that_has_no_room_says_so_at_once() -> None:
+    async with client_and_raw(LinkSettings(calls_max=1)) as (client, _):
+        first, second = client.begin(1, b""), client.begin(1, b"")
 
         assert isinstance(first, Call)
         assert isinstance(second, wire.Busy)
-        assert caller.calls_in_flight == 1
+        assert client.calls_in_flight == 1
 
 
 @jumping
 async def test_nothing_is_begun_over_a_link_that_has_ended() -> None:
-    async with caller_and_raw() as (caller, _):
+    async with client_and_raw() as (client, _):
         pass
 
     with pytest.raises(LinkLost) as raised:
-        caller.begin(1, b"")
+        client.begin(1, b"")
     assert not raised.value.was_sent

@@ -27,7 +27,7 @@ from corvo import wire
 from corvo.errors import WireError
 from corvo.kv.checkpoints import LevelStates
 from corvo.kv.tables import read_meta
-from corvo.link import Caller, LinkLost
+from corvo.link import LinkClient, LinkLost
 from corvo.raft import Kind
 from corvo.raft.files import RealFiles
 from corvo.raft.identity import Identity
@@ -167,56 +167,56 @@ def scripted(directory: Path) -> ShardConfig:
 # The script.
 
 
-async def perform(caller: Caller, history: History, life: int) -> None:
+async def perform(client: LinkClient, history: History, life: int) -> None:
     """Do everything once; ends with `LinkLost` where the process does."""
-    await wait_until_leading(caller)
+    await wait_until_leading(client)
     for number in range(ROUNDS):
         ids = [f"job-{life}-{number}-{each}" for each in range(3)]
-        await _enqueue(caller, history, ids)
-        await _enqueue_nameless(caller, history)
-        claims = result(await submit(caller, _fetch(2)), Claims).jobs
+        await _enqueue(client, history, ids)
+        await _enqueue_nameless(client, history)
+        claims = result(await submit(client, _fetch(2)), Claims).jobs
         history.given(claims)
         for at, claim in enumerate(claims):
-            await (_ack if at % 2 == 0 else _fail)(caller, history, claim)
+            await (_ack if at % 2 == 0 else _fail)(client, history, claim)
 
 
 def _fetch(count: int) -> Fetch:
     return Fetch(queues=["mail"], worker_id="w1", count=count, lease_ms=3_600_000)
 
 
-async def _enqueue(caller: Caller, history: History, ids: list[str]) -> None:
+async def _enqueue(client: LinkClient, history: History, ids: list[str]) -> None:
     jobs = [NewJob(queue="mail", id=each, max_retries=50) for each in ids]
     history.made |= dict.fromkeys(ids, False)
-    result(await submit(caller, Enqueue(jobs=jobs)), EnqueueResults)
+    result(await submit(client, Enqueue(jobs=jobs)), EnqueueResults)
     history.made |= dict.fromkeys(ids, True)
 
 
-async def _enqueue_nameless(caller: Caller, history: History) -> None:
+async def _enqueue_nameless(client: LinkClient, history: History) -> None:
     history.nameless[1] += 1
     new = NewJob(queue="other", payload=msgspec.Raw(b"1" * 200))
-    result(await submit(caller, Enqueue(jobs=[new])), EnqueueResults)
+    result(await submit(client, Enqueue(jobs=[new])), EnqueueResults)
     history.nameless[1] -= 1
     history.nameless[0] += 1
 
 
-async def _ack(caller: Caller, history: History, claim: Claim) -> None:
+async def _ack(client: LinkClient, history: History, claim: Claim) -> None:
     history.acked.setdefault(claim.job_id, False)
     item = AckItem(job_id=claim.job_id, lease_token=claim.lease_token)
-    await _settle(caller, Ack(acks=[item]))
+    await _settle(client, Ack(acks=[item]))
     history.acked[claim.job_id] = True
 
 
-async def _fail(caller: Caller, history: History, claim: Claim) -> None:
+async def _fail(client: LinkClient, history: History, claim: Claim) -> None:
     history.failed.setdefault(claim.job_id, False)
     item = FailItem(
         job_id=claim.job_id, lease_token=claim.lease_token, error="no", retry_after_ms=3_600_000
     )
-    await _settle(caller, Fail(fails=[item]))
+    await _settle(client, Fail(fails=[item]))
     history.failed[claim.job_id] = True
 
 
-async def _settle(caller: Caller, op: Op) -> None:
-    answer = await submit(caller, op)
+async def _settle(client: LinkClient, op: Op) -> None:
+    answer = await submit(client, op)
     assert isinstance(answer, wire.Reply)
     if answer.code or b'"code"' in answer.body:
         raise Verdict(f"{op} was refused: {answer.body!r}")
@@ -225,10 +225,10 @@ async def _settle(caller: Caller, op: Op) -> None:
 # The judgement.
 
 
-async def judge(caller: Caller, history: History) -> None:
+async def judge(client: LinkClient, history: History) -> None:
     """Hold what is there against the history."""
-    await wait_until_leading(caller)
-    found = result(await ask(caller, GetJobs(job_ids=list(history.made))), Jobs).jobs
+    await wait_until_leading(client)
+    found = result(await ask(client, GetJobs(job_ids=list(history.made))), Jobs).jobs
     states = {}
     for view in found:
         told = msgspec.json.decode(view.job, type=dict[str, msgspec.Raw])
@@ -242,15 +242,15 @@ async def judge(caller: Caller, history: History) -> None:
     for job_id, was_told in history.failed.items():
         if was_told and states.get(job_id) != "retrying":
             raise Verdict(f"{job_id} was failed and is {states.get(job_id)}")
-    mail = result(await ask(caller, GetQueue(queue="mail")), QueueView)
+    mail = result(await ask(client, GetQueue(queue="mail")), QueueView)
     if sum(mail.counts.values()) != len(states):
         raise Verdict(f"{sum(mail.counts.values())} jobs are counted, {len(states)} are there")
-    other = result(await ask(caller, GetQueue(queue="other")), QueueView)
+    other = result(await ask(client, GetQueue(queue="other")), QueueView)
     told_of, unknown = history.nameless
     if not told_of <= other.counts["pending"] <= told_of + unknown:
         raise Verdict(f"{other.counts['pending']} of {told_of} to {told_of + unknown} are there")
     pending = mail.counts["pending"]
-    claims = result(await submit(caller, _fetch(512)), Claims).jobs
+    claims = result(await submit(client, _fetch(512)), Claims).jobs
     history.given(claims)
     if len(claims) != pending:
         raise Verdict(f"{pending} are pending, and {len(claims)} are given out")
@@ -373,12 +373,12 @@ class Scene:
         return (self._directory / f"steps-{life}").read_text().split("\n")[:-1]
 
     async def _perform(self) -> None:
-        async with calling(self.config) as caller:
-            await perform(caller, self.history, self._lives)
+        async with calling(self.config) as client:
+            await perform(client, self.history, self._lives)
 
     async def _judge(self) -> None:
-        async with calling(self.config) as caller:
-            await judge(caller, self.history)
+        async with calling(self.config) as client:
+            await judge(client, self.history)
 
     def _tamper(self) -> None:
         """What LevelDB left is not to be trusted, so it may be anything."""

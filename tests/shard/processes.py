@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from corvo import wire
-from corvo.link import Caller, TcpAddress, UnixAddress, connect, open_caller
+from corvo.link import LinkClient, TcpAddress, UnixAddress, connect, open_client
 from corvo.shard.config import Peer, ShardConfig
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.base import Op
@@ -102,8 +102,8 @@ async def running(config: ShardConfig, command: Sequence[str] = SHARD) -> AsyncI
     child = await launch(config, command)
     try:
         assert await child.wait_until_ready(), await child.last_words()
-        async with calling(config) as caller:
-            await wait_until_leading(caller)
+        async with calling(config) as client:
+            await wait_until_leading(client)
         yield child
     finally:
         await child.kill()
@@ -112,31 +112,31 @@ async def running(config: ShardConfig, command: Sequence[str] = SHARD) -> AsyncI
 @asynccontextmanager
 async def calling(
     config: ShardConfig, news: list[wire.Push] | None = None
-) -> AsyncIterator[Caller]:
-    """A caller on the process's own socket."""
+) -> AsyncIterator[LinkClient]:
+    """A client on the process's own socket."""
     hello = wire.Hello(wire.ROUTER, 1, config.shard, config.cluster, wire.WIRE_VERSION, 1, 0)
     stream = await connect(UnixAddress(config.socket))
     pushed = news.append if news is not None else (lambda _: None)
-    async with open_caller(stream, hello, pushed) as caller:
-        yield caller
+    async with open_client(stream, hello, pushed) as client:
+        yield client
 
 
 @asynccontextmanager
-async def calling_over_tcp(config: ShardConfig) -> AsyncIterator[Caller]:
-    """A caller where other nodes come in."""
+async def calling_over_tcp(config: ShardConfig) -> AsyncIterator[LinkClient]:
+    """A client where other nodes come in."""
     hello = wire.Hello(wire.ROUTER, 9, config.shard, config.cluster, wire.WIRE_VERSION, 1, 0)
     stream = await connect(TcpAddress(config.host, config.port))
-    async with open_caller(stream, hello, lambda _: None) as caller:
-        yield caller
+    async with open_client(stream, hello, lambda _: None) as client:
+        yield client
 
 
-async def submit(caller: Caller, op: Op) -> wire.Answer:
-    return await caller.submit(NUMBERS[type(op)], msgspec.json.encode(op))
+async def submit(client: LinkClient, op: Op) -> wire.Answer:
+    return await client.submit(NUMBERS[type(op)], msgspec.json.encode(op))
 
 
-async def ask(caller: Caller, query: Query) -> wire.Answer:
+async def ask(client: LinkClient, query: Query) -> wire.Answer:
     [number] = [number for number, known in QUERIES.items() if known is type(query)]
-    return await caller.ask(number, msgspec.json.encode(query))
+    return await client.ask(number, msgspec.json.encode(query))
 
 
 def result(answer: wire.Answer, kind: type[D]) -> D:
@@ -146,35 +146,35 @@ def result(answer: wire.Answer, kind: type[D]) -> D:
     return msgspec.json.decode(answer.body, type=kind)
 
 
-async def put(caller: Caller, *jobs: NewJob) -> list[str]:
+async def put(client: LinkClient, *jobs: NewJob) -> list[str]:
     """Enqueue jobs; their ids."""
-    made = result(await submit(caller, Enqueue(jobs=list(jobs))), EnqueueResults)
+    made = result(await submit(client, Enqueue(jobs=list(jobs))), EnqueueResults)
     return [job.job_id for job in made.jobs]
 
 
-async def fetch(caller: Caller, count: int = 1) -> list[Claim]:
+async def fetch(client: LinkClient, count: int = 1) -> list[Claim]:
     """Fetch from `mail`."""
-    fetched = await submit(caller, Fetch(queues=["mail"], count=count))
+    fetched = await submit(client, Fetch(queues=["mail"], count=count))
     return result(fetched, Claims).jobs
 
 
-async def ack(caller: Caller, claim: Claim) -> None:
+async def ack(client: LinkClient, claim: Claim) -> None:
     """Complete a job."""
     item = AckItem(job_id=claim.job_id, lease_token=claim.lease_token)
-    answer = await submit(caller, Ack(acks=[item]))
+    answer = await submit(client, Ack(acks=[item]))
     assert isinstance(answer, wire.Reply)
     assert b'"completed"' in answer.body, answer.body
 
 
-async def wait_until_leading(caller: Caller) -> None:
+async def wait_until_leading(client: LinkClient) -> None:
     """Ask until it leads and has applied what came before."""
-    seen = await status(caller)
+    seen = await status(client)
     while seen.role != "leader" or seen.applied < seen.last_index:
-        seen = await status(caller)
+        seen = await status(client)
 
 
-async def status(caller: Caller) -> Status:
-    return result(await ask(caller, GetStatus()), Status)
+async def status(client: LinkClient) -> Status:
+    return result(await ask(client, GetStatus()), Status)
 
 
 def group_in(directory: Path, ports: Sequence[int], **changed: object) -> list[ShardConfig]:

@@ -10,7 +10,7 @@ import trio
 
 from corvo import wire
 from corvo.kv.level import LevelStore
-from corvo.link import Caller, Link, LinkLost, UnixAddress, connect
+from corvo.link import Link, LinkClient, LinkLost, UnixAddress, connect
 from corvo.shard.config import ShardConfig
 from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.ops.work import BeatItem, Heartbeat
@@ -46,13 +46,13 @@ async def test_a_follower_hears_of_a_jobs_whole_life(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     follower = Follower()
 
-    async with running(config), calling(config) as caller, following(config) as link:
-        [job_id] = await put(caller, JOB)
-        [claim] = await fetch(caller)
+    async with running(config), calling(config) as client, following(config) as link:
+        [job_id] = await put(client, JOB)
+        [claim] = await fetch(client)
         beat = BeatItem(job_id=job_id, lease_token=claim.lease_token, progress=msgspec.Raw(b"7"))
-        await submit(caller, Heartbeat(jobs=[beat]))
-        await ack(caller, claim)
-        await catch_up(link, follower, until=(await status(caller)).applied)
+        await submit(client, Heartbeat(jobs=[beat]))
+        await ack(client, claim)
+        await catch_up(link, follower, until=(await status(client)).applied)
 
     assert words(follower.happenings) == [
         "queue.created",
@@ -73,8 +73,8 @@ async def test_a_follower_at_the_end_waits_until_something_happens(tmp_path: Pat
     config = config_in(tmp_path)
     follower = Follower()
 
-    async with running(config), calling(config) as caller, following(config) as link:
-        await catch_up(link, follower, until=(await status(caller)).applied)
+    async with running(config), calling(config) as client, following(config) as link:
+        await catch_up(link, follower, until=(await status(client)).applied)
         heard: list[wire.FollowerAnswer] = []
 
         async def wait() -> None:
@@ -84,7 +84,7 @@ async def test_a_follower_at_the_end_waits_until_something_happens(tmp_path: Pat
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
             before = list(heard)
-            await put(caller, JOB)
+            await put(client, JOB)
 
     assert before == []
     [changes] = heard
@@ -102,17 +102,17 @@ async def test_a_follower_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) 
         async with AsyncExitStack() as stack:
             child = await stack.enter_async_context(running(config))
             link = await stack.enter_async_context(following(config, wire.MIRROR))
-            async with calling(config) as caller:
-                done += await put(caller, *[JOB] * 20)
-                for claim in await fetch(caller, 10):
-                    await ack(caller, claim)
-                await catch_up(link, follower, until=(await status(caller)).applied, keys_max=7)
-                done += await put(caller, *[JOB] * 20)
+            async with calling(config) as client:
+                done += await put(client, *[JOB] * 20)
+                for claim in await fetch(client, 10):
+                    await ack(client, claim)
+                await catch_up(link, follower, until=(await status(client)).applied, keys_max=7)
+                done += await put(client, *[JOB] * 20)
             await child.kill()
             with pytest.raises(LinkLost):
                 await told_all(link, follower)
-    async with running(config), calling(config) as caller, following(config) as link:
-        await catch_up(link, follower, until=(await status(caller)).applied)
+    async with running(config), calling(config) as client, following(config) as link:
+        await catch_up(link, follower, until=(await status(client)).applied)
 
     assert follower.resets == 0
     enqueued = [
@@ -137,17 +137,17 @@ async def told_all(link: Link, follower: Follower) -> None:
 async def test_a_follower_of_a_shard_that_was_wiped_begins_anew(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     follower = Follower()
-    async with running(config), calling(config) as caller, following(config) as link:
-        await put(caller, *[JOB] * 50)
-        for claim in await fetch(caller, 10):
-            await ack(caller, claim)
-        await catch_up(link, follower, until=(await status(caller)).applied)
+    async with running(config), calling(config) as client, following(config) as link:
+        await put(client, *[JOB] * 50)
+        for claim in await fetch(client, 10):
+            await ack(client, claim)
+        await catch_up(link, follower, until=(await status(client)).applied)
     shutil.rmtree(config.data_dir)
 
-    async with running(config), calling(config) as caller, following(config) as link:
-        [left] = await put(caller, JOB)
+    async with running(config), calling(config) as client, following(config) as link:
+        [left] = await put(client, JOB)
         follower.hear(await told(link, follower.follow()))
-        await catch_up(link, follower, until=(await status(caller)).applied, keys_max=2)
+        await catch_up(link, follower, until=(await status(client)).applied, keys_max=2)
 
     assert follower.resets == 1
     jobs = [key for key in follower.documents if key.startswith(b"j|")]
@@ -159,9 +159,9 @@ async def test_a_follower_that_lags_behind_what_is_kept_makes_a_full_pass(tmp_pa
     config = config_in(tmp_path, feed_bytes=2_000)
     follower = Follower()
 
-    async with running(config), calling(config) as caller, following(config) as link:
-        made = [await put(caller, JOB) for _ in range(60)]
-        await catch_up(link, follower, until=(await status(caller)).applied, keys_max=10)
+    async with running(config), calling(config) as client, following(config) as link:
+        made = [await put(client, JOB) for _ in range(60)]
+        await catch_up(link, follower, until=(await status(client)).applied, keys_max=10)
 
     assert follower.resets == 1
     jobs = {key for key in follower.documents if key.startswith(b"j|")}
@@ -181,14 +181,14 @@ async def test_a_replica_that_is_given_a_snapshot_goes_on_with_its_followers(
             child = await launch(config)
             stack.push_async_callback(child.kill)
             assert await child.wait_until_ready()
-        caller = await leader_of(group[:2], stack)
+        client = await leader_of(group[:2], stack)
         for _ in range(200):
-            await put(caller, JOB)
+            await put(client, JOB)
         late = await launch(group[2])
         stack.push_async_callback(late.kill)
         assert await late.wait_until_ready()
         link = await stack.enter_async_context(following(group[2]))
-        goal = (await status(caller)).applied
+        goal = (await status(client)).applied
         await catch_up(link, follower, until=goal)
         digest = follower.digest
         other = await stack.enter_async_context(following(group[0]))
@@ -200,13 +200,13 @@ async def test_a_replica_that_is_given_a_snapshot_goes_on_with_its_followers(
     assert digest == again.digest or follower.index != again.index
 
 
-async def leader_of(group: list[ShardConfig], stack: AsyncExitStack) -> Caller:
-    """A caller of whoever leads."""
-    callers = [await stack.enter_async_context(calling(config)) for config in group]
+async def leader_of(group: list[ShardConfig], stack: AsyncExitStack) -> LinkClient:
+    """A client of whoever leads."""
+    clients = [await stack.enter_async_context(calling(config)) for config in group]
     while True:
-        for caller in callers:
-            if (await status(caller)).role == "leader":
-                return caller
+        for client in clients:
+            if (await status(client)).role == "leader":
+                return client
 
 
 @on_sockets
@@ -230,8 +230,8 @@ async def test_an_answer_that_is_too_large_ends_its_followers_link_and_nothing_e
     rest = "from corvo.shard.process import main; raise SystemExit(main())"
     large = NewJob(queue="mail", payload=msgspec.Raw(b'"' + b"x" * 9_900 + b'"'))
 
-    async with running(config, ("-c", f"{narrow}\n{hasty}\n{rest}")), calling(config) as caller:
-        await put(caller, large)
+    async with running(config, ("-c", f"{narrow}\n{hasty}\n{rest}")), calling(config) as client:
+        await put(client, large)
         for request in (wire.Follow(1, 0, 0), wire.Scan(1)):
             async with following(config) as link:
                 assert link.send(request)
@@ -239,7 +239,7 @@ async def test_an_answer_that_is_too_large_ends_its_followers_link_and_nothing_e
                 assert await link.receive(wire.TO_FOLLOWER) == []
 
                 assert "a message of" in str(link.goodbye)
-        ends = (await status(caller)).applied
+        ends = (await status(client)).applied
 
     assert ends > 0
 
@@ -258,9 +258,9 @@ async def test_a_follower_that_waits_gets_its_signs_of_life(tmp_path: Path) -> N
     heard: list[wire.AnyMessage] = []
     frames = wire.Frames()
 
-    async with running(config), calling(config) as caller:
+    async with running(config), calling(config) as client:
         async with following(config) as link:
-            await catch_up(link, follower, until=(await status(caller)).applied)
+            await catch_up(link, follower, until=(await status(client)).applied)
         stream = await connect(UnixAddress(config.socket))
         await stream.send_all(wire.encode_many([hello, follower.follow(), wire.Ping(3)]))
         while wire.Pong(3) not in heard:

@@ -275,12 +275,12 @@ def test_workers_are_told_with_when_they_were_heard_of() -> None:
 async def test_a_process_tells_of_its_disk_and_of_itself(tmp_path: Path) -> None:
     config = config_in(tmp_path, checkpoint_entries=5)
 
-    async with running(config), calling(config) as caller:
+    async with running(config), calling(config) as client:
         for _ in range(10):
-            await put(caller, JOB)
-        seen = result(await ask(caller, GetNumbers()), Numbers)
+            await put(client, JOB)
+        seen = result(await ask(client, GetNumbers()), Numbers)
         while not (seen.disk.checkpoints and seen.disk.checkpointed and seen.vitals.resident_bytes):
-            seen = result(await ask(caller, GetNumbers()), Numbers)
+            seen = result(await ask(client, GetNumbers()), Numbers)
 
     assert seen.disk.fsync.count >= 10
     assert 0 < seen.disk.fsync.total < 60

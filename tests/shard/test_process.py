@@ -10,7 +10,7 @@ import trio
 
 from corvo import child as child_process
 from corvo import wire
-from corvo.link import Caller, LinkLost
+from corvo.link import LinkClient, LinkLost
 from corvo.shard.config import ShardConfig
 from corvo.shard.ops.enqueue import Enqueue, NewJob
 from corvo.shard.ops.queues import Pause
@@ -39,15 +39,15 @@ JOB = NewJob(queue="mail")
 
 
 async def put_until_the_end(config: ShardConfig, stdin: trio.abc.SendStream) -> None:
-    async with calling(config) as caller:
-        await put(caller, JOB)
+    async with calling(config) as client:
+        await put(client, JOB)
         await stdin.aclose()
         while True:
-            await put(caller, JOB)
+            await put(client, JOB)
 
 
-async def counts(caller: Caller) -> dict[str, int]:
-    view = result(await ask(caller, GetQueue(queue="mail")), QueueView)
+async def counts(client: LinkClient) -> dict[str, int]:
+    view = result(await ask(client, GetQueue(queue="mail")), QueueView)
     return {state: count for state, count in view.counts.items() if count}
 
 
@@ -59,11 +59,11 @@ async def test_it_works_and_stops_cleanly_when_stdin_closes(tmp_path: Path) -> N
     config = config_in(tmp_path)
 
     async with running(config) as child:
-        async with calling(config) as caller:
-            await put(caller, JOB, JOB)
-            [claim] = await fetch(caller)
-            await ack(caller, claim)
-            seen = await counts(caller)
+        async with calling(config) as client:
+            await put(client, JOB, JOB)
+            [claim] = await fetch(client)
+            await ack(client, claim)
+            seen = await counts(client)
         code = await child.stop()
 
     assert seen == {"pending": 1, "completed": 1}
@@ -76,14 +76,14 @@ async def test_it_works_and_stops_cleanly_when_stdin_closes(tmp_path: Path) -> N
 async def test_a_stop_keeps_everything(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     async with running(config) as child:
-        async with calling(config) as caller:
-            await put(caller, *[JOB] * 100)
-            before = await status(caller)
+        async with calling(config) as client:
+            await put(client, *[JOB] * 100)
+            before = await status(client)
         await child.stop()
 
-    async with running(config), calling(config) as caller:
-        after = await status(caller)
-        seen = await counts(caller)
+    async with running(config), calling(config) as client:
+        after = await status(client)
+        seen = await counts(client)
 
     assert seen == {"pending": 100}
     assert after.term > before.term
@@ -97,14 +97,14 @@ async def test_a_kill_keeps_everything(tmp_path: Path) -> None:
 
     for _ in range(3):
         async with running(config) as child:
-            async with calling(config) as caller:
+            async with calling(config) as client:
                 for _ in range(20):
-                    await put(caller, JOB)
+                    await put(client, JOB)
                     told += 1
             await child.kill()
 
-    async with running(config), calling(config) as caller:
-        assert await counts(caller) == {"pending": told}
+    async with running(config), calling(config) as client:
+        assert await counts(client) == {"pending": told}
 
 
 @on_sockets
@@ -125,20 +125,20 @@ async def test_checkpoints_are_made_and_the_log_is_cut(tmp_path: Path) -> None:
     config = config_in(tmp_path, checkpoint_entries=20, keep_entries=5, segment_bytes=2_048)
 
     async with running(config) as child:
-        async with calling(config) as caller:
+        async with calling(config) as client:
             cut = 0
             while cut < 60:
-                await put(caller, JOB)
-                cut = (await status(caller)).first_index
-            written = (await status(caller)).last_index
+                await put(client, JOB)
+                cut = (await status(client)).first_index
+            written = (await status(client)).last_index
         await child.kill()
     checkpoints = [path.name for path in (tmp_path / "data" / "state").glob("checkpoint-*")]
     segments = list((tmp_path / "data" / "log").glob("*.seg"))
-    async with running(config), calling(config) as caller:
-        after = await status(caller)
+    async with running(config), calling(config) as client:
+        after = await status(client)
         for _ in range(60):
-            await put(caller, JOB)
-        seen = await counts(caller)
+            await put(client, JOB)
+        seen = await counts(client)
 
     assert len(checkpoints) == 1
     assert len(segments) < 20  # of some sixty entries, two or so in each
@@ -151,9 +151,9 @@ async def test_checkpoints_are_made_and_the_log_is_cut(tmp_path: Path) -> None:
 async def test_a_machine_that_lost_power_starts_from_its_checkpoint(tmp_path: Path) -> None:
     config = config_in(tmp_path, checkpoint_entries=20, keep_entries=5, segment_bytes=2_048)
     async with running(config) as child:
-        async with calling(config) as caller:
+        async with calling(config) as client:
             for _ in range(70):
-                await put(caller, JOB)
+                await put(client, JOB)
         await child.kill()
     state = tmp_path / "data" / "state"
     (state / "running").write_text("another boot")
@@ -161,8 +161,8 @@ async def test_a_machine_that_lost_power_starts_from_its_checkpoint(tmp_path: Pa
         path.unlink()  # a checkpoint has the same file, by another name
         path.write_bytes(b"rubble")
 
-    async with running(config), calling(config) as caller:
-        assert await counts(caller) == {"pending": 70}
+    async with running(config), calling(config) as client:
+        assert await counts(client) == {"pending": 70}
 
 
 @on_sockets
@@ -186,14 +186,14 @@ async def test_news_of_work_come_without_being_asked_for(tmp_path: Path) -> None
 async def test_what_is_scheduled_comes_when_it_is_due(tmp_path: Path) -> None:
     config = config_in(tmp_path, tick_ms=60_000)
 
-    async with running(config), calling(config) as caller:
-        now_ns = (await status(caller)).now_ns
-        await put(caller, NewJob(queue="mail", scheduled_ns=now_ns + 300_000_000))
-        first = await counts(caller)
-        while (await counts(caller)) == first:
+    async with running(config), calling(config) as client:
+        now_ns = (await status(client)).now_ns
+        await put(client, NewJob(queue="mail", scheduled_ns=now_ns + 300_000_000))
+        first = await counts(client)
+        while (await counts(client)) == first:
             await trio.lowlevel.checkpoint()
-        [claim] = await fetch(caller)
-        after_ns = (await status(caller)).now_ns
+        [claim] = await fetch(client)
+        after_ns = (await status(client)).now_ns
 
     assert first == {"scheduled": 1}
     assert claim.attempt == 1
@@ -206,13 +206,13 @@ async def test_relaxed_durability_survives_a_kill_and_a_stop(tmp_path: Path) -> 
 
     for _ in range(2):
         async with running(config) as child:
-            async with calling(config) as caller:
+            async with calling(config) as client:
                 for _ in range(30):
-                    await put(caller, JOB)
+                    await put(client, JOB)
             await child.kill()
     async with running(config) as child:
-        async with calling(config) as caller:
-            seen = await counts(caller)
+        async with calling(config) as client:
+            seen = await counts(client)
         code = await child.stop()
 
     assert seen == {"pending": 60}
@@ -246,9 +246,9 @@ def test_a_bad_config_is_named(line: bytes, named: str) -> None:
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     config = config_in(tmp_path)
 
-    async with running(config), calling(config) as caller:
+    async with running(config), calling(config) as client:
         second = await ended(config)
-        await put(caller, JOB)
+        await put(client, JOB)
 
     assert second.process.returncode == child_process.MISCONFIGURED
     assert "in use" in await second.last_words()
@@ -273,8 +273,8 @@ async def test_the_directory_of_another_is_refused(tmp_path: Path) -> None:
 async def test_a_damaged_log_is_not_served(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     async with running(config) as child:
-        async with calling(config) as caller:
-            await put(caller, *[JOB] * 100)
+        async with calling(config) as client:
+            await put(client, *[JOB] * 100)
         await child.stop()
     [segment] = (tmp_path / "data" / "log").glob("*.seg")
     data = bytearray(segment.read_bytes())
@@ -291,8 +291,8 @@ async def test_a_damaged_log_is_not_served(tmp_path: Path) -> None:
 async def test_a_state_without_its_log_is_not_served(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     async with running(config) as child:
-        async with calling(config) as caller:
-            await put(caller, JOB)
+        async with calling(config) as client:
+            await put(client, JOB)
         await child.stop()
     (tmp_path / "data" / "log").rename(tmp_path / "log")
 
@@ -306,22 +306,22 @@ async def test_a_state_without_its_log_is_not_served(tmp_path: Path) -> None:
 async def test_a_log_without_its_state_makes_it_anew(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     async with running(config) as child:
-        async with calling(config) as caller:
-            await put(caller, JOB)
+        async with calling(config) as client:
+            await put(client, JOB)
         await child.stop()
     (tmp_path / "data" / "state").rename(tmp_path / "state")
 
-    async with running(config), calling(config) as caller:
-        assert await counts(caller) == {"pending": 1}
+    async with running(config), calling(config) as client:
+        assert await counts(client) == {"pending": 1}
 
 
 @on_sockets
 async def test_a_cut_log_without_its_state_is_not_served(tmp_path: Path) -> None:
     config = config_in(tmp_path, checkpoint_entries=10, keep_entries=0)
     async with running(config) as child:
-        async with calling(config) as caller:
-            while (await status(caller)).first_index == 1:
-                await put(caller, JOB)
+        async with calling(config) as client:
+            while (await status(client)).first_index == 1:
+                await put(client, JOB)
         await child.stop()
     (tmp_path / "data" / "state").rename(tmp_path / "state")
 
@@ -349,11 +349,11 @@ async def test_an_entry_that_ends_it_twice_is_not_tried_again(tmp_path: Path) ->
     config = config_in(tmp_path)
     command = ("-c", POISONED)
     async with running(config, command) as first:
-        async with calling(config) as caller:
-            await put(caller, JOB)
+        async with calling(config) as client:
+            await put(client, JOB)
         with pytest.raises(LinkLost):
-            async with calling(config) as caller:
-                await submit(caller, Pause(queue="mail"))
+            async with calling(config) as client:
+                await submit(client, Pause(queue="mail"))
         await first.process.wait()
 
     second = await launch(config, command)
@@ -361,8 +361,8 @@ async def test_an_entry_that_ends_it_twice_is_not_tried_again(tmp_path: Path) ->
     third = await ended(config, command)
     mended = await ended(config)
     (tmp_path / "data" / "poison").unlink()
-    async with running(config), calling(config) as caller:
-        assert await counts(caller) == {"pending": 1}
+    async with running(config), calling(config) as client:
+        assert await counts(client) == {"pending": 1}
 
     assert first.process.returncode == child_process.FAILED
     assert "ZeroDivisionError: this entry is poison" in await first.last_words()
@@ -392,16 +392,16 @@ async def test_a_live_state_that_cannot_be_read_is_made_again_by_the_next_start(
 ) -> None:
     config = config_in(tmp_path)
     async with running(config, ("-c", DAMAGED_STATE)) as first:
-        async with calling(config) as caller:
-            await put(caller, JOB)
+        async with calling(config) as client:
+            await put(client, JOB)
         with pytest.raises(LinkLost):
-            async with calling(config) as caller:
-                await submit(caller, Pause(queue="mail"))
+            async with calling(config) as client:
+                await submit(client, Pause(queue="mail"))
         await first.process.wait()
     marker = (tmp_path / "data" / "state" / "running").read_bytes()
 
-    async with running(config), calling(config) as caller:
-        seen = await counts(caller)
+    async with running(config), calling(config) as client:
+        seen = await counts(client)
 
     assert first.process.returncode == child_process.FAILED
     assert "a block is not what was written" in await first.last_words()
@@ -450,25 +450,25 @@ def test_a_full_disk_refuses_ops_and_answers_questions_until_there_is_room(
             segment_bytes=1 << 20,
         )
         async with running(config) as child:
-            async with calling(config) as caller:
-                await put(caller, JOB)
+            async with calling(config) as client:
+                await put(client, JOB)
                 fill_up(tmp_path / "disk" / "filler", left)
                 told = 1
                 while True:
-                    answer = await submit(caller, Enqueue(jobs=[JOB]))
+                    answer = await submit(client, Enqueue(jobs=[JOB]))
                     assert isinstance(answer, wire.Reply)
                     if answer.code:
                         break
                     told += 1
-                seen = await counts(caller)
+                seen = await counts(client)
 
                 (tmp_path / "disk" / "filler").unlink()
                 while True:
-                    after = await submit(caller, Enqueue(jobs=[JOB]))
+                    after = await submit(client, Enqueue(jobs=[JOB]))
                     assert isinstance(after, wire.Reply)
                     if not after.code:
                         break
-                last = await counts(caller)
+                last = await counts(client)
             code = await child.stop()
 
         assert answer.code == "disk_full"
@@ -501,10 +501,10 @@ async def leader_of(configs: list[ShardConfig]) -> ShardConfig:
     """Whoever leads and has begun to."""
     while True:
         for config in configs:
-            async with calling(config) as caller:
-                seen = await status(caller)
+            async with calling(config) as client:
+                seen = await status(client)
                 if seen.role == "leader":
-                    answer = await submit(caller, Pause(queue="other"))
+                    answer = await submit(client, Pause(queue="other"))
                     if isinstance(answer, wire.Reply):
                         return config
         await trio.lowlevel.checkpoint()
@@ -516,18 +516,18 @@ async def test_three_processes_elect_a_leader_and_go_on_without_it(tmp_path: Pat
 
     async with group(configs) as children:
         first = await leader_of(configs)
-        async with calling_over_tcp(first) as caller:
-            await put(caller, JOB, JOB)
+        async with calling_over_tcp(first) as client:
+            await put(client, JOB, JOB)
         await children[first.node - 1].kill()
         rest = [config for config in configs if config != first]
         second = await leader_of(rest)
-        async with calling(second) as caller:
-            await put(caller, JOB)
-            seen = await counts(caller)
+        async with calling(second) as client:
+            await put(client, JOB)
+            seen = await counts(client)
         [third] = [config for config in rest if config != second]
-        async with calling(third) as caller:
-            refused = await submit(caller, Pause(queue="mail"))
-            follower_sees = await counts(caller)
+        async with calling(third) as client:
+            refused = await submit(client, Pause(queue="mail"))
+            follower_sees = await counts(client)
 
     assert seen == {"pending": 3}
     assert isinstance(refused, wire.NotLeader)
@@ -551,19 +551,19 @@ async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> No
         leader = await leader_of(configs)
         [lagging, _] = [config for config in configs if config != leader]
         await children[lagging.node - 1].kill()
-        async with calling(leader) as caller:
-            goal = (await status(caller)).last_index + 10  # more than it has
-            while (await status(caller)).first_index <= goal:
-                await put(caller, JOB)
-            told = await counts(caller)
+        async with calling(leader) as client:
+            goal = (await status(client)).last_index + 10  # more than it has
+            while (await status(client)).first_index <= goal:
+                await put(client, JOB)
+            told = await counts(client)
         async with group([lagging]) as [late]:
-            async with calling(leader) as caller:
-                there = await status(caller)
-            async with calling(lagging) as caller:
-                here = await status(caller)
+            async with calling(leader) as client:
+                there = await status(client)
+            async with calling(lagging) as client:
+                here = await status(client)
                 while here.applied < there.applied:
-                    here = await status(caller)
-                follower_sees = await counts(caller)
+                    here = await status(client)
+                follower_sees = await counts(client)
             assert await late.stop() == child_process.OK
 
     assert here.first_index > goal

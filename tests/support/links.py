@@ -13,11 +13,11 @@ from trio.testing import (
 )
 
 from corvo.link import (
-    Caller,
     Link,
+    LinkClient,
     LinkLost,
     LinkSettings,
-    open_caller,
+    open_client,
     open_link,
 )
 from corvo.wire import (
@@ -148,16 +148,16 @@ async def link_and_raw(settings: LinkSettings = SETTINGS) -> AsyncIterator[tuple
 
 
 @asynccontextmanager
-async def caller_and_raw(
+async def client_and_raw(
     settings: LinkSettings = SETTINGS, pushed: Callable[[Push], None] = lambda _: None
-) -> AsyncIterator[tuple[Caller, Raw]]:
-    """The same with a caller."""
+) -> AsyncIterator[tuple[LinkClient, Raw]]:
+    """The same with a client."""
     ours, theirs = memory_stream_pair()
     raw = Raw(theirs)
     await raw.say(THEM)
-    async with open_caller(ours, US, pushed, settings) as caller:
+    async with open_client(ours, US, pushed, settings) as client:
         assert await raw.hear(1) == [US]
-        yield caller, raw
+        yield client, raw
 
 
 async def echo(stream: trio.abc.Stream) -> None:

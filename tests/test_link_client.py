@@ -1,4 +1,4 @@
-"""Calls over a link: each gets its own answer, or hears that the link is lost."""
+"""Requests over a link: each gets its own answer, or fails when the link is lost."""
 
 import pytest
 import trio
@@ -9,10 +9,10 @@ from trio.testing import (
 
 from corvo.errors import WireError
 from corvo.link import (
-    Caller,
+    LinkClient,
     LinkLost,
     LinkSettings,
-    open_caller,
+    open_client,
     open_link,
 )
 from corvo.wire import (
@@ -33,7 +33,7 @@ from tests.support.links import (
     US,
     Gated,
     Raw,
-    caller_and_raw,
+    client_and_raw,
     jumping,
     lose,
     take,
@@ -43,9 +43,9 @@ from tests.support.links import (
 @jumping
 async def test_each_call_gets_its_own_answer_whatever_their_order() -> None:
     answers: list[Answer] = []
-    async with caller_and_raw() as (caller, raw), trio.open_nursery() as nursery:
+    async with client_and_raw() as (client, raw), trio.open_nursery() as nursery:
         for body in (b"a", b"b", b"c"):
-            nursery.start_soon(take, answers, lambda body=body: caller.submit(7, body))
+            nursery.start_soon(take, answers, lambda body=body: client.submit(7, body))
             await wait_all_tasks_blocked()
         asked = await raw.hear(3)
 
@@ -55,7 +55,7 @@ async def test_each_call_gets_its_own_answer_whatever_their_order() -> None:
 
         assert asked == [Submit(1, 7, b"a"), Submit(2, 7, b"b"), Submit(3, 7, b"c")]
         assert answers == [NotLeader(3, 2), Reply(1, "", b"A", 5), Busy(2, 10)]
-        assert caller.calls_in_flight == 0
+        assert client.calls_in_flight == 0
 
 
 @jumping
@@ -75,13 +75,13 @@ async def test_ten_thousand_calls_in_flight_arrive_in_order_and_are_all_answered
             assert await link.receive(FROM_ROUTER) == []
 
     async def call(number: int) -> None:
-        answer = await caller.submit(1, bodies[number])
+        answer = await client.submit(1, bodies[number])
         assert isinstance(answer, Reply)
         answers[number] = answer.body
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(replica)
-        async with open_caller(ours, US, lambda _: None) as caller, trio.open_nursery() as calls:
+        async with open_client(ours, US, lambda _: None) as client, trio.open_nursery() as calls:
             for number in range(len(bodies)):
                 calls.start_soon(call, number)
 
@@ -92,7 +92,7 @@ async def test_ten_thousand_calls_in_flight_arrive_in_order_and_are_all_answered
 @jumping
 async def test_what_nobody_asked_for_is_pushed_in_order() -> None:
     pushed: list[Push] = []
-    async with caller_and_raw(pushed=pushed.append) as (_, raw):
+    async with client_and_raw(pushed=pushed.append) as (_, raw):
         await raw.say(Leading(2, 9), WorkAvailable(("emails",)), Leading(None, 10))
         await wait_all_tasks_blocked()
 
@@ -102,12 +102,12 @@ async def test_what_nobody_asked_for_is_pushed_in_order() -> None:
 @jumping
 async def test_a_cancelled_call_leaves_the_others_alone_and_its_late_answer_is_dropped() -> None:
     answers: list[Answer] = []
-    async with caller_and_raw() as (caller, raw), trio.open_nursery() as nursery:
+    async with client_and_raw() as (client, raw), trio.open_nursery() as nursery:
         with trio.move_on_after(0.5) as scope:
-            await caller.submit(1, b"slow")
-        nursery.start_soon(take, answers, lambda: caller.submit(1, b"patient"))
+            await client.submit(1, b"slow")
+        nursery.start_soon(take, answers, lambda: client.submit(1, b"patient"))
         await wait_all_tasks_blocked()
-        in_flight = caller.calls_in_flight
+        in_flight = client.calls_in_flight
 
         await raw.say(Reply(1, "", b"late"), Reply(2, "", b"in time"))
 
@@ -120,15 +120,15 @@ async def test_a_cancelled_call_leaves_the_others_alone_and_its_late_answer_is_d
 async def test_beyond_the_bound_a_call_is_told_that_we_are_busy() -> None:
     settings = LinkSettings(calls_max=2, retry_after_ms=30)
     answers: list[Answer] = []
-    async with caller_and_raw(settings) as (caller, raw), trio.open_nursery() as nursery:
+    async with client_and_raw(settings) as (client, raw), trio.open_nursery() as nursery:
         for _ in range(2):
-            nursery.start_soon(take, answers, lambda: caller.ask(1, b""))
+            nursery.start_soon(take, answers, lambda: client.ask(1, b""))
         await wait_all_tasks_blocked()
 
-        refused = await caller.ask(1, b"")
+        refused = await client.ask(1, b"")
         await raw.say(Reply(1, "", b""))
         await wait_all_tasks_blocked()
-        nursery.start_soon(take, answers, lambda: caller.ask(1, b""))
+        nursery.start_soon(take, answers, lambda: client.ask(1, b""))
         await wait_all_tasks_blocked()
         await raw.say(Reply(2, "", b""), Reply(4, "", b""))
 
@@ -143,9 +143,9 @@ async def test_a_call_that_finds_the_buffer_full_is_told_that_we_are_busy() -> N
     await Raw(theirs).say(THEM)
     settings = LinkSettings(buffer_bytes_max=1)
 
-    async with open_caller(gated, US, lambda _: None, settings) as caller:
-        answer = await caller.submit(1, b"")
-        in_flight = caller.calls_in_flight
+    async with open_client(gated, US, lambda _: None, settings) as client:
+        answer = await client.submit(1, b"")
+        in_flight = client.calls_in_flight
 
     assert answer == Busy(1, settings.retry_after_ms)
     assert in_flight == 0
@@ -156,9 +156,9 @@ async def test_when_the_link_is_lost_every_call_hears_of_it_and_may_have_had_its
     losses: list[LinkLost] = []
 
     async def block() -> None:
-        async with caller_and_raw() as (caller, raw):
+        async with client_and_raw() as (client, raw):
             for _ in range(3):
-                nursery.start_soon(lose, losses, lambda: caller.submit(1, b""))
+                nursery.start_soon(lose, losses, lambda: client.submit(1, b""))
             await wait_all_tasks_blocked()
             await raw.stream.aclose()
             await trio.sleep_forever()
@@ -174,18 +174,18 @@ async def test_when_the_link_is_lost_every_call_hears_of_it_and_may_have_had_its
 
 @jumping
 async def test_a_call_on_a_link_that_has_ended_was_never_sent() -> None:
-    callers: list[Caller] = []
+    clients: list[LinkClient] = []
 
     async def block() -> None:
-        async with caller_and_raw() as (caller, raw):
-            callers.append(caller)
+        async with client_and_raw() as (client, raw):
+            clients.append(client)
             await raw.say(Goodbye("shutting down"))
             await trio.sleep_forever()
 
     with pytest.raises(LinkLost, match="the replica left: shutting down"):
         await block()
     with pytest.raises(LinkLost, match="the replica left: shutting down") as caught:
-        await callers[0].submit(1, b"")
+        await clients[0].submit(1, b"")
 
     assert not caught.value.was_sent
 
@@ -193,8 +193,8 @@ async def test_a_call_on_a_link_that_has_ended_was_never_sent() -> None:
 @jumping
 async def test_calls_that_wait_when_we_leave_hear_of_it() -> None:
     losses: list[LinkLost] = []
-    async with trio.open_nursery() as nursery, caller_and_raw() as (caller, _):
-        nursery.start_soon(lose, losses, lambda: caller.submit(1, b""))
+    async with trio.open_nursery() as nursery, client_and_raw() as (client, _):
+        nursery.start_soon(lose, losses, lambda: client.submit(1, b""))
         await wait_all_tasks_blocked()
 
     assert [str(loss) for loss in losses] == ["the link was left"]
@@ -203,9 +203,9 @@ async def test_calls_that_wait_when_we_leave_hear_of_it() -> None:
 @jumping
 async def test_a_call_in_the_block_and_the_block_itself_lose_the_link_as_one() -> None:
     async def block() -> None:
-        async with caller_and_raw() as (caller, raw):
+        async with client_and_raw() as (client, raw):
             await raw.stream.aclose()
-            await caller.submit(1, b"")
+            await client.submit(1, b"")
 
     with pytest.raises(LinkLost, match="without a goodbye"):
         await block()
@@ -214,7 +214,7 @@ async def test_a_call_in_the_block_and_the_block_itself_lose_the_link_as_one() -
 @jumping
 async def test_an_answer_to_a_request_that_was_never_made_ends_the_link() -> None:
     async def block() -> None:
-        async with caller_and_raw() as (_, raw):
+        async with client_and_raw() as (_, raw):
             await raw.say(Reply(1, "", b""))
             await trio.sleep_forever()
 
@@ -225,12 +225,12 @@ async def test_an_answer_to_a_request_that_was_never_made_ends_the_link() -> Non
 @jumping
 async def test_a_call_made_while_the_block_is_on_its_way_out_does_not_wait() -> None:
     async def block() -> None:
-        async with caller_and_raw() as (caller, raw):
+        async with client_and_raw() as (client, raw):
             await raw.say(Reply(1, "", b""))
             with trio.fail_after(1, shield=True):
                 await wait_all_tasks_blocked()
                 with pytest.raises(LinkLost) as caught:
-                    await caller.submit(1, b"")
+                    await client.submit(1, b"")
                 assert not caught.value.was_sent
 
     with pytest.raises(WireError):
@@ -245,8 +245,8 @@ async def test_a_bug_in_whoever_hears_pushes_comes_out_as_itself() -> None:
     losses: list[LinkLost] = []
 
     async def block() -> None:
-        async with caller_and_raw(pushed=stumble) as (caller, raw):
-            nursery.start_soon(lose, losses, lambda: caller.submit(1, b""))
+        async with client_and_raw(pushed=stumble) as (client, raw):
+            nursery.start_soon(lose, losses, lambda: client.submit(1, b""))
             await wait_all_tasks_blocked()
             await raw.say(Leading(2, 9))
             await trio.sleep_forever()
