@@ -1,3 +1,3 @@
-"""Corvo: a job queue that needs nothing beside itself."""
+"""Corvo: a job queue server with no database and no broker."""
 
 __version__ = "0.1.0.dev0"

@@ -4,6 +4,8 @@ import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -73,6 +75,48 @@ async def test_the_examples_of_the_readme_do_what_it_says(tmp_path: Path) -> Non
     assert states == {"letter-1": "completed", "letter-2": "cancelled"}
     assert code == OK
     assert it.texts == []
+
+
+def worker() -> str:
+    """The code of the worker in the README."""
+    [code] = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    return str(code)
+
+
+def test_the_worker_of_the_readme_needs_ten_lines_and_the_standard_library() -> None:
+    lines = [line for line in worker().splitlines() if line.strip()]
+    imports = {line.split()[1].partition(".")[0] for line in lines if "import" in line}
+
+    assert len(lines) <= 10
+    assert imports == {"json", "urllib"} < sys.stdlib_module_names
+
+
+@on_sockets
+async def test_the_worker_of_the_readme_completes_jobs(tmp_path: Path) -> None:
+    async with running({"data_dir": str(tmp_path / "d")}, REAL) as it:
+        host, port = await it.url()
+        code = worker().replace("127.0.0.1:8080", f"{host}:{port}")
+        assert f"{host}:{port}" in code
+        for job_id, to in (("letter-1", "ada"), ("letter-2", "bob")):
+            body = {"id": job_id, "queue": "mail", "payload": {"to": to}}
+            await ask((host, port), "/api/v1/enqueue", msgspec.json.encode(body).decode())
+
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-u", "-c", code], stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        printed = b""
+        while printed.count(b"\n") < 2:  # it fetches the second when it has completed the first
+            data = await process.stdout.receive_some()
+            assert data, "the worker ended"
+            printed += data
+        process.kill()
+        await process.wait()
+        _, answer = await ask((host, port), "/api/v1/jobs/letter-1")
+        await it.end()
+
+    assert printed == b"sending a letter to ada\nsending a letter to bob\n"
+    assert msgspec.json.decode(answer, type=Answer).state == "completed"
 
 
 @on_sockets
