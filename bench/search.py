@@ -13,7 +13,6 @@ from bench.measure import Measurement
 from corvo.ids import Mint
 from corvo.mirror import building, reading, rows, schema
 from corvo.mirror.answers import answer
-from corvo.mirror.times import moment
 from corvo.model import STATES, Event, Job, State
 from corvo.questions import (
     Count,
@@ -28,6 +27,7 @@ from corvo.questions import (
     Select,
     Selected,
 )
+from corvo.times import sortable
 
 JOBS: Final = 1_000_000
 ROUNDS: Final = 200
@@ -74,7 +74,17 @@ def build(path: Path, jobs: int) -> list[str]:
         connection.executemany(
             schema.PUT_ERROR,
             [
-                (job.id, shard, 1, error(random), None, None, "w1", number, moment(job.created_ns))
+                (
+                    job.id,
+                    shard,
+                    1,
+                    error(random),
+                    None,
+                    None,
+                    "w1",
+                    number,
+                    sortable(job.created_ns),
+                )
                 for shard, job in kept
                 for number in range(1, job.failures + 1)
             ],

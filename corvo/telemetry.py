@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from corvo import clock
+from corvo.times import format_ms
 
 Value: TypeAlias = str | int | float | bool | Sequence[str] | None
 Put: TypeAlias = Callable[[bytes], None]
@@ -113,9 +114,12 @@ def render(
     if style.is_text:
         line = _as_text(style, now_ns, level, process, event, shown)
         return f"{line}\n".encode(errors="backslashreplace")
-    moment = datetime.fromtimestamp(now_ns // 1_000_000 / 1_000, UTC)
-    stamped = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    head = {"time": stamped, "level": level.name.lower(), "process": process, "event": event}
+    head = {
+        "time": format_ms(now_ns),
+        "level": level.name.lower(),
+        "process": process,
+        "event": event,
+    }
     return msgspec.json.encode({**head, **shown}) + b"\n"
 
 

@@ -179,7 +179,7 @@ DOORS: Final = {
         "corvo/clock.py",
         "corvo/watchdog.py",
     },
-    "datetime": {"corvo/telemetry.py"},
+    "datetime": {"corvo/telemetry.py", "corvo/times.py"},
     "logging": set[str](),
     "subprocess": {"corvo/supervisor.py"},
     "threading": {

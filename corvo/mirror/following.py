@@ -22,6 +22,7 @@ from corvo.mirror.places import Cursor, Page, Places
 from corvo.mirror.writing import Stuck, Writing, scheduled
 from corvo.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Log
+from corvo.times import MS
 
 _RETRY_S: Final = 0.25
 """Between two tries of what may come back: a shard, or room on the disk."""
@@ -39,7 +40,6 @@ _RESTS: Final = 16
 Niceness alone does not do: what two threads of one core take from each other no scheduler sees."""
 _REST_S_MAX: Final = 1.0
 OP_VERSION: Final = 1
-MS: Final = 1_000_000
 
 
 class Lag:

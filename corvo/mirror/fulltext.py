@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from corvo.mirror.moments import shown
 from corvo.mirror.reading import Reading, TimeOver
 from corvo.mirror.refusals import bad_filter
 from corvo.mirror.terms import NOT_RESERVED, Condition, all_of, in_scope
 from corvo.questions import FullText, TextFound, TextHit
+from corvo.times import without_zeros
 
 TERMS_MAX: Final = 32
 ANSWER_BYTES_MAX: Final = 8 << 20
@@ -149,7 +149,7 @@ def _add_hits(
             state=state,
             payload=payload,
             tags=tags or "",
-            created_at=shown(created_at),
+            created_at=without_zeros(created_at),
         )
         # As it will be sent: a character may be four bytes there, and a quote is two.
         size += len(_encode(hit))

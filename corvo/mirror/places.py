@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from corvo.mirror.times import moment
 from corvo.questions import AsOf, Place, ShardStanding
+from corvo.times import sortable
 from corvo.wire import Pair
 
 
@@ -85,7 +85,9 @@ class Places:
     def as_of(self) -> AsOf:
         """How far we have come, as answers say it."""
         return {
-            f"s{number}": Place(seen.cursor.index, moment(seen.cursor.now_ns), seen.cursor.is_whole)
+            f"s{number}": Place(
+                seen.cursor.index, sortable(seen.cursor.now_ns), seen.cursor.is_whole
+            )
             for number, seen in self.seen.items()
         }
 

@@ -7,13 +7,11 @@ from typing import Final, TypeVar
 
 from corvo.errors import CorvoError
 from corvo.mirror import jq
-from corvo.mirror.moments import format_ns
 from corvo.mirror.terms import Value, has_tags
 from corvo.questions import AsOf, Place
+from corvo.times import MS, format_time
 
 T = TypeVar("T")
-
-MS: Final = 1_000_000
 
 
 class TimeOver(CorvoError):
@@ -121,7 +119,7 @@ class Reading:
         """How far the mirror has come. Its file names every shard, also before it has any of it."""
         found: list[tuple[int, int, int, int]] = self.run(_CURSORS).fetchall()
         return {
-            f"s{shard}": Place(index, format_ns(now_ns), bool(is_whole))
+            f"s{shard}": Place(index, format_time(now_ns), bool(is_whole))
             for shard, index, now_ns, is_whole in found
         }
 

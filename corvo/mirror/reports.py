@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Final
 
-from corvo.mirror.moments import format_ns, nanoseconds, shown
 from corvo.mirror.reading import Reading
 from corvo.mirror.terms import NOT_RESERVED, STATE_WORDS, Condition, all_of, in_scope
 from corvo.questions import (
@@ -20,9 +19,8 @@ from corvo.questions import (
     Summary,
     Throughput,
 )
+from corvo.times import MINUTE_NS, MS, format_time, parse_sortable, without_zeros
 
-MINUTE_NS: Final = 60_000_000_000
-_MS: Final = 1_000_000
 _MINUTES: Final = 5
 
 
@@ -101,7 +99,7 @@ def get_throughput(reading: Reading, question: GetThroughput) -> Throughput:
         enqueued, started, completed, failed, dead, cancelled = found.get(minute, (0,) * 6)
         minutes.append(
             Minute(
-                minute=format_ns(minute * MINUTE_NS),
+                minute=format_time(minute * MINUTE_NS),
                 enqueued=enqueued,
                 started=started,
                 completed=completed,
@@ -130,13 +128,13 @@ def get_beats(reading: Reading, question: GetBeats) -> Beats:
         found: tuple[str, str, int | None, int, str | None, str | None, str | None]
         for found in reading.run(_ACTIVE.format(seen=seen.text), seen.parameters):
             worker_id, queue, lease_ms, active, hostname, expires_at, started_at = found
-            expires_ns = nanoseconds(expires_at) if expires_at else 0
+            expires_ns = parse_sortable(expires_at) if expires_at else 0
             beat = Beat(
                 worker_id=worker_id,
                 hostname=hostname or "",
                 active=active,
-                beat_ns=max(0, expires_ns - (lease_ms or 0) * _MS),
-                started_ns=nanoseconds(started_at) if started_at else 0,
+                beat_ns=max(0, expires_ns - (lease_ms or 0) * MS),
+                started_ns=parse_sortable(started_at) if started_at else 0,
                 queues=(queue,),
             )
             before = beats.get(worker_id)
@@ -210,5 +208,5 @@ def _oldest(reading: Reading, queues: Iterable[str]) -> dict[str, str]:
         found = [reading.run(_OLDEST, (queue, priority)).fetchone()[0] for priority in range(3)]
         times: list[str] = [at for at in found if at is not None]
         if times:
-            oldest[queue] = shown(min(times))
+            oldest[queue] = without_zeros(min(times))
     return oldest

@@ -14,8 +14,8 @@ import msgspec
 from corvo.errors import CorvoError
 from corvo.kv import keys
 from corvo.mirror import schema
-from corvo.mirror.times import as_text, moment
 from corvo.model import STATES, Batch, Job, JobError, Queue, Throughput, Worker
+from corvo.times import sortable, sortable_or_none
 from corvo.wire import Pair
 
 Value: TypeAlias = str | int | float | None
@@ -181,17 +181,17 @@ def job_row(shard: int, job: Job) -> Row:
         agent.iteration if agent is not None else 0,
         agent.total_cost_micros / _MICROS if agent is not None else 0,
         job.hold_reason or None,
-        as_text(job.lease_expires_ns),
-        as_text(job.scheduled_ns),
-        as_text(job.expires_ns),
-        moment(job.created_ns),
-        as_text(job.started_ns),
-        as_text(job.completed_ns),
-        as_text(job.failed_ns),
+        sortable_or_none(job.lease_expires_ns),
+        sortable_or_none(job.scheduled_ns),
+        sortable_or_none(job.expires_ns),
+        sortable(job.created_ns),
+        sortable_or_none(job.started_ns),
+        sortable_or_none(job.completed_ns),
+        sortable_or_none(job.failed_ns),
         job.kind,
-        moment(trail[-1].at_ns if trail else job.created_ns),
-        as_text(job.finished_ns),
-        as_text(job.held_ns),
+        sortable(trail[-1].at_ns if trail else job.created_ns),
+        sortable_or_none(job.finished_ns),
+        sortable_or_none(job.held_ns),
         job.failures,
         job.crashes,
         job.cancel_requested,
@@ -201,7 +201,7 @@ def job_row(shard: int, job: Job) -> Row:
 
 def lock_row(shard: int, job: Job) -> Row:
     """The row of the lock that a job holds."""
-    return (job.queue, job.unique_key, shard, job.id, moment(job.unique_until_ns))
+    return (job.queue, job.unique_key, shard, job.id, sortable(job.unique_until_ns))
 
 
 def _error_row(shard: int, key: bytes, data: bytes) -> Row:
@@ -216,7 +216,7 @@ def _error_row(shard: int, key: bytes, data: bytes) -> Row:
         error.error_class or None,
         error.worker_id or None,
         number,
-        moment(error.at_ns),
+        sortable(error.at_ns),
     )
 
 
@@ -229,7 +229,7 @@ def _queue_row(shard: int, key: bytes, data: bytes) -> Row:
         queue.max_concurrency or None,
         queue.rate_limit or None,
         queue.rate_window_ms or None,
-        moment(queue.created_ns),
+        sortable(queue.created_ns),
         queue.draining,
         queue.retention_ms or None,
     )
@@ -267,7 +267,7 @@ def _batch_row(shard: int, key: bytes, data: bytes) -> Row:
         batch.failed,
         batch.callback_queue or None,
         batch.callback_payload or None,
-        moment(batch.created_ns),
+        sortable(batch.created_ns),
         batch.cancelled,
         batch.called_back,
     )
@@ -280,8 +280,8 @@ def _worker_row(shard: int, key: bytes, data: bytes) -> Row:
         shard,
         worker.hostname or None,
         text_of(_encode_json(worker.queues)) if worker.queues else None,
-        moment(worker.seen_ns),
-        moment(worker.started_ns),
+        sortable(worker.seen_ns),
+        sortable(worker.started_ns),
     )
 
 

@@ -14,7 +14,6 @@ from corvo.mirror.reading import Reading
 from corvo.mirror.refusals import bad_filter
 from corvo.mirror.summaries import summary
 from corvo.mirror.terms import STATE_WORDS, Condition, Meaning, Value, encode_json, understand
-from corvo.mirror.times import moment
 from corvo.questions import (
     AsOf,
     Count,
@@ -25,6 +24,7 @@ from corvo.questions import (
     Select,
     Selected,
 )
+from corvo.times import sortable
 
 LIMIT: Final = 50
 PAGE_BYTES_MAX: Final = 8 << 20
@@ -230,6 +230,6 @@ def _bounded(meaning: Meaning, bounds: dict[int, int]) -> Meaning:
     cases = " ".join(["WHEN ? THEN ?"] * len(bounds))
     parameters: list[Value] = []
     for shard, at_ns in sorted(bounds.items()):
-        parameters += [shard, moment(at_ns)]
+        parameters += [shard, sortable(at_ns)]
     bounded = Condition(f"changed_at <= CASE shard {cases} END", tuple(parameters))
     return replace(meaning, light=meaning.light | {"bounds": bounded})

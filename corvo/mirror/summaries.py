@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-from corvo.mirror.moments import shown
 from corvo.mirror.reading import Reading
+from corvo.times import without_zeros
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,12 +90,12 @@ def summary(reading: Reading, row: int) -> msgspec.Raw:
                 chain_step=found[15] if chain_id else None,
                 scheduled_at=_shown(found[16]),
                 expire_at=_shown(found[17]),
-                created_at=shown(found[18]),
+                created_at=without_zeros(found[18]),
                 started_at=_shown(found[19]),
                 completed_at=_shown(found[20]),
                 failed_at=_shown(found[21]),
                 finished_at=_shown(found[22]),
-                changed_at=shown(found[23]),
+                changed_at=without_zeros(found[23]),
                 hold_reason=found[24] or "",
                 failures=found[25],
                 last_error=found[26] or "",
@@ -105,4 +105,4 @@ def summary(reading: Reading, row: int) -> msgspec.Raw:
 
 
 def _shown(text: str | None) -> str | None:
-    return None if text is None else shown(text)
+    return None if text is None else without_zeros(text)

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from corvo.mirror.jq import BadJq, compile_jq
-from corvo.mirror.moments import read_moment
 from corvo.mirror.refusals import bad_filter
 from corvo.model import STATES, Priority
 from corvo.questions import Filter
 from corvo.scopes import covers
+from corvo.times import NS_MAX, parse_time, sortable
 
 Value: TypeAlias = str | int | None
 
@@ -203,11 +203,11 @@ def _moment(given: Filter, name: str) -> str | None:
     text = _text(given, name)
     if text is None:
         return None
-    at = read_moment(text)
-    if at is None:
+    at_ns = parse_time(text)
+    if at_ns is None:
         example = "2026-02-20T10:00:05Z or 2026-02-20T11:00:05.25+01:00"
         raise bad_filter(name, f"{_quoted(text)} is not a time such as {example}")
-    return at
+    return sortable(min(max(0, at_ns), NS_MAX))
 
 
 def _add_attempts(given: Filter, light: dict[str, Condition]) -> None:

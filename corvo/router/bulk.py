@@ -25,13 +25,7 @@ from corvo.questions import AsOf, Counted, Filter, Member
 from corvo.router.http import Principal, Problem, encode_json
 from corvo.router.jobs import PriorityWord, SetPriority, View
 from corvo.router.params import Key
-from corvo.router.words import (
-    Time,
-    bad_field,
-    format_time,
-    format_time_or_none,
-    not_reserved,
-)
+from corvo.router.words import Time, bad_field, not_reserved
 from corvo.scopes import RESERVED, is_reserved
 from corvo.shard.ops.base import Id, Rejected, Text
 from corvo.shard.ops.checks import bad_name
@@ -48,6 +42,7 @@ from corvo.shard.ops.jobs import (
     Requeue,
     Retry,
 )
+from corvo.times import format_time, format_time_or_none
 
 QUEUE: Final = f"{RESERVED}bulk"
 """Where bulk operations wait to be worked off."""

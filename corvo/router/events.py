@@ -7,8 +7,9 @@ import msgspec
 from corvo import wire
 from corvo.router.http import Principal, Problem, encode_json
 from corvo.router.keys import may_see
-from corvo.router.words import Time, format_time
+from corvo.router.words import Time
 from corvo.scopes import is_reserved
+from corvo.times import format_time
 
 TYPES: Final = (
     "approved",

@@ -12,6 +12,7 @@ from typing import Final
 from corvo import clock
 from corvo.measures import REQUEST_S, Histogram, LoopTimes, empty
 from corvo.router.families import FAMILIES
+from corvo.times import MINUTE_NS
 
 METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 OTHER: Final = "other"
@@ -19,7 +20,6 @@ OTHER: Final = "other"
 CODES_MAX: Final = 100
 """Codes of problems that are told apart: more than there are."""
 MINUTES: Final = 60
-_MINUTE_NS: Final = 60 * 1_000_000_000
 
 
 class Timing:
@@ -76,12 +76,12 @@ class Throughput:
 
     def minutes(self) -> list[Minute]:
         """The last sixty, the present one included, oldest first."""
-        now = self._now_ns() // _MINUTE_NS
+        now = self._now_ns() // MINUTE_NS
         known = {minute.number: minute for minute in self._minutes}
         return [known.get(number) or Minute(number) for number in range(now - MINUTES + 1, now + 1)]
 
     def _minute(self) -> Minute:
-        now = self._now_ns() // _MINUTE_NS
+        now = self._now_ns() // MINUTE_NS
         if self._minutes:
             last = self._minutes[-1]
             if last.number >= now:  # a clock that was set back goes on in the minute it was in

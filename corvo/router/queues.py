@@ -10,17 +10,11 @@ from corvo.questions import AllRates
 from corvo.router.http import Problem
 from corvo.router.params import Key
 from corvo.router.sightings import Heard, Manner
-from corvo.router.words import (
-    DURATION_MS_MAX,
-    Time,
-    bad_field,
-    either_ms,
-    format_time,
-    format_time_or_none,
-)
+from corvo.router.words import DURATION_MS_MAX, Time, bad_field, either_ms
 from corvo.shard.limits import RATE_MAX
 from corvo.shard.ops.queues import CONCURRENCY_MAX
 from corvo.shard.queries import QueueView
+from corvo.times import format_time, format_time_or_none
 
 PAGE_MAX: Final = 10_000
 """Queues, or workers, that one answer lists."""

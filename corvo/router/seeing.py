@@ -8,12 +8,12 @@ import msgspec
 from corvo.questions import AsOf, QueueSummary, SearchBody, TextHit
 from corvo.router.jobs import JobSummary
 from corvo.router.queues import exists
-from corvo.router.words import Time, bad_body, bad_field, format_time
+from corvo.router.words import Time, bad_body, bad_field
 from corvo.shard.queries import QueueView
+from corvo.times import MINUTE_NS, format_time
 
 QUERY_TEXT_MAX: Final = 400
 """Characters of one filter in a query: all of them together fit into the line of a request."""
-_MINUTE_NS: Final = 60 * 1_000_000_000
 
 
 # Searches.
@@ -128,7 +128,7 @@ read_minutes: Final = msgspec.json.Decoder(Minutes).decode
 
 def minute_view(number: int, *, enqueued: int, completed: int, failed: int) -> MinuteView:
     """A minute since 1970, as far as a router knows it."""
-    at = format_time(number * _MINUTE_NS)
+    at = format_time(number * MINUTE_NS)
     return MinuteView(minute=at, enqueued=enqueued, completed=completed, failed=failed)
 
 

@@ -12,8 +12,9 @@ import msgspec
 
 from corvo.model import Event, State
 from corvo.router.jobs import ErrorBody, Stored, View, error_bodies
-from corvo.router.words import MS, Time, format_time
+from corvo.router.words import Time
 from corvo.shard.presence import TRAIL_MAX
+from corvo.times import MS, format_time
 
 QUEUED: Final = "queued"
 RUNNING: Final = "running"

@@ -7,7 +7,6 @@ and milliseconds inside, money is dollars outside and millionths inside. Nothing
 import re
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Final, TypeVar
 
@@ -15,10 +14,8 @@ import msgspec
 
 from corvo.router.http import ANONYMOUS, Principal, Problem, Request
 from corvo.scopes import RESERVED, is_reserved
+from corvo.times import MS, parse_duration, parse_time
 
-S: Final = 1_000_000_000
-MS: Final = 1_000_000
-"""Nanoseconds."""
 DURATION_MS_MAX: Final = 10 * 366 * 86_400_000
 """Ten years, as the ops have it."""
 TIME_NS_MAX: Final = (1 << 62) - 1
@@ -28,7 +25,6 @@ MICROS: Final = 1_000_000
 USD_MAX: Final = (1 << 53) // MICROS
 REQUEST_KEY_MAX: Final = 64
 _TEXT_SHOWN: Final = 60
-_DURATION_CHARS_MAX: Final = 64
 
 Duration = Annotated[
     str,
@@ -144,38 +140,6 @@ def or_unset(value: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | msgspec.Un
 
 # Durations.
 
-_UNITS: Final = {
-    "ns": 1,
-    "us": 1_000,
-    "\u00b5s": 1_000,
-    "\u03bcs": 1_000,
-    "ms": MS,
-    "s": S,
-    "m": 60 * S,
-    "h": 3_600 * S,
-}
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
-
-
-def parse_duration(text: str) -> int | None:
-    """Nanoseconds of a duration as Go writes it; None for what is none. It may be negative."""
-    if len(text) > _DURATION_CHARS_MAX:
-        return None
-    sign = -1 if text[:1] == "-" else 1
-    rest = text[1:] if text[:1] in ("-", "+") else text
-    if rest == "0":
-        return 0
-    total, end = 0, 0
-    while end < len(rest):
-        part = _PART.match(rest, end)
-        if part is None:
-            return None
-        whole, _, fraction = part[1].partition(".")
-        unit = _UNITS[part[2]]
-        total += int(whole or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
-        end = part.end()
-    return sign * total if rest else None
-
 
 def duration_ms(field: str, text: str | None) -> int | None:
     """Milliseconds of a duration, what is left of one counting as one; None when none is given.
@@ -205,50 +169,7 @@ def either_ms(field: str, text: str | None, span_ms: int | None, default: int) -
     return default if told is None else told
 
 
-def format_duration(span_ms: int) -> str:
-    """A duration as Go writes it: `1h30m0s`, `1.5s`, `500ms`."""
-    if span_ms == 0:
-        return "0s"
-    if span_ms < 1_000:
-        return f"{span_ms}ms"
-    minutes, rest_ms = divmod(span_ms, 60_000)
-    hours, minutes = divmod(minutes, 60)
-    seconds, ms = divmod(rest_ms, 1_000)
-    text = f"{seconds}.{ms:03d}".rstrip("0") if ms else str(seconds)
-    if hours:
-        return f"{hours}h{minutes}m{text}s"
-    return f"{minutes}m{text}s" if minutes else f"{text}s"
-
-
 # Moments.
-
-_TIME: Final = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
-    r"(?:\.([0-9]{1,30}))?(?:([Zz])|([+-])([0-9]{2}):([0-9]{2}))"
-)
-_DAYS_IN_MONTH: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_EPOCH_DAY: Final = 719_468
-"""Days from the first of March of the year 0 to 1970. A year that begins in March has its leap day
-at the end, where it disturbs nobody."""
-_DAYS_IN_ERA: Final = 146_097
-"""In 400 years, after which the calendar repeats itself."""
-
-
-def parse_time(text: str) -> int | None:
-    """Nanoseconds since 1970 of a moment by RFC 3339; None for what is none."""
-    found = _TIME.fullmatch(text)
-    if found is None:
-        return None
-    year, month, day, hour, minute, second = (int(found[number]) for number in range(1, 7))
-    offset_h, offset_m = int(found[10] or 0), int(found[11] or 0)
-    if not (1 <= month <= 12 and 1 <= day <= _days_in(year, month)):
-        return None
-    if hour > 23 or minute > 59 or second > 59 or offset_h > 23 or offset_m > 59:
-        return None
-    offset_s = (offset_h * 3_600 + offset_m * 60) * (-1 if found[9] == "-" else 1)
-    seconds = _day_number(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second
-    fraction = (found[7] or "")[:9].ljust(9, "0")
-    return (seconds - offset_s) * S + int(fraction)
 
 
 def time_ns(field: str, text: str | None) -> int:
@@ -264,53 +185,6 @@ def time_ns(field: str, text: str | None) -> int:
         shown = repr(text[:_TEXT_SHOWN])
         raise bad_field(field, f"{field}: {shown} is not a time such as {example}")
     return min(max(0, at_ns), TIME_NS_MAX)
-
-
-def format_time(at_ns: int) -> str:
-    """A moment as Go writes it: in UTC, with as many decimals as it has."""
-    seconds, fraction = divmod(at_ns, S)
-    if not fraction:
-        return f"{_format_seconds(seconds)}Z"
-    decimals = f"{fraction:09d}".rstrip("0")
-    return f"{_format_seconds(seconds)}.{decimals}Z"
-
-
-def format_time_or_none(at_ns: int) -> str | None:
-    """A moment, or None for the 0 that stands for none."""
-    return format_time(at_ns) if at_ns else None
-
-
-@lru_cache(maxsize=1_024)
-def _format_seconds(seconds: int) -> str:
-    days, second = divmod(seconds, 86_400)
-    minute, second = divmod(second, 60)
-    hour, minute = divmod(minute, 60)
-    year, month, day = _date(days)
-    return f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}"
-
-
-def _days_in(year: int, month: int) -> int:
-    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    return 28 if month == 2 and not is_leap else _DAYS_IN_MONTH[month - 1]
-
-
-def _day_number(year: int, month: int, day: int) -> int:
-    """Days since 1970."""
-    year -= month <= 2
-    era, year_of_era = divmod(year, 400)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
-    return era * _DAYS_IN_ERA + day_of_era - _EPOCH_DAY
-
-
-def _date(days: int) -> tuple[int, int, int]:
-    """Year, month and day, so many days after 1970 began."""
-    era, day = divmod(days + _EPOCH_DAY, _DAYS_IN_ERA)
-    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
-    day -= 365 * year + year // 4 - year // 100
-    month = (5 * day + 2) // 153  # 0 is March
-    day -= (153 * month + 2) // 5
-    return era * 400 + year + (month >= 10), (month + 2) % 12 + 1, day + 1
 
 
 # Money.

@@ -22,8 +22,6 @@ from corvo.router.words import (
     bad_field,
     duration_ms,
     either_ms,
-    format_duration,
-    format_time,
     micros,
     not_reserved,
     or_unset,
@@ -56,6 +54,7 @@ from corvo.shard.ops.work import (
     StepStatus,
     Usage,
 )
+from corvo.times import format_duration, format_time
 
 ACKS_MAX: Final = 512
 """Of a batch of any kind of words but heartbeats, as the original has it."""

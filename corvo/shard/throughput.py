@@ -12,9 +12,9 @@ import msgspec
 from corvo.kv.keys import THROUGHPUT, prefix_end
 from corvo.kv.tables import Transaction
 from corvo.model import State, Throughput
+from corvo.times import MINUTE_NS
 
 SLOTS: Final = 64
-MINUTE_NS: Final = 60_000_000_000
 ROWS_MAX: Final = 10_000
 """Queues whose last row is in memory."""
 

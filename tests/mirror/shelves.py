@@ -9,9 +9,9 @@ import msgspec
 
 from corvo.mirror import building, reading, rows, schema
 from corvo.mirror.answers import answer
-from corvo.mirror.times import moment
 from corvo.model import STATES
 from corvo.questions import Question, Refused
+from corvo.times import sortable
 from tests.mirror.twin import Kept
 
 NOW_NS: Final = 1_770_804_600_000_000_000
@@ -58,7 +58,7 @@ class Shelf:
             connection.execute(schema.PUT_JOB, rows.job_row(kept.shard, kept.job))
             first = kept.job.failures - len(kept.errors) + 1
             for number, error in enumerate(kept.errors, start=first):
-                at = moment(error.at_ns)
+                at = sortable(error.at_ns)
                 row = (error.attempt, error.error, None, None, error.worker_id or None, number, at)
                 connection.execute(schema.PUT_ERROR, (*kept.name, *row))
         connection.execute(schema.FILL_FULL_TEXT, (last,))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from corvo.kv import keys
 from corvo.mirror.places import Cursor, Page
 from corvo.mirror.rows import BadDocument, Rows, fields_of, job_row
-from corvo.mirror.times import NS_MAX, as_text, moment
 from corvo.mirror.writing import Writing, open_writing
 from corvo.model import (
     Agent,
@@ -26,7 +25,7 @@ from corvo.model import (
     Worker,
 )
 from tests.mirror.pages import tables_in
-from tests.mirror.projection import Tables, tables_of, time_of
+from tests.mirror.projection import Tables, tables_of
 
 _texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 _names = st.sampled_from(["mail", "sms", "it's", 'a"b', "日本", "%_"])
@@ -158,20 +157,6 @@ def test_a_pass_leaves_what_it_was_told_and_nothing_else_of_that_shard(
 
     assert found == tables_of({0: before, 1: after})
     assert not any(tables_in(writing.path).values())
-
-
-@given(st.integers(1, NS_MAX))
-def test_a_time_is_written_as_the_calendar_has_it(at_ns: int) -> None:
-    assert as_text(at_ns) == time_of(at_ns)
-
-
-@given(st.integers(0, NS_MAX), st.integers(0, NS_MAX))
-def test_comparing_texts_compares_times(one_ns: int, other_ns: int) -> None:
-    assert (moment(one_ns) < moment(other_ns)) == (one_ns < other_ns)
-
-
-def test_no_time_is_nothing() -> None:
-    assert as_text(0) is None
 
 
 def test_a_payload_that_is_no_utf_8_is_shown_as_such() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from corvo.mirror import looking, plan
 from corvo.mirror.cursors import digest_of, write_cursor
-from corvo.mirror.moments import format_ns, nanoseconds, read_moment
-from corvo.mirror.times import moment
+from corvo.mirror.terms import understand
 from corvo.model import Event, Job, JobError, State
 from corvo.questions import Filter, Found, Search, SearchBody
+from corvo.times import sortable
 from tests.mirror import jobs
 from tests.mirror.shelves import Shelf
 from tests.mirror.twin import EPOCH_NS, Kept, means, ordered
@@ -236,7 +236,7 @@ def test_the_place_where_the_time_was_over_does_not_tell_of_jobs_that_may_not_be
         found = list(pages(shelf, search, ("a*",), every=20, budget_ms=150))
 
     told = [urlsafe_b64decode(f"{page.cursor}==") for page in found if page.cursor is not None]
-    times = {moment(EPOCH_NS + number * late_ns).encode() for number in range(500)}
+    times = {sortable(EPOCH_NS + number * late_ns).encode() for number in range(500)}
     assert len(told) > 1
     assert not any(page.jobs for page in found)
     assert not any(b"secret" in cursor for cursor in told)
@@ -377,7 +377,6 @@ def test_a_page_of_large_jobs_is_cut_short_and_the_next_one_goes_on() -> None:
         (SearchBody(created_after="yesterday"), "created_after", "not a time such as 2026-02-20"),
         (SearchBody(created_after="2026-02-30T00:00:00Z"), "created_after", "not a time"),
         (SearchBody(created_after="2026-02-20T00:00:00"), "created_after", "not a time"),
-        (SearchBody(created_after="2026-02-20T00:00:00.1234567890Z"), "created_after", "not a t"),
         (SearchBody(queue=""), "queue", "is empty; leave it out"),
         (SearchBody(payload_contains=""), "payload_contains", "is empty"),
         (SearchBody(attempt_min=3, attempt_max=2), "attempt_min", "3 is more than attempt_max"),
@@ -401,37 +400,17 @@ def test_a_filter_that_cannot_be_meant_is_refused_with_what_is_allowed(
 @pytest.mark.parametrize(
     ("text", "written"),
     [
-        ("2026-02-20T10:00:05Z", "2026-02-20T10:00:05.000000000Z"),
-        ("2026-02-20t10:00:05.25z", "2026-02-20T10:00:05.250000000Z"),
-        ("2026-02-20 11:00:05.000000001+01:00", "2026-02-20T10:00:05.000000001Z"),
-        ("2026-02-28T23:30:00-00:45", "2026-03-01T00:15:00.000000000Z"),
-        ("2024-02-29T00:00:00Z", "2024-02-29T00:00:00.000000000Z"),
+        ("2026-02-20 11:00:05.25+01:00", "2026-02-20T10:00:05.250000000Z"),
+        ("2026-02-20T10:00:05.1234567899Z", "2026-02-20T10:00:05.123456789Z"),
         ("1969-12-31T23:59:59Z", "1970-01-01T00:00:00.000000000Z"),
         ("0000-01-01T00:00:00Z", "1970-01-01T00:00:00.000000000Z"),
         ("9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.999999999Z"),
-        ("2026-02-29T00:00:00Z", None),
-        ("2026-02-20T24:00:00Z", None),
-        ("2026-02-20T10:00:60Z", None),
-        ("2026-02-20T10:00:05", None),
-        ("2026-02-20T10:00:05+1:00", None),
-        ("2026-02-20T10:00:05Z\n", None),
-        ("٢026-02-20T10:00:05Z", None),
     ],
 )
-def test_times_are_read_strictly(text: str, written: str | None) -> None:
-    read = read_moment(text)
+def test_a_time_of_a_filter_is_held_between_1970_and_9999(text: str, written: str) -> None:
+    meaning = understand(SearchBody(created_after=text), ())
 
-    assert read == written
-
-
-@given(st.integers(1, 253_402_300_799_999_999_999))
-def test_a_time_that_is_shown_is_read_as_the_same(at_ns: int) -> None:
-    text = format_ns(at_ns)
-
-    read = read_moment(text)
-
-    assert read is not None
-    assert nanoseconds(read) == at_ns
+    assert meaning.parameter("created_after") == written
 
 
 def four() -> list[Kept]:
@@ -499,7 +478,7 @@ def test_a_cursor_that_somebody_made_up_shows_nothing_that_the_filter_does_not_m
         created_before="2026-02-11T10:00:00.000000004Z",
     )
     digest = digest_of(msgspec.structs.replace(search, order=None), "created_at", order)
-    outside = moment(EPOCH_NS) if order == "asc" else moment(EPOCH_NS + 9)
+    outside = sortable(EPOCH_NS) if order == "asc" else sortable(EPOCH_NS + 9)
     cursor = write_cursor(digest, "after", (outside, "", 0))
 
     with paths(set_max, streams_max):

@@ -13,12 +13,12 @@ from corvo.router.jobs import (
     JobBody,
     JobList,
 )
-from corvo.router.words import format_time
 from corvo.shard.chains import Chain, Step
 from corvo.shard.ops.jobs import Cancel, Expedite, Hold, Move
 from corvo.shard.ops.work import Ack, AckItem
 from corvo.shard.ops.workflow import NewAgent
 from corvo.shard.queries import GetJobs
+from corvo.times import format_time
 from tests.router.nests import JSON, Nest, die, fail, header, problem, queue_of, run
 
 A, B, C = (queue_of(number) for number in range(3))

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from corvo.model import ApiKey, Event, JobError, State
 from corvo.router.jobs import View, read_seen
 from corvo.router.timeline import Timeline, timeline
-from corvo.router.words import format_time
 from corvo.shard.ops.base import encode_json
 from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.ops.jobs import Approve, Cancel, ChangePriority, Expedite, Hold, Retry
 from corvo.shard.ops.work import Ack, AckItem, Release, ReleaseItem
 from corvo.shard.presence import TRAIL_MAX
 from corvo.shard.queries import Asked, GetJobs
+from corvo.times import format_time
 from tests.router.nests import Nest, fail, header, problem, queue_of, run
 from tests.shard import shard as machines
 

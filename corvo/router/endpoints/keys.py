@@ -15,16 +15,7 @@ from corvo.router.http import Problem, Request, Response, encode_json, json_resp
 from corvo.router.keys import KEY_BITS, hash_key, make_key
 from corvo.router.positions import render
 from corvo.router.routes import Route
-from corvo.router.words import (
-    GivenTime,
-    bad_field,
-    format_time,
-    format_time_or_none,
-    read_body,
-    request_key,
-    signature,
-    time_ns,
-)
+from corvo.router.words import GivenTime, bad_field, read_body, request_key, signature, time_ns
 from corvo.shard.ops.base import NAME_BYTES_MAX
 from corvo.shard.ops.keys import (
     DEFAULT_NAMESPACE,
@@ -34,6 +25,7 @@ from corvo.shard.ops.keys import (
     KeyDone,
     UpsertAPIKey,
 )
+from corvo.times import format_time, format_time_or_none
 
 CHOSEN_MIN: Final = 16
 """Characters of a key that was brought along; how hard it is to guess is for its maker to know."""

@@ -27,8 +27,9 @@ from corvo.router.seeing import (
     totals,
 )
 from corvo.router.timeline import Timeline, timeline
-from corvo.router.words import format_time, read_body
+from corvo.router.words import read_body
 from corvo.scopes import is_reserved
+from corvo.times import format_time
 
 _PATIENCE_S: Final = 1.0
 """How long a summary waits for the mirror before it is made without it."""
