@@ -54,7 +54,7 @@ from corvo.shard.ops.work import (
     FailItem,
     Fetch,
     Heartbeat,
-    Word,
+    LeaseItem,
 )
 from corvo.shard.ops.workflow import bad_batch_id
 
@@ -63,7 +63,7 @@ _ITEMS_AT_A_TIME: Final = 250
 
 EntryT = TypeVar("EntryT")
 ItemT = TypeVar("ItemT", bound=msgspec.Struct)
-WordT = TypeVar("WordT", bound=Word)
+WordT = TypeVar("WordT", bound=LeaseItem[object])
 DoneT = TypeVar("DoneT")
 
 _decode_enqueued: Final = msgspec.json.Decoder(EnqueueResults).decode

@@ -13,7 +13,7 @@ from corvo.router.addressing import REMEMBERED_MAX, Addresses, Results, to_jobs,
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
 from corvo.shard.ops.base import Op, Rejected
-from corvo.shard.ops.work import Ack, Acked, AckItem, AckResults
+from corvo.shard.ops.work import Ack, Acked, AckItem, LeaseResults
 from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
 
 SHARDS = 3
@@ -41,7 +41,7 @@ class FakeShard:
         await trio.lowlevel.checkpoint()
         if self.is_away:
             raise Problem(503, "LEADER_UNAVAILABLE", "away")
-        results = AckResults([self._one(job_id) for job_id in ids])
+        results = LeaseResults([self._one(job_id) for job_id in ids])
         return Answer(msgspec.json.encode(results), 10 * self.number + len(self.asked))
 
     async def ask(self, query: Query) -> Answer:

@@ -14,7 +14,7 @@ from corvo.router.stream import UNSENT_BYTES_MAX, _close, run_stream
 from corvo.shard.ops.base import Limits as OpLimits
 from corvo.shard.ops.base import Rejected, encode_json
 from corvo.shard.ops.enqueue import Enqueue
-from corvo.shard.ops.work import Acked, AckResults, Fetch
+from corvo.shard.ops.work import Acked, Fetch, LeaseResults
 from corvo.shard.queries import Whereabouts
 from tests.router.streaming import (
     BULK,
@@ -416,8 +416,8 @@ async def test_a_job_that_has_moved_is_followed() -> None:
     node = Node()
     async with stream_to(node) as line:
         moved = Rejected("job_moved", "it is elsewhere", shard=1)
-        told = Answer(encode_json(AckResults([moved])), 7)
-        done = Answer(encode_json(AckResults([Acked("s00_job_x", "completed")])), 9)
+        told = Answer(encode_json(LeaseResults([moved])), 7)
+        done = Answer(encode_json(LeaseResults([Acked("s00_job_x", "completed")])), 9)
         node.shards[0].told = [told, told]
         node.shards[1].known = [Answer(encode_json(Whereabouts({"s00_job_x": BULK}, {})), 8)]
         node.shards[1].told = [done]

@@ -1,5 +1,6 @@
 """A shard for tests: a machine over a store in memory, a clock that the test moves, and a check."""
 
+from types import UnionType
 from typing import Final, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -260,15 +261,18 @@ class Shard:
 def decoded(op: Applies[Result_co], answer: Answer) -> Result_co:
     """An answer as the type that the op's `apply` returns."""
     hint = get_type_hints(type(op).apply)["return"]
-    kinds = get_args(hint) or (hint,)
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if answer.code:
         assert Rejected in kinds, f"refused: {answer.body!r}"
         return cast("Result_co", msgspec.json.decode(answer.body, type=Rejected))
     [kind] = [kind for kind in kinds if kind is not Rejected]
-    types = get_type_hints(kind)
+    types = get_type_hints(get_origin(kind) or kind)
+    if get_args(kind):  # results of lease operations, of the type that the op is given
+        [result] = get_args(vars(type(op))["__orig_bases__"][0])
+        types = {name: hint[result] for name, hint in types.items()}
     fields = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
-    result = kind(**{name: _field(types[name], raw) for name, raw in fields.items()})
-    return cast("Result_co", result)
+    answered = kind(**{name: _field(types[name], raw) for name, raw in fields.items()})
+    return cast("Result_co", answered)
 
 
 def _field(hint: object, raw: msgspec.Raw) -> object:

@@ -74,14 +74,14 @@ from corvo.shard.ops.work import (
     Fail,
     FailItem,
     Heartbeat,
+    LeaseItem,
     Release,
     ReleaseItem,
     Snooze,
     SnoozeItem,
-    Word,
 )
 
-ItemT = TypeVar("ItemT", bound=Word)
+ItemT = TypeVar("ItemT", bound=LeaseItem[object])
 AloneBody: TypeAlias = AckBody | ReleaseBody | SnoozeBody
 Make = Callable[[Sequence[ItemT], str], Op]
 """The op on some items, under a request key."""
@@ -291,7 +291,7 @@ def _by(request: Request, body: WordBody) -> str:
     return body.worker_id or signature(request.principal)
 
 
-def _ids(items: Sequence[Word]) -> list[str]:
+def _ids(items: Sequence[LeaseItem[object]]) -> list[str]:
     return [item.job_id for item in items]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -48,6 +48,7 @@ _SEEN_EVERY_NS: Final = 1_000_000_000
 """How often a worker's document is written at most, while it only fetches."""
 
 _replace: Final = msgspec.structs.replace
+R_co = TypeVar("R_co", covariant=True)
 
 
 class AgentView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -214,40 +215,106 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost_micros: Annotated[int, msgspec.Meta(ge=0, lt=COST_MAX)] = 0
 
 
-# What is said under a lease.
+# Operations under a lease.
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One job, and by what right something is said of it."""
+class LeaseItem(
+    msgspec.Struct, Generic[R_co], frozen=True, kw_only=True, omit_defaults=True, gc=False
+):
+    """One job, and the lease under which something is done to it."""
 
     job_id: Id
     lease_token: Token | None = None
     worker_id: Text = ""
     is_own: bool = False
-    """Whether the server says so itself, of its own work."""
+    """Whether the server itself asks, about its own work, which no client may touch."""
 
-    def found(self, tx: Tx) -> Held[Job] | Rejected:
-        """The job, if the lease is that of whoever speaks."""
-        return lifecycle.holder(
+    ENDS: ClassVar[str] = ""
+    """How the job's document records that this operation ended the lease; empty if it does not."""
+
+    def check(self, field: str, limits: Limits) -> Rejected | None:
+        """The first limit that the item exceeds; `field` is the item's own place."""
+        raise NotImplementedError
+
+    def apply(self, tx: Tx) -> R_co | Rejected:
+        """Do it, if the lease holds. Returns the result for this job, or `Rejected`."""
+        found = lifecycle.holder(
             tx, self.job_id, self.lease_token, self.worker_id, is_own=self.is_own
+        )
+        if not isinstance(found, Rejected):
+            return self.do(tx, found)
+        ended = presence.find(tx, self.job_id) if self.ENDS else None
+        if ended is not None:
+            settled = lifecycle.settled_before(ended.document, self.lease_token, self.ENDS)
+            if settled is not None:
+                return self.repeat(settled)
+        return found
+
+    def do(self, tx: Tx, found: Held[Job]) -> R_co | Rejected:
+        """Do it to a job that is active under this lease."""
+        raise NotImplementedError
+
+    def repeat(self, settled: Settled) -> R_co:
+        """The result of the same operation under the same token, which ended the lease before."""
+        raise NotImplementedError
+
+
+class LeaseResults(msgspec.Struct, Generic[R_co], frozen=True):
+    """One result for each job, in order."""
+
+    results: list[R_co | Rejected]
+
+
+class LeaseOp(Op, Generic[R_co], frozen=True, kw_only=True):
+    """One operation on jobs under their leases; each item succeeds or fails by itself."""
+
+    ITEMS: ClassVar[str]
+    """Name of the field with the items, in the log and in the code."""
+
+    @classmethod
+    def of(cls, items: Sequence[LeaseItem[R_co]], *, request_key: str = "", by: str = "") -> Self:
+        """The op with these items, whatever its field is called."""
+        return cls(**{cls.ITEMS: items}, request_key=request_key, by=by)
+
+    @property
+    def items(self) -> Sequence[LeaseItem[R_co]]:
+        """All items, in order."""
+        items: Sequence[LeaseItem[R_co]] = getattr(self, self.ITEMS)
+        return items
+
+    def check(self, limits: Limits) -> Rejected | None:
+        """Texts and JSON of the items have limits."""
+        for number, item in enumerate(self.items):
+            refused = item.check(f"{self.ITEMS}[{number}]", limits)
+            if refused is not None:
+                return refused
+        return None
+
+    @property
+    def is_safe_twice(self) -> bool:
+        """A lease ends once, and the same operation under its token gets the same answer again."""
+        return bool(self.request_key) or all(item.lease_token is not None for item in self.items)
+
+    def apply(self, tx: Tx) -> LeaseResults[R_co]:
+        """Apply each item by itself: one that is rejected does not stop the others."""
+        return LeaseResults(
+            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.items]
         )
 
 
 class Acked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What became of a job that was acknowledged, released or snoozed."""
+    """Result for a job that was acknowledged, released or snoozed."""
 
     job_id: str
     status: str
 
 
-def _have_tokens(words: Sequence[Word]) -> bool:
-    return all(word.lease_token is not None for word in words)
+class _StateItem(LeaseItem[Acked], frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An operation whose result is the job's new state."""
 
-
-def _settled(tx: Tx, word: Word, how: str) -> Settled | None:
-    """How it ended, when the same was said under the same token before."""
-    found = presence.find(tx, word.job_id)
-    return lifecycle.settled_before(found.document, word.lease_token, how) if found else None
+    def repeat(self, settled: Settled) -> Acked:
+        """The state in which the lease ended."""
+        return Acked(self.job_id, settled.state.word)
 
 
 class StepStatus(Enum):
@@ -257,7 +324,7 @@ class StepStatus(Enum):
     EXIT = "exit"
 
 
-class AckItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AckItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A job whose work is done."""
 
     result: Json = msgspec.UNSET
@@ -270,12 +337,17 @@ class AckItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     step_status: StepStatus = StepStatus.CONTINUE
     """For a job of a chain: whether the next step comes."""
 
-    def apply(self, tx: Tx) -> Acked | Rejected:
+    ENDS = "ack"
+
+    def check(self, field: str, limits: Limits) -> Rejected | None:
+        """Result and checkpoint have a limit."""
+        refused = bad_json(f"{field}.result", self.result, limits.result_bytes_max)
+        return refused or bad_json(
+            f"{field}.checkpoint", self.checkpoint, limits.checkpoint_bytes_max
+        )
+
+    def do(self, tx: Tx, found: Held[Job]) -> Acked | Rejected:
         """Complete it, once."""
-        found = self.found(tx)
-        if isinstance(found, Rejected):
-            settled = _settled(tx, self, "ack")
-            return Acked(self.job_id, settled.state.word) if settled is not None else found
         job = found.document
         if job.agent is not None or job.chain_id or self.agent_status is not None:
             return self._of_others(tx, found, job.agent)
@@ -333,39 +405,11 @@ class AckItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return Acked(job.id, _COMPLETED.word)
 
 
-class AckResults(msgspec.Struct, frozen=True):
-    """One answer for each job, in order."""
+class Ack(LeaseOp[Acked], frozen=True, kw_only=True):
+    """Complete jobs."""
 
-    results: list[Acked | Rejected]
-
-
-class Ack(Op, frozen=True, kw_only=True):
-    """Say of jobs that their work is done."""
-
+    ITEMS = "acks"
     acks: Annotated[list[AckItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
-
-    def check(self, limits: Limits) -> Rejected | None:
-        """Results and checkpoints have a limit."""
-        for number, item in enumerate(self.acks):
-            field = f"acks[{number}]"
-            refused = bad_json(f"{field}.result", item.result, limits.result_bytes_max)
-            refused = refused or bad_json(
-                f"{field}.checkpoint", item.checkpoint, limits.checkpoint_bytes_max
-            )
-            if refused is not None:
-                return refused
-        return None
-
-    @property
-    def is_safe_twice(self) -> bool:
-        """A lease ends once, and whoever ended it hears the same again."""
-        return bool(self.request_key) or _have_tokens(self.acks)
-
-    def apply(self, tx: Tx) -> AckResults:
-        """Each by itself: one that is refused does not hold up the others."""
-        return AckResults(
-            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.acks]
-        )
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
@@ -378,7 +422,7 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
     attempts_remaining: int = 0
 
 
-class FailItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class FailItem(LeaseItem[Failed], frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A job whose attempt failed, and why."""
 
     error: str = ""
@@ -388,12 +432,17 @@ class FailItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     retry_after_ms: Millis | None = None
     """When to try again; without it the job's own backoff decides."""
 
-    def apply(self, tx: Tx) -> Failed | Rejected:
+    ENDS = "fail"
+
+    def check(self, field: str, limits: Limits) -> Rejected | None:
+        """Error and backtrace have a limit."""
+        refused = too_long_text(f"{field}.error", self.error, limits.error_bytes_max)
+        return refused or too_long_text(
+            f"{field}.backtrace", self.backtrace, limits.backtrace_bytes_max
+        )
+
+    def do(self, tx: Tx, found: Held[Job]) -> Failed | Rejected:
         """Let it wait for its next attempt, or give it up."""
-        found = self.found(tx)
-        if isinstance(found, Rejected):
-            settled = _settled(tx, self, "fail")
-            return found if settled is None else self._answer(settled)
         failure = lifecycle.Failure(
             error=self.error,
             backtrace=self.backtrace,
@@ -401,45 +450,18 @@ class FailItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
             retryable=self.retryable,
             retry_after_ms=self.retry_after_ms,
         )
-        return self._answer(lifecycle.fail(tx, found, failure))
+        return self.repeat(lifecycle.fail(tx, found, failure))
 
-    def _answer(self, settled: Settled) -> Failed:
+    def repeat(self, settled: Settled) -> Failed:
+        """The state after the failed attempt."""
         return Failed(self.job_id, settled.state.word, settled.due_ns, settled.attempts_left)
 
 
-class FailResults(msgspec.Struct, frozen=True):
-    """One answer for each job, in order."""
+class Fail(LeaseOp[Failed], frozen=True, kw_only=True):
+    """Report failed attempts of jobs."""
 
-    results: list[Failed | Rejected]
-
-
-class Fail(Op, frozen=True, kw_only=True):
-    """Say of jobs that this attempt failed."""
-
+    ITEMS = "fails"
     fails: Annotated[list[FailItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
-
-    def check(self, limits: Limits) -> Rejected | None:
-        """Errors and backtraces have a limit."""
-        for number, item in enumerate(self.fails):
-            field = f"fails[{number}]"
-            refused = too_long_text(f"{field}.error", item.error, limits.error_bytes_max)
-            refused = refused or too_long_text(
-                f"{field}.backtrace", item.backtrace, limits.backtrace_bytes_max
-            )
-            if refused is not None:
-                return refused
-        return None
-
-    @property
-    def is_safe_twice(self) -> bool:
-        """A lease ends once, and whoever ended it hears the same again."""
-        return bool(self.request_key) or _have_tokens(self.fails)
-
-    def apply(self, tx: Tx) -> FailResults:
-        """Each by itself."""
-        return FailResults(
-            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.fails]
-        )
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
@@ -451,17 +473,21 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
     lease_expires_ns: int
 
 
-class BeatItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class BeatItem(LeaseItem[Beat], frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A job that is still being worked on."""
 
     progress: Json = msgspec.UNSET
     checkpoint: Json = msgspec.UNSET
 
-    def apply(self, tx: Tx) -> Beat | Rejected:
+    def check(self, field: str, limits: Limits) -> Rejected | None:
+        """Progress and checkpoint have a limit."""
+        refused = bad_json(f"{field}.progress", self.progress, limits.progress_bytes_max)
+        return refused or bad_json(
+            f"{field}.checkpoint", self.checkpoint, limits.checkpoint_bytes_max
+        )
+
+    def do(self, tx: Tx, found: Held[Job]) -> Beat | Rejected:
         """The lease begins anew, and is never shortened."""
-        found = self.found(tx)
-        if isinstance(found, Rejected):
-            return found
         job = found.document
         after = _replace(
             job,
@@ -473,92 +499,59 @@ class BeatItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return Beat(job.id, "cancel" if job.cancel_requested else "ok", after.lease_expires_ns)
 
 
-class BeatResults(msgspec.Struct, frozen=True):
-    """One answer for each job, in order."""
+class Heartbeat(LeaseOp[Beat], frozen=True, kw_only=True):
+    """Renew the leases of jobs, with their progress."""
 
-    results: list[Beat | Rejected]
-
-
-class Heartbeat(Op, frozen=True, kw_only=True):
-    """Say of jobs that they are being worked on, and how far."""
-
+    ITEMS = "jobs"
     jobs: Annotated[list[BeatItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
-
-    def check(self, limits: Limits) -> Rejected | None:
-        """Progress and checkpoints have a limit."""
-        for number, item in enumerate(self.jobs):
-            field = f"jobs[{number}]"
-            refused = bad_json(f"{field}.progress", item.progress, limits.progress_bytes_max)
-            refused = refused or bad_json(
-                f"{field}.checkpoint", item.checkpoint, limits.checkpoint_bytes_max
-            )
-            if refused is not None:
-                return refused
-        return None
 
     @property
     def is_safe_twice(self) -> bool:
-        """A lease that begins anew twice has begun anew."""
+        """A lease that is renewed twice is renewed."""
         return True
 
-    def apply(self, tx: Tx) -> BeatResults:
-        """Each by itself."""
-        return BeatResults(
-            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.jobs]
-        )
 
-
-class ReleaseItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ReleaseItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A job that its worker does not go on with."""
 
     checkpoint: Json = msgspec.UNSET
     why: Text = ""
 
-    def apply(self, tx: Tx) -> Acked | Rejected:
+    ENDS = "release"
+
+    def check(self, field: str, limits: Limits) -> Rejected | None:
+        """The checkpoint has a limit."""
+        return bad_json(f"{field}.checkpoint", self.checkpoint, limits.checkpoint_bytes_max)
+
+    def do(self, tx: Tx, found: Held[Job]) -> Acked | Rejected:
         """It is pending again, where it was."""
-        found = self.found(tx)
-        if isinstance(found, Rejected):
-            settled = _settled(tx, self, "release")
-            return Acked(self.job_id, settled.state.word) if settled is not None else found
         checkpoint = json_bytes(self.checkpoint, found.document.checkpoint)
         job = lifecycle.release(tx, found, why=self.why, checkpoint=checkpoint)
         return Acked(job.id, job.state.word)
 
 
-class Release(Op, frozen=True, kw_only=True):
-    """Give jobs back, as if they had not been taken."""
+class Release(LeaseOp[Acked], frozen=True, kw_only=True):
+    """Give jobs back, as if they had not been fetched."""
 
+    ITEMS = "jobs"
     jobs: Annotated[list[ReleaseItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
 
-    def check(self, limits: Limits) -> Rejected | None:
-        """Checkpoints have a limit."""
-        return _check_checkpoints(self.jobs, limits)
 
-    @property
-    def is_safe_twice(self) -> bool:
-        """A lease ends once, and whoever ended it hears the same again."""
-        return bool(self.request_key) or _have_tokens(self.jobs)
-
-    def apply(self, tx: Tx) -> AckResults:
-        """Each by itself."""
-        return AckResults(
-            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.jobs]
-        )
-
-
-class SnoozeItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class SnoozeItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A job that its worker wants to see again later."""
 
     delay_ms: Millis
     checkpoint: Json = msgspec.UNSET
     why: Text = ""
 
-    def apply(self, tx: Tx) -> Acked | Rejected:
+    ENDS = "snooze"
+
+    def check(self, field: str, limits: Limits) -> Rejected | None:
+        """The checkpoint has a limit."""
+        return bad_json(f"{field}.checkpoint", self.checkpoint, limits.checkpoint_bytes_max)
+
+    def do(self, tx: Tx, found: Held[Job]) -> Acked | Rejected:
         """It is scheduled, and its attempt is not counted."""
-        found = self.found(tx)
-        if isinstance(found, Rejected):
-            settled = _settled(tx, self, "snooze")
-            return Acked(self.job_id, settled.state.word) if settled is not None else found
         checkpoint = json_bytes(self.checkpoint, found.document.checkpoint)
         job = lifecycle.snooze(
             tx, found, delay_ms=self.delay_ms, why=self.why, checkpoint=checkpoint
@@ -566,33 +559,8 @@ class SnoozeItem(Word, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return Acked(job.id, job.state.word)
 
 
-class Snooze(Op, frozen=True, kw_only=True):
-    """Give jobs back, to be taken again later."""
+class Snooze(LeaseOp[Acked], frozen=True, kw_only=True):
+    """Give jobs back, to be fetched again later."""
 
+    ITEMS = "jobs"
     jobs: Annotated[list[SnoozeItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
-
-    def check(self, limits: Limits) -> Rejected | None:
-        """Checkpoints have a limit."""
-        return _check_checkpoints(self.jobs, limits)
-
-    @property
-    def is_safe_twice(self) -> bool:
-        """A lease ends once, and whoever ended it hears the same again."""
-        return bool(self.request_key) or _have_tokens(self.jobs)
-
-    def apply(self, tx: Tx) -> AckResults:
-        """Each by itself."""
-        return AckResults(
-            [left_out(item.job_id) if tx.is_full else item.apply(tx) for item in self.jobs]
-        )
-
-
-def _check_checkpoints(
-    items: Sequence[ReleaseItem | SnoozeItem], limits: Limits
-) -> Rejected | None:
-    for number, item in enumerate(items):
-        field = f"jobs[{number}].checkpoint"
-        refused = bad_json(field, item.checkpoint, limits.checkpoint_bytes_max)
-        if refused is not None:
-            return refused
-    return None
