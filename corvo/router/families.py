@@ -1,275 +1,613 @@
-"""Every metric there is, and the text that a scraper reads: Prometheus' format 0.0.4.
+"""Every metric there is: its name, its text, and the value that it shows. A new one is one row.
 
-A family is declared once, here; what is not declared cannot be told. `docs/metrics.md` lists them.
+`docs/metrics.md` lists them. The page is rendered in pieces, none of which takes long.
 """
 
-from collections.abc import Iterator, Mapping
+import platform
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
+from corvo import __version__
+from corvo.model import STATES
+from corvo.questions import ShardStanding, Standing
+from corvo.router.exposition import Group, Page, Sample, counter, gauge, histogram
+from corvo.router.metrics import OTHER, Timing
+from corvo.router.scrape import ACTIVE_NS, ProcessScrape, Scrape, ShardScrape
+from corvo.router.standing import lag_entries, lag_s, write_lag
+from corvo.shard.gathering import WAITING_OPS_MAX
+from corvo.shard.numbers import Numbers, QueueNumbers
+from corvo.shard.ops import OPS
 
-from corvo.measures import Histogram
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-COUNTER: Final = "counter"
-GAUGE: Final = "gauge"
-HISTOGRAM: Final = "histogram"
-_PIECE_LINES: Final = 500
-"""Lines that are put together at a time: far less than a millisecond."""
-
-
-class Family(msgspec.Struct, frozen=True):
-    """One metric, with all its labels."""
-
-    kind: str
-    help: str
-    labels: tuple[str, ...] = ()
+_QUEUES_AT_A_TIME: Final = 50
+"""Queues whose lines are made at a time: some 0.2 ms."""
+_ROLES: Final = {"follower": 0, "learner": 0, "leader": 2}
+_STATES: Final = tuple(state.word for state in sorted(STATES, key=lambda state: state.number))
 
 
-FAMILIES: Final[dict[str, Family]] = {
-    # This node.
-    "corvo_build_info": Family(GAUGE, "What runs here; always 1.", ("version", "python")),
-    "corvo_node_info": Family(
-        GAUGE, "Which node this is; always 1.", ("cluster", "node", "durability")
+def _by_state(counts: Sequence[int]) -> dict[tuple[str, ...], Sample]:
+    return {(state,): count for state, count in zip(_STATES, counts, strict=True)}
+
+
+NODE: Final = Group[Scrape](
+    (),
+    (
+        gauge(
+            "corvo_build_info",
+            "Version of Corvo and of Python; always 1.",
+            lambda _: {(__version__, platform.python_version()): 1},
+            "version python",
+        ),
+        gauge(
+            "corvo_node_info",
+            "Cluster, node id and durability of this node; always 1.",
+            lambda it: {(it.config.cluster, str(it.config.node), it.config.durability): 1},
+            "cluster node durability",
+        ),
+        gauge(
+            "corvo_cluster_is_leader",
+            "1 if this node leads at least one of its shards.",
+            lambda it: int(
+                any(shard.numbers and shard.numbers.role == "leader" for shard in it.shards)
+            ),
+        ),
+        # Requests.
+        counter(
+            "corvo_throughput_enqueued_total",
+            "Jobs enqueued through this router.",
+            lambda it: it.metrics.throughput.enqueued_total,
+        ),
+        counter(
+            "corvo_throughput_completed_total",
+            "Jobs that workers acknowledged through this router.",
+            lambda it: it.metrics.throughput.completed_total,
+        ),
+        counter(
+            "corvo_throughput_failed_total",
+            "Attempts that workers reported as failed through this router.",
+            lambda it: it.metrics.throughput.failed_total,
+        ),
+        counter(
+            "corvo_http_requests_total",
+            "HTTP requests answered.",
+            lambda it: {
+                (method, route, str(code)): count
+                for method, route, timing in it.metrics.timings()
+                for code, count in sorted(timing.codes.items())
+            },
+            "method route code",
+        ),
+        counter(
+            "corvo_http_request_errors_total",
+            "HTTP requests answered with a status of 400 or more.",
+            lambda it: {
+                (method, route): _errors(timing) for method, route, timing in it.metrics.timings()
+            },
+            "method route",
+        ),
+        histogram(
+            "corvo_http_request_duration_seconds",
+            "Seconds from the last byte of a request to its answer.",
+            lambda it: {
+                (method, route): timing.seconds for method, route, timing in it.metrics.timings()
+            },
+            "method route",
+        ),
+        gauge(
+            "corvo_http_requests_in_flight",
+            "HTTP requests being answered, without long polls that wait for work.",
+            lambda it: it.metrics.requests_in_flight(),
+        ),
+        gauge(
+            "corvo_http_connections",
+            "Open client connections.",
+            lambda it: it.metrics.connections(),
+        ),
+        counter(
+            "corvo_http_problems_total",
+            "HTTP requests answered with an error, by error code.",
+            lambda it: {(code,): count for code, count in sorted(it.metrics.problems.items())},
+            "code",
+        ),
+        counter(
+            "corvo_rate_limit_throttled_total",
+            "Requests rejected because their client exceeded its rate limit.",
+            lambda it: it.metrics.problems.get("RATE_LIMITED", 0),
+        ),
+        gauge("corvo_fetch_waiters", "Long polls that wait for work.", lambda it: it.parked),
+        counter(
+            "corvo_claims_given_back_total",
+            "Fetched jobs released because the client had disconnected before the answer.",
+            lambda it: it.given_back,
+        ),
+        gauge(
+            "corvo_lifecycle_streams_open",
+            "Open streams (`/api/v1/stream`).",
+            lambda it: it.streams,
+        ),
+        gauge(
+            "corvo_lifecycle_streams_max",
+            "Limit of open streams.",
+            lambda it: it.config.limits.streams_max,
+        ),
+        gauge("corvo_event_listeners", "Clients that listen to events.", lambda it: it.listeners),
+        gauge(
+            "corvo_event_listeners_max",
+            "Limit of clients that listen to events.",
+            lambda it: it.config.limits.listeners_max,
+        ),
+        # All queues and workers. A sum over some shards would look as if jobs had gone, so these
+        # are shown only when every shard has answered.
+        gauge(
+            "corvo_queues",
+            "Queues in all shards.",
+            lambda it: it.queues.count if it.is_whole else None,
+        ),
+        gauge(
+            "corvo_jobs",
+            "Jobs in all queues, by state.",
+            lambda it: _by_state(it.queues.totals) if it.is_whole else None,
+            "state",
+        ),
+        gauge(
+            "corvo_workers_registered",
+            "Workers that have fetched within the last 24 hours.",
+            lambda it: len(it.workers) if it.is_whole else None,
+        ),
+        gauge(
+            "corvo_workers_active",
+            "Workers that have fetched or renewed a lease within the last 60 seconds.",
+            lambda it: _active(it) if it.is_whole else None,
+        ),
+        gauge(
+            "corvo_workers_deaf",
+            "Workers that renew leases and have room for jobs, but do not fetch.",
+            lambda it: it.deaf if it.is_whole else None,
+        ),
+        gauge(
+            "corvo_mirror_up",
+            "1 if the mirror answered in time.",
+            lambda it: int(it.mirror is not None) if it.has_mirror else None,
+        ),
+        # This page.
+        counter(
+            "corvo_metrics_errors_total",
+            "Shards that did not answer a scrape in time, counted once per scrape.",
+            lambda it: it.metrics.errors,
+        ),
+        counter(
+            "corvo_metrics_series_dropped_total",
+            "Queues shown together as `other`, beyond the 1,000 with lines of their own.",
+            lambda it: it.metrics.dropped,
+        ),
     ),
-    "corvo_cluster_is_leader": Family(GAUGE, "Whether this node leads one of its shards."),
-    # What goes through the router.
-    "corvo_throughput_enqueued_total": Family(COUNTER, "Jobs put into queues."),
-    "corvo_throughput_completed_total": Family(COUNTER, "Jobs that workers were done with."),
-    "corvo_throughput_failed_total": Family(COUNTER, "Runs of jobs that workers reported failed."),
-    "corvo_http_requests_total": Family(COUNTER, "Requests answered.", ("method", "route", "code")),
-    "corvo_http_request_errors_total": Family(
-        COUNTER, "Requests answered with a status of 400 or more.", ("method", "route")
+)
+
+QUEUE: Final = Group[tuple[QueueNumbers, int]](
+    ("queue",),
+    (
+        gauge(
+            "corvo_queue_oldest_pending_seconds",
+            "Age of the oldest pending job; 0 if there is none.",
+            lambda it: max(0, it[1] - it[0].oldest_ns) / 1e9 if it[0].oldest_ns else 0,
+        ),
+        gauge("corvo_queue_paused", "1 if the queue is paused.", lambda it: int(it[0].paused)),
     ),
-    "corvo_http_request_duration_seconds": Family(
-        HISTOGRAM, "From a request that is there in whole to its answer.", ("method", "route")
+)
+
+QUEUE_JOBS: Final = Group[Sequence[int]](
+    ("queue",),
+    (gauge("corvo_queue_jobs", "Jobs of the queue, by state.", _by_state, "state"),),
+)
+
+SHARD: Final = Group[ShardScrape](
+    ("shard",),
+    (
+        gauge(
+            "corvo_shard_scrape_success",
+            "1 if the shard's replica on this node answered the scrape in time.",
+            lambda it: int(it.numbers is not None and it.is_whole),
+        ),
+        gauge(
+            "corvo_shard_scrape_seconds",
+            "Seconds that the shard took to answer the scrape.",
+            lambda it: it.seconds,
+        ),
+        gauge(
+            "corvo_shard_calls_in_flight",
+            "Requests of this router that wait for the shard.",
+            lambda it: it.calls_in_flight,
+        ),
     ),
-    "corvo_http_requests_in_flight": Family(
-        GAUGE, "Requests being answered, without fetches that wait."
+)
+
+REPLICA: Final = Group[Numbers](
+    ("shard",),
+    (
+        gauge(
+            "corvo_raft_state",
+            "Raft role of the replica: 0 follower, 1 candidate, 2 leader.",
+            lambda it: _ROLES.get(it.role, 1),
+        ),
+        gauge(
+            "corvo_raft_is_leader",
+            "1 if the replica leads its shard.",
+            lambda it: int(it.role == "leader"),
+        ),
+        gauge(
+            "corvo_raft_has_leader",
+            "1 if the replica knows a leader of its shard.",
+            lambda it: int(it.leader is not None),
+        ),
+        counter(
+            "corvo_raft_leader_changes_total",
+            "Leader changes: a new leader, or the same one in a new term.",
+            lambda it: it.counted.leaders,
+        ),
+        gauge("corvo_raft_term", "Raft term.", lambda it: it.term),
+        gauge(
+            "corvo_raft_first_index",
+            "Index of the first entry in the log.",
+            lambda it: it.first_index,
+        ),
+        gauge(
+            "corvo_raft_last_index", "Index of the last entry in the log.", lambda it: it.last_index
+        ),
+        gauge(
+            "corvo_raft_commit_index", "Index of the last committed entry.", lambda it: it.commit
+        ),
+        gauge(
+            "corvo_raft_applied_index", "Index of the last applied entry.", lambda it: it.applied
+        ),
+        gauge("corvo_raft_voters", "Voting replicas of the shard.", lambda it: len(it.voters)),
+        gauge(
+            "corvo_raft_learners",
+            "Replicas of the shard that receive the log and do not vote.",
+            lambda it: len(it.learners),
+        ),
+        gauge(
+            "corvo_raft_repairing",
+            "1 if the replica lost a part of its log, and neither votes nor leads.",
+            lambda it: int(it.is_repairing),
+        ),
+        gauge(
+            "corvo_raft_peer_active",
+            "1 if the leader has received a message of the peer lately.",
+            lambda it: {(str(peer.replica),): int(peer.is_active) for peer in it.peers},
+            "peer",
+        ),
+        gauge(
+            "corvo_raft_peer_lag_entries",
+            "Entries of the leader's log that the peer has not confirmed.",
+            lambda it: {
+                (str(peer.replica),): max(0, it.last_index - peer.match) for peer in it.peers
+            },
+            "peer",
+        ),
+        gauge("corvo_raft_apply_pending", "Ops that wait to be committed.", lambda it: it.waiting),
+        gauge(
+            "corvo_raft_apply_max_pending",
+            "Limit of ops that wait; more are rejected as OVERLOADED.",
+            lambda _: WAITING_OPS_MAX,
+        ),
+        counter(
+            "corvo_raft_apply_overload_total",
+            "Ops rejected because too many waited.",
+            lambda it: it.counted.busy,
+        ),
+        gauge(
+            "corvo_raft_uncommitted_bytes",
+            "Bytes that the leader has proposed and that are not committed.",
+            lambda it: it.uncommitted_bytes,
+        ),
+        gauge(
+            "corvo_raft_reads_waiting",
+            "Reads that wait for a proof of leadership.",
+            lambda it: it.reads_waiting,
+        ),
+        counter(
+            "corvo_raft_applied_total",
+            "Entries applied since the process started.",
+            lambda it: it.counted.entries,
+        ),
+        histogram(
+            "corvo_raft_commit_seconds",
+            "Seconds from the proposal of an entry to its being applied.",
+            lambda it: it.counted.commit,
+        ),
+        histogram("corvo_raft_batch_size", "Ops in one entry.", lambda it: it.counted.batch),
+        histogram(
+            "corvo_raft_log_fsync_seconds",
+            "Seconds to sync the log to disk, the wait for the sync thread included.",
+            lambda it: it.counted.disk.fsync,
+        ),
+        counter(
+            "corvo_raft_log_bytes_total",
+            "Bytes of entries written to the log.",
+            lambda it: it.counted.disk.log_bytes,
+        ),
+        gauge(
+            "corvo_raft_log_replay_bytes",
+            "Bytes of entries after the newest checkpoint: what a start replays.",
+            lambda it: it.counted.disk.log_bytes_ahead,
+        ),
+        gauge(
+            "corvo_raft_snapshot_latest_index",
+            "Applied index of the newest checkpoint.",
+            lambda it: it.counted.disk.checkpointed,
+        ),
+        counter(
+            "corvo_raft_snapshots_total",
+            "Checkpoints made since the process started.",
+            lambda it: it.counted.disk.checkpoints,
+        ),
+        gauge(
+            "corvo_shard_disk_full",
+            "1 if writes are rejected because the disk is full.",
+            lambda it: int(it.disk_is_full),
+        ),
+        gauge(
+            "corvo_data_dir_free_bytes",
+            "Free bytes on the shard's disk.",
+            lambda it: it.counted.disk.room_bytes,
+        ),
+        counter(
+            "corvo_ops_total",
+            "Ops submitted to this replica and applied, refused ones included.",
+            lambda it: {(op.__name__,): it.counted.ops[number] for number, op in OPS.items()},
+            "op",
+        ),
+        counter(
+            "corvo_ops_refused_total",
+            "Applied ops that were refused, by reason.",
+            lambda it: {(reason,): count for reason, count in sorted(it.counted.refused.items())},
+            "reason",
+        ),
+        counter(
+            "corvo_lifecycle_idle_fetch_total",
+            "Fetches answered without a log entry, because there was no work.",
+            lambda it: it.counted.fetches_empty,
+        ),
+        counter(
+            "corvo_leases_expired_total",
+            "Leases that expired: jobs taken back from their workers.",
+            lambda it: _upkeep_done(it, "Reclaim"),
+        ),
+        counter(
+            "corvo_scheduler_promote_total",
+            "Scheduled and retrying jobs that became pending.",
+            lambda it: _upkeep_done(it, "Promote"),
+        ),
+        counter(
+            "corvo_scheduler_reclaim_total",
+            "Jobs taken back from their workers.",
+            lambda it: _upkeep_done(it, "Reclaim"),
+        ),
+        counter(
+            "corvo_scheduler_expire_total",
+            "Jobs ended because their expiry time had passed.",
+            lambda it: _upkeep_done(it, "Expire"),
+        ),
+        counter(
+            "corvo_scheduler_purge_total",
+            "Finished jobs deleted because their retention time had passed.",
+            lambda it: _upkeep_done(it, "Purge"),
+        ),
+        gauge(
+            "corvo_scheduler_last_promote_seconds",
+            "Unix time of the last promote run that changed a job.",
+            lambda it: _upkeep_last_s(it, "Promote"),
+        ),
+        gauge(
+            "corvo_scheduler_last_reclaim_seconds",
+            "Unix time of the last reclaim run that changed a job.",
+            lambda it: _upkeep_last_s(it, "Reclaim"),
+        ),
+        gauge(
+            "corvo_scheduler_last_expire_seconds",
+            "Unix time of the last expire run that changed a job.",
+            lambda it: _upkeep_last_s(it, "Expire"),
+        ),
+        gauge(
+            "corvo_scheduler_last_purge_seconds",
+            "Unix time of the last purge run that changed a job.",
+            lambda it: _upkeep_last_s(it, "Purge"),
+        ),
     ),
-    "corvo_http_connections": Family(GAUGE, "Connections of clients that are open."),
-    "corvo_http_problems_total": Family(
-        COUNTER, "Requests answered with a problem, by its code.", ("code",)
+)
+
+CHECKPOINT: Final = Group[tuple[Numbers, int]](
+    ("shard",),
+    (
+        gauge(
+            "corvo_raft_snapshot_age_seconds",
+            "Seconds since the newest checkpoint was made; absent before the first.",
+            lambda it: _age_s(it[1], it[0].counted.disk.checkpointed_ns),
+        ),
     ),
-    "corvo_rate_limit_throttled_total": Family(
-        COUNTER, "Requests refused because their client makes too many."
+)
+
+MIRROR: Final = Group[Standing](
+    (),
+    (
+        counter(
+            "corvo_mirror_rebuilds_total",
+            "Full rebuilds of the mirror, requested or necessary.",
+            lambda it: it.rebuilds,
+        ),
+        gauge(
+            "corvo_mirror_file_bytes", "Size of the mirror's SQLite file.", lambda it: it.file_bytes
+        ),
+        counter(
+            "corvo_mirror_questions_total",
+            "Queries answered by the mirror.",
+            lambda it: it.questions,
+        ),
+        counter(
+            "corvo_mirror_interrupted_total",
+            "Queries stopped at their time limit, with a partial answer.",
+            lambda it: it.interrupted,
+        ),
+        histogram(
+            "corvo_mirror_write_lag_seconds",
+            "Seconds from a change in a shard to its row in the mirror.",
+            write_lag,
+        ),
     ),
-    "corvo_fetch_waiters": Family(GAUGE, "Fetches that wait for work."),
-    "corvo_claims_given_back_total": Family(
-        COUNTER, "Claims released because their client had gone before it was answered."
+)
+
+MIRRORED: Final = Group[tuple[ShardStanding, Numbers | None]](
+    ("shard",),
+    (
+        counter(
+            "corvo_mirror_changes_total",
+            "Changed documents of the shard that the mirror has read.",
+            lambda it: it[0].changes,
+        ),
+        gauge(
+            "corvo_mirror_whole",
+            "1 unless a full rebuild of the shard's rows is running.",
+            lambda it: int(it[0].is_whole),
+        ),
+        gauge(
+            "corvo_mirror_lag_entries",
+            "Entries that the shard has applied and the mirror has not read.",
+            lambda it: lag_entries(it[0], it[1]) if it[1] else None,
+        ),
+        gauge(
+            "corvo_mirror_lag_seconds",
+            "Seconds that the mirror is behind the shard; 0 if it has all entries.",
+            lambda it: lag_s(it[0], it[1]) if it[1] else None,
+        ),
     ),
-    "corvo_lifecycle_streams_open": Family(GAUGE, "Streams that are open."),
-    "corvo_lifecycle_streams_max": Family(GAUGE, "Streams that may be open."),
-    "corvo_event_listeners": Family(GAUGE, "Clients that listen to events."),
-    "corvo_event_listeners_max": Family(GAUGE, "How many may listen."),
-    "corvo_lifecycle_idle_fetch_total": Family(
-        COUNTER, "Fetches that found nothing, and cost no entry in the log.", ("shard",)
+)
+
+PROCESS: Final = Group[ProcessScrape](
+    ("process",),
+    (
+        counter(
+            "corvo_process_cpu_seconds_total",
+            "Processor time used.",
+            lambda it: it.cpu_seconds,
+            "mode",
+        ),
+        gauge(
+            "corvo_process_resident_memory_bytes", "Resident memory.", lambda it: it.resident_bytes
+        ),
+        gauge(
+            "corvo_process_threads", "Threads.", lambda it: it.vitals.threads if it.vitals else None
+        ),
+        gauge(
+            "corvo_process_open_fds",
+            "Open file descriptors.",
+            lambda it: it.vitals.descriptors if it.vitals else None,
+        ),
+        gauge(
+            "corvo_process_max_fds",
+            "Limit of open file descriptors.",
+            lambda it: it.vitals.descriptors_max if it.vitals else None,
+        ),
+        gauge(
+            "corvo_process_start_time_seconds",
+            "Unix time at which the process started.",
+            lambda it: it.vitals.started_s if it.vitals else None,
+        ),
+        gauge("corvo_process_tasks", "Tasks in the event loop.", lambda it: it.tasks),
+        histogram(
+            "corvo_event_loop_lag_seconds",
+            "Seconds by which a timer of the event loop fired late.",
+            lambda it: it.lag,
+        ),
+        counter(
+            "corvo_event_loop_stalls_total",
+            "Times that the event loop was blocked for more than 250 ms.",
+            lambda it: it.loop.stalls if it.loop else None,
+        ),
+        histogram(
+            "corvo_gc_pause_seconds",
+            "Seconds of one garbage collection.",
+            lambda it: it.loop.collections if it.loop else None,
+        ),
     ),
-    # Queues.
-    "corvo_queues": Family(GAUGE, "Queues there are."),
-    "corvo_jobs": Family(GAUGE, "Jobs by state, in all queues.", ("state",)),
-    "corvo_queue_jobs": Family(GAUGE, "Jobs by queue and state.", ("queue", "state")),
-    "corvo_queue_oldest_pending_seconds": Family(
-        GAUGE, "How long the first in the queue has had its place; 0 when none waits.", ("queue",)
-    ),
-    "corvo_queue_paused": Family(GAUGE, "Whether the queue is paused.", ("queue",)),
-    "corvo_workers_registered": Family(GAUGE, "Workers that fetched within the last day."),
-    "corvo_workers_active": Family(GAUGE, "Workers heard of within the last minute."),
-    "corvo_workers_deaf": Family(
-        GAUGE, "Workers that are heard of, and do not ask for work though they have room for it."
-    ),
-    # The mirror of this node.
-    "corvo_mirror_up": Family(GAUGE, "Whether the mirror answered in time."),
-    "corvo_mirror_whole": Family(
-        GAUGE, "Whether all of the shard is there: no full pass is under way.", ("shard",)
-    ),
-    "corvo_mirror_lag_entries": Family(
-        GAUGE, "Entries that the shard has applied and the mirror not seen.", ("shard",)
-    ),
-    "corvo_mirror_lag_seconds": Family(
-        GAUGE, "How old what the mirror has of the shard is; 0 when it has all.", ("shard",)
-    ),
-    "corvo_mirror_changes_total": Family(COUNTER, "Documents taken in.", ("shard",)),
-    "corvo_mirror_write_lag_seconds": Family(
-        HISTOGRAM, "From a change in a shard to its row being written."
-    ),
-    "corvo_mirror_rebuilds_total": Family(COUNTER, "Rebuilds that were asked for or had to be."),
-    "corvo_mirror_file_bytes": Family(GAUGE, "Bytes of the mirror's file."),
-    "corvo_mirror_questions_total": Family(COUNTER, "Questions answered."),
-    "corvo_mirror_interrupted_total": Family(
-        COUNTER, "Questions whose time was over before all was looked at."
-    ),
-    # Shards: what this node's replica of each is, and does.
-    "corvo_shard_scrape_success": Family(
-        GAUGE, "Whether the replica of this node answered in time.", ("shard",)
-    ),
-    "corvo_shard_scrape_seconds": Family(GAUGE, "How long it took to answer.", ("shard",)),
-    "corvo_shard_calls_in_flight": Family(
-        GAUGE, "Requests of this router that wait for the shard.", ("shard",)
-    ),
-    "corvo_shard_disk_full": Family(
-        GAUGE, "Whether nothing new is taken for want of room.", ("shard",)
-    ),
-    "corvo_data_dir_free_bytes": Family(
-        GAUGE, "Bytes that may still be written to the shard's disk.", ("shard",)
-    ),
-    "corvo_raft_state": Family(GAUGE, "0 follower, 1 candidate, 2 leader.", ("shard",)),
-    "corvo_raft_is_leader": Family(GAUGE, "Whether the replica leads its shard.", ("shard",)),
-    "corvo_raft_has_leader": Family(GAUGE, "Whether the replica knows a leader.", ("shard",)),
-    "corvo_raft_leader_changes_total": Family(
-        COUNTER, "How often another leader, or the same in a new term, was known.", ("shard",)
-    ),
-    "corvo_raft_term": Family(GAUGE, "The number of the reign.", ("shard",)),
-    "corvo_raft_first_index": Family(GAUGE, "Where the log begins.", ("shard",)),
-    "corvo_raft_last_index": Family(GAUGE, "Where the log ends.", ("shard",)),
-    "corvo_raft_commit_index": Family(GAUGE, "Up to where it is agreed on.", ("shard",)),
-    "corvo_raft_applied_index": Family(GAUGE, "Up to where it is in the state.", ("shard",)),
-    "corvo_raft_voters": Family(GAUGE, "Replicas that count.", ("shard",)),
-    "corvo_raft_learners": Family(GAUGE, "Replicas that only learn.", ("shard",)),
-    "corvo_raft_repairing": Family(
-        GAUGE, "Whether the replica lost some of its log and neither votes nor leads.", ("shard",)
-    ),
-    "corvo_raft_peer_active": Family(
-        GAUGE, "Whether the leader has heard of another replica lately.", ("shard", "peer")
-    ),
-    "corvo_raft_peer_lag_entries": Family(
-        GAUGE, "Entries of the leader that another replica may not have.", ("shard", "peer")
-    ),
-    "corvo_raft_apply_pending": Family(GAUGE, "Ops that wait for agreement.", ("shard",)),
-    "corvo_raft_apply_max_pending": Family(
-        GAUGE, "How many may wait before others are turned away.", ("shard",)
-    ),
-    "corvo_raft_apply_overload_total": Family(
-        COUNTER, "Ops turned away because too many waited.", ("shard",)
-    ),
-    "corvo_raft_uncommitted_bytes": Family(
-        GAUGE, "Bytes proposed and not agreed on, at the leader.", ("shard",)
-    ),
-    "corvo_raft_reads_waiting": Family(
-        GAUGE, "Proofs of leadership under way, for reads.", ("shard",)
-    ),
-    "corvo_raft_applied_total": Family(COUNTER, "Entries applied since the start.", ("shard",)),
-    "corvo_raft_commit_seconds": Family(
-        HISTOGRAM, "From the proposal of an entry to its being applied.", ("shard",)
-    ),
-    "corvo_raft_batch_size": Family(HISTOGRAM, "Ops in an entry.", ("shard",)),
-    "corvo_raft_log_fsync_seconds": Family(
-        HISTOGRAM, "Seconds to make the log durable, the wait for a thread included.", ("shard",)
-    ),
-    "corvo_raft_log_bytes_total": Family(COUNTER, "Bytes of entries logged.", ("shard",)),
-    "corvo_raft_log_replay_bytes": Family(
-        GAUGE, "Bytes of entries logged behind the last checkpoint.", ("shard",)
-    ),
-    "corvo_raft_snapshot_latest_index": Family(
-        GAUGE, "The applied index of the newest checkpoint.", ("shard",)
-    ),
-    "corvo_raft_snapshots_total": Family(COUNTER, "Checkpoints made since the start.", ("shard",)),
-    "corvo_raft_snapshot_age_seconds": Family(
-        GAUGE, "Since the newest checkpoint was made; not told before the first.", ("shard",)
-    ),
-    "corvo_ops_total": Family(
-        COUNTER, "Ops asked for here and applied, also those that were refused.", ("shard", "op")
-    ),
-    "corvo_ops_refused_total": Family(
-        COUNTER, "Ops applied that were refused, by reason.", ("shard", "reason")
-    ),
-    "corvo_leases_expired_total": Family(
-        COUNTER, "Jobs taken back from workers that were not heard of in time.", ("shard",)
-    ),
-    **{
-        f"corvo_scheduler_{verb}_total": Family(COUNTER, f"{what}.", ("shard",))
-        for verb, what in (
-            ("promote", "Scheduled and retrying jobs made pending"),
-            ("reclaim", "Jobs taken back from their workers"),
-            ("expire", "Jobs given up because their time was over"),
-            ("purge", "Finished jobs removed because their retention was over"),
-        )
-    },
-    **{
-        f"corvo_scheduler_last_{verb}_seconds": Family(
-            GAUGE, f"When there was something to {verb} last, in seconds since 1970.", ("shard",)
-        )
-        for verb in ("promote", "reclaim", "expire", "purge")
-    },
-    # Processes.
-    "corvo_process_cpu_seconds_total": Family(
-        COUNTER, "Processor time spent.", ("process", "mode")
-    ),
-    "corvo_process_resident_memory_bytes": Family(GAUGE, "Memory in use.", ("process",)),
-    "corvo_process_threads": Family(GAUGE, "Threads.", ("process",)),
-    "corvo_process_open_fds": Family(GAUGE, "Descriptors that are open.", ("process",)),
-    "corvo_process_max_fds": Family(GAUGE, "Descriptors that may be open.", ("process",)),
-    "corvo_process_start_time_seconds": Family(
-        GAUGE, "When the process began, in seconds since 1970.", ("process",)
-    ),
-    "corvo_process_tasks": Family(GAUGE, "Tasks in the event loop.", ("process",)),
-    "corvo_event_loop_lag_seconds": Family(
-        HISTOGRAM, "By how much a task of the loop woke too late.", ("process",)
-    ),
-    "corvo_event_loop_stalls_total": Family(
-        COUNTER, "How often the loop was stuck for more than a quarter of a second.", ("process",)
-    ),
-    "corvo_gc_pause_seconds": Family(
-        HISTOGRAM, "Seconds that collections of garbage took.", ("process",)
-    ),
-    # Of this page itself.
-    "corvo_metrics_errors_total": Family(
-        COUNTER, "Answers of shards that this page had to do without."
-    ),
-    "corvo_metrics_series_dropped_total": Family(
-        COUNTER, "Queues told together as `other`, because there are more than have a line each."
-    ),
+)
+
+FAMILIES: Final = {
+    declared.name: declared
+    for group in (
+        NODE.declared(),
+        QUEUE.declared(),
+        QUEUE_JOBS.declared(),
+        SHARD.declared(),
+        REPLICA.declared(),
+        CHECKPOINT.declared(),
+        MIRROR.declared(),
+        MIRRORED.declared(),
+        PROCESS.declared(),
+    )
+    for declared in group
 }
+"""All of them by name, in the order of the page."""
 
 
-class Page:
-    """Takes numbers in any order, and gives them as text, family by family."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, list[str]] = {}
-
-    def add(self, name: str, value: float, labels: str = "") -> None:
-        """One number; `labels` come from `label`."""
-        self._of(name).append(f"{name}{labels} {value}")
-
-    def add_histogram(self, name: str, histogram: Histogram, labels: str = "") -> None:
-        """A histogram, its buckets added up as the format wants it."""
-        lines = self._of(name)
-        inner = f"{labels[1:-1]}," if labels else ""
-        seen = 0
-        for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
-            seen += count
-            lines.append(f'{name}_bucket{{{inner}le="{bound}"}} {seen}')
-        seen += histogram.counts[-1]
-        lines.append(f'{name}_bucket{{{inner}le="+Inf"}} {seen}')
-        lines.append(f"{name}_sum{labels} {histogram.total}")
-        lines.append(f"{name}_count{labels} {seen}")
-
-    def _of(self, name: str) -> list[str]:
-        lines = self._lines.get(name)
-        if lines is None:
-            assert name in FAMILIES, f"{name} is not declared"
-            lines = self._lines[name] = []
-        return lines
-
-    def pieces(self) -> Iterator[bytes]:
-        """The text, in pieces that are quickly made."""
-        for name, family in FAMILIES.items():
-            lines = self._lines.get(name)
-            if not lines:
-                continue
-            yield f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n".encode()
-            for start in range(0, len(lines), _PIECE_LINES):
-                text = "\n".join(lines[start : start + _PIECE_LINES])
-                yield f"{text}\n".encode()
+def render(scrape: Scrape) -> Iterator[bytes]:
+    """The page in pieces, none of which takes long; some are empty."""
+    page = Page(FAMILIES.values())
+    page.add(NODE, scrape)
+    page.add(PROCESS, scrape.process, scrape.process.name)
+    yield b""
+    for shard in scrape.shards:
+        _add_shard(page, shard, scrape.now_ns)
+        yield b""
+    shown = scrape.queues.shown
+    for start in range(0, len(shown), _QUEUES_AT_A_TIME):
+        for queue in shown[start : start + _QUEUES_AT_A_TIME]:
+            page.add(QUEUE, (queue, scrape.now_ns), queue.name)
+            page.add(QUEUE_JOBS, queue.counts, queue.name)
+        yield b""
+    if scrape.queues.dropped:
+        page.add(QUEUE_JOBS, scrape.queues.rest, OTHER)
+    if scrape.mirror is not None:
+        _add_mirror(page, scrape.mirror, scrape.shards)
+    yield from page.pieces()
 
 
-def label(labels: Mapping[str, str]) -> str:
-    """Labels as they stand behind a metric's name."""
-    inner = ",".join(f'{name}="{escape(value)}"' for name, value in labels.items())
-    return f"{{{inner}}}"
+def _add_shard(page: Page, shard: ShardScrape, now_ns: int) -> None:
+    name = str(shard.number)
+    page.add(SHARD, shard, name)
+    numbers = shard.numbers
+    if numbers is None:
+        return
+    page.add(REPLICA, numbers, name)
+    page.add(CHECKPOINT, (numbers, now_ns), name)
+    counted = numbers.counted
+    process = ProcessScrape(name=f"shard-{name}", vitals=counted.vitals, lag=counted.lag)
+    page.add(PROCESS, process, process.name)
 
 
-def escape(value: str) -> str:
-    """The value of a label, which may be anything."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _add_mirror(page: Page, mirror: Standing, shards: Sequence[ShardScrape]) -> None:
+    page.add(MIRROR, mirror)
+    numbers = {shard.number: shard.numbers for shard in shards}
+    for standing in mirror.shards:
+        page.add(MIRRORED, (standing, numbers.get(standing.shard)), str(standing.shard))
+    page.add(PROCESS, ProcessScrape(name="mirror", mirror=mirror), "mirror")
+
+
+def _errors(timing: Timing) -> int:
+    return sum(count for code, count in timing.codes.items() if code >= 400)
+
+
+def _active(scrape: Scrape) -> int:
+    return sum(scrape.now_ns - seen_ns <= ACTIVE_NS for seen_ns in scrape.workers.values())
+
+
+def _age_s(now_ns: int, then_ns: int) -> float | None:
+    return max(0, now_ns - then_ns) / 1e9 if then_ns else None
+
+
+def _upkeep_done(numbers: Numbers, op: str) -> int:
+    upkeep = numbers.counted.upkeep.get(op)
+    return upkeep.done if upkeep else 0
+
+
+def _upkeep_last_s(numbers: Numbers, op: str) -> float | None:
+    upkeep = numbers.counted.upkeep.get(op)
+    return upkeep.last_ns / 1e9 if upkeep and upkeep.last_ns else None

@@ -369,12 +369,12 @@ def _group(config: RouterConfig, numbers: Numbers | str) -> Group:
         raft_store="segments",
         apply_pending_now=numbers.waiting,
         apply_max_pending=WAITING_OPS_MAX,
-        overload_total=numbers.busy,
-        applied_total=numbers.entries,
-        disk_free_bytes=numbers.disk.room_bytes,
-        commit_time_hist=measured(numbers.commit_seconds),
-        fsync_time_hist=measured(numbers.disk.fsync),
-        snapshot=Checkpoint(numbers.disk.checkpointed, numbers.disk.checkpoints),
+        overload_total=numbers.counted.busy,
+        applied_total=numbers.counted.entries,
+        disk_free_bytes=numbers.counted.disk.room_bytes,
+        commit_time_hist=measured(numbers.counted.commit),
+        fsync_time_hist=measured(numbers.counted.disk.fsync),
+        snapshot=Checkpoint(numbers.counted.disk.checkpointed, numbers.counted.disk.checkpoints),
         nodes=_members(numbers),
     )
 

@@ -1,4 +1,4 @@
-"""What a router counts of itself. Nothing here waits or writes; `corvo.router.scrape` tells it.
+"""What a router counts of itself. Nothing here waits or writes; `corvo.router.families` shows it.
 
 Every label comes from a set that cannot grow: methods that we know, paths of the route table, and
 statuses that we give. A client makes no series.
@@ -11,7 +11,6 @@ from typing import Final
 
 from corvo import clock
 from corvo.measures import REQUEST_S, Histogram, LoopTimes, empty
-from corvo.router.families import FAMILIES
 from corvo.times import MINUTE_NS
 
 METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
@@ -101,8 +100,10 @@ class Metrics:
         """Answers of shards that a page of metrics had to do without."""
         self.dropped = 0
         """Queues that had no lines of their own in a page of metrics, page by page."""
-        self.readings: Final[dict[str, Callable[[], float]]] = {}
-        """By metric, what others keep and is asked for when it is told."""
+        self.requests_in_flight: Callable[[], int] = _none
+        """Read by a scrape; the door keeps the number."""
+        self.connections: Callable[[], int] = _none
+        """Read by a scrape; the server keeps the number."""
         self.problems: Final[dict[str, int]] = {}
         """By code, requests that were refused or failed."""
         self._timings: dict[tuple[str, str], Timing] = {}
@@ -132,7 +133,6 @@ class Metrics:
         """Method, route and what was seen of it, in order."""
         return [(*key, timing) for key, timing in sorted(self._timings.items())]
 
-    def read(self, metric: str, reading: Callable[[], float]) -> None:
-        """Tell a number that somebody else keeps as a metric of `corvo.router.families`."""
-        assert metric in FAMILIES, f"{metric} is not declared"
-        self.readings[metric] = reading
+
+def _none() -> int:
+    return 0

@@ -41,56 +41,62 @@ class DiskNumbers(msgspec.Struct, kw_only=True):
     """When the last of them was; 0 while there is none."""
 
 
-class Counters:
+class Counters(msgspec.Struct, kw_only=True):
     """The counters of one replica, from its start on."""
 
-    def __init__(self) -> None:
-        self.ops: Final = [0] * OP_NUMBERS_END
-        """By number, ops that were asked for here and applied, also those that were refused."""
-        self.refused: Final[dict[str, int]] = {}
-        """Those that were refused, by the code of the refusal."""
-        self.fetches_empty = 0
-        """Fetches that were answered without an entry, for there was nothing."""
-        self.busy = 0
-        """Requests that were turned away because too many waited."""
-        self.entries = 0
-        """Entries applied, whoever asked for them."""
-        self.leaders = 0
-        """How often another leader was known."""
-        self.commit: Final = empty(DISK_S)
-        """Seconds from the proposal of an entry to its being applied."""
-        self.batch: Final = empty(POWERS)
-        """Ops in an entry that was proposed here."""
-        self.upkeep: Final[dict[str, Upkeep]] = {}
-        """By the name of the op."""
-        self.disk: Final = DiskNumbers()
-        self.lag: Final = empty(LAG_S)
-        """Seconds by which a tick came too late."""
-        self.vitals = Vitals()
-        self._proposed_ns: dict[int, int] = {}
-
-    def proposed(self, index: int, ops: int, now_ns: int) -> None:
-        """An entry was proposed."""
-        self._proposed_ns[index] = now_ns
-        self.batch.observe(ops)
-
-    def applied(self, index: int, now_ns: int, *, is_ours: bool) -> None:
-        """An entry was applied, perhaps not the one that was proposed here for its place."""
-        self.entries += 1
-        proposed_ns = self._proposed_ns.pop(index, None)
-        if proposed_ns is not None and is_ours:
-            self.commit.observe((now_ns - proposed_ns) / 1e9)
-
-    def forget_proposals(self) -> None:
-        """What was proposed may never be applied here."""
-        self._proposed_ns.clear()
+    ops: list[int] = msgspec.field(default_factory=lambda: [0] * OP_NUMBERS_END)
+    """By op number, ops submitted to this replica and applied, refused ones included."""
+    refused: dict[str, int] = {}
+    """Ops that were refused, by the code of the refusal."""
+    fetches_empty: int = 0
+    """Fetches that were answered without a log entry, because there was no work."""
+    busy: int = 0
+    """Requests that were rejected because too many waited."""
+    entries: int = 0
+    """Log entries applied, from any client."""
+    leaders: int = 0
+    """How often a new leader, or the same leader in a new term, became known."""
+    commit: Histogram = msgspec.field(default_factory=lambda: empty(DISK_S))
+    """Seconds from the proposal of an entry to its being applied."""
+    batch: Histogram = msgspec.field(default_factory=lambda: empty(POWERS))
+    """Ops in an entry that was proposed by this replica."""
+    upkeep: dict[str, Upkeep] = {}
+    """By the name of the op."""
+    disk: DiskNumbers = msgspec.field(default_factory=DiskNumbers)
+    lag: Histogram = msgspec.field(default_factory=lambda: empty(LAG_S))
+    """Seconds by which a tick came too late."""
+    vitals: Vitals = Vitals()
 
     def kept_up(self, op: str, done: int, now_ns: int) -> None:
-        """An op of upkeep did so much."""
+        """Count what an op of upkeep did."""
         upkeep = self.upkeep.setdefault(op, Upkeep())
         upkeep.done += done
         if done:
             upkeep.last_ns = now_ns
+
+
+class CommitTimes:
+    """The time from proposal to apply of the entries that this replica has proposed."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._proposed_ns: dict[int, int] = {}
+
+    def proposed(self, index: int, ops: int, now_ns: int) -> None:
+        """Note that an entry was proposed."""
+        self._proposed_ns[index] = now_ns
+        self._counters.batch.observe(ops)
+
+    def applied(self, index: int, now_ns: int, *, is_ours: bool) -> None:
+        """Count an applied entry; `is_ours` unless another leader's entry took its index."""
+        self._counters.entries += 1
+        proposed_ns = self._proposed_ns.pop(index, None)
+        if proposed_ns is not None and is_ours:
+            self._counters.commit.observe((now_ns - proposed_ns) / 1e9)
+
+    def forget(self) -> None:
+        """Drop all open proposals: they may never be applied on this replica."""
+        self._proposed_ns.clear()
 
 
 class PeerNumbers(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +110,7 @@ class PeerNumbers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica at one moment, and what it has counted since it started."""
+    """One replica at one moment, and its counters since its start."""
 
     replica: int
     role: str
@@ -125,19 +131,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     now_ns: int
     """The state's own time."""
     disk_is_full: bool
-    ops: dict[str, int]
-    """By name; those that nobody asked for are left out."""
-    refused: dict[str, int]
-    fetches_empty: int
-    busy: int
-    entries: int
-    leaders: int
-    commit_seconds: Histogram
-    batch_ops: Histogram
-    upkeep: dict[str, Upkeep]
-    disk: DiskNumbers
-    lag: Histogram
-    vitals: Vitals
+    counted: Counters
 
 
 PAGE_QUEUES: Final = 50

@@ -28,7 +28,6 @@ from corvo.shard.numbers import (
     QueuePage,
     WorkerPage,
 )
-from corvo.shard.ops import OPS
 from corvo.shard.ops.base import (
     ID_BYTES_MAX,
     ITEMS_MAX,
@@ -523,7 +522,7 @@ class GetNumbers(Query, frozen=True, kw_only=True):
 
     def answer(self, asked: Asked) -> Numbers:
         """As it is now, whoever leads."""
-        seen, counters = asked.node.statistics(), asked.counters
+        seen = asked.node.statistics()
         return Numbers(
             replica=seen.replica,
             role=seen.role.value,
@@ -551,18 +550,7 @@ class GetNumbers(Query, frozen=True, kw_only=True):
             ],
             now_ns=asked.machine.now_ns,
             disk_is_full=asked.disk_is_full,
-            ops={op.__name__: counters.ops[number] for number, op in OPS.items()},
-            refused=counters.refused,
-            fetches_empty=counters.fetches_empty,
-            busy=counters.busy,
-            entries=counters.entries,
-            leaders=counters.leaders,
-            commit_seconds=counters.commit,
-            batch_ops=counters.batch,
-            upkeep=counters.upkeep,
-            disk=counters.disk,
-            lag=counters.lag,
-            vitals=counters.vitals,
+            counted=asked.counters,
         )
 
 

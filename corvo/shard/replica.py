@@ -39,7 +39,7 @@ from corvo.shard import entry, outbox
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.hunger import Hunger
 from corvo.shard.machine import Answer, Machine
-from corvo.shard.numbers import Counters
+from corvo.shard.numbers import CommitTimes, Counters
 from corvo.shard.ops import NUMBERS, OPS
 from corvo.shard.ops.base import Limits, Op, Rejected
 from corvo.shard.ops.door import admit
@@ -131,6 +131,7 @@ class Replica:
         self._untaken: Ready | None = None
         """What is to be applied with the next call of `work`."""
         self.counters: Final = Counters()
+        self._commit_times = CommitTimes(self.counters)
 
     # Links.
 
@@ -203,7 +204,7 @@ class Replica:
     def installed(self, machine: Machine) -> None:
         """A snapshot took the place of the state. To be called before `stored` of that write."""
         self.machine = machine
-        self.counters.forget_proposals()
+        self._commit_times.forget()
         if machine.tx.shard == KEYS_HOME:
             self._tell_of_keys(machine.applied)  # nobody knows what came with it
         for submission in self._gathering.skipped_to(machine.applied):
@@ -333,7 +334,7 @@ class Replica:
             except (Overloaded, Transferring):
                 return  # they wait where they are; a leader that is leaving gives them up
             gathering.proposed(chosen, index=index, term=node.term)
-            self.counters.proposed(index, len(chosen), now_ns)
+            self._commit_times.proposed(index, len(chosen), now_ns)
 
     def _prove(self) -> None:
         """One proof of leadership for all questions that gathered."""
@@ -361,7 +362,7 @@ class Replica:
         else:
             self.machine.skip(index=index, term=term)
         self._applying = None
-        self.counters.applied(index, self._now_ns, is_ours=bool(done))
+        self._commit_times.applied(index, self._now_ns, is_ours=bool(done))
         for submission in lost:
             if submission.client == INTERNAL:
                 self._own_applied(submission)

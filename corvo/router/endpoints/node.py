@@ -19,7 +19,8 @@ from corvo.router.actions import Action
 from corvo.router.addressing import together
 from corvo.router.api import Api
 from corvo.router.endpoints.queues import call_roll
-from corvo.router.families import CONTENT_TYPE
+from corvo.router.exposition import CONTENT_TYPE
+from corvo.router.families import render
 from corvo.router.health import (
     Alive,
     Check,
@@ -40,7 +41,7 @@ from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.metrics import Minute
 from corvo.router.mirror import reached
 from corvo.router.routes import Parameter, Route
-from corvo.router.scrape import Queues, Scrape, ShardScrape, render
+from corvo.router.scrape import ProcessScrape, Queues, Scrape, ShardScrape
 from corvo.router.seeing import MinuteView, minute_view, read_minutes
 from corvo.router.shards import Shard
 from corvo.router.sightings import DEAF
@@ -189,12 +190,18 @@ async def metrics(api: Api, request: Request) -> Response:
     collection.queues.settle()
     api.metrics.errors += sum(not shard.is_whole for shard in shards)
     api.metrics.dropped += collection.queues.dropped
+    loop = api.metrics.loop
     scrape = Scrape(
         now_ns=clock.now_ns(),
         metrics=api.metrics,
         config=api.config,
-        vitals=_pulse().feel(),
-        tasks=trio.lowlevel.current_statistics().tasks_living,
+        process=ProcessScrape(
+            name="router",
+            vitals=_pulse().feel(),
+            lag=loop.lag,
+            loop=loop,
+            tasks=trio.lowlevel.current_statistics().tasks_living,
+        ),
         shards=shards,
         queues=collection.queues,
         workers=collection.workers,
@@ -334,7 +341,7 @@ async def runtime(api: Api, _: Request) -> Response:
     vitals, loop = _pulse().feel(), api.metrics.loop
     processes: dict[str, Vitals] = {"router": vitals}
     for number, numbers in sorted(found.items()):
-        processes[f"shard-{number}"] = numbers.vitals
+        processes[f"shard-{number}"] = numbers.counted.vitals
     if told is not None:
         processes["mirror"] = Vitals(resident_bytes=told.rss_bytes, cpu_user_s=told.cpu_seconds)
     return json_response(
