@@ -448,12 +448,13 @@ def _assembled(values: Mapping[str, object]) -> Config:
     for name, value in values.items():
         fields[KEYS[name].held_in][KEYS[name].field] = value
     defaults = Config()
-    shard = msgspec.structs.replace(defaults.shard, **fields["shard"])
-    mirror = msgspec.structs.replace(defaults.mirror, **fields["mirror"])
-    limits = msgspec.structs.replace(defaults.limits, **fields["limits"])
-    jobs = msgspec.structs.replace(defaults.jobs, **fields["jobs"])
+    # The value of each key was read as the type of its field.
+    shard = msgspec.structs.replace(defaults.shard, **fields["shard"])  # type: ignore[arg-type]
+    mirror = msgspec.structs.replace(defaults.mirror, **fields["mirror"])  # type: ignore[arg-type]
+    limits = msgspec.structs.replace(defaults.limits, **fields["limits"])  # type: ignore[arg-type]
+    jobs = msgspec.structs.replace(defaults.jobs, **fields["jobs"])  # type: ignore[arg-type]
     changed = {**fields[""], "shard": shard, "mirror": mirror, "limits": limits, "jobs": jobs}
-    return msgspec.structs.replace(defaults, **changed)
+    return msgspec.structs.replace(defaults, **changed)  # type: ignore[arg-type]
 
 
 # Values.

@@ -426,6 +426,19 @@ def check_empty_assertion(file: File) -> Complaints:
             yield node.lineno, "this assertion proves nothing: assert what the test is named after"
 
 
+def check_replace(file: File) -> Complaints:
+    if not file.is_python:
+        return
+    calls = {id(node.func) for node in file.nodes if isinstance(node, ast.Call)}
+    for node in file.nodes:
+        name = ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
+        if re.fullmatch(r"(msgspec\.)?(structs\.)?replace", name) and id(node) not in calls:
+            yield (
+                node.lineno,
+                "mypy checks a call of `replace` by that name: keep it in no variable",
+            )
+
+
 def taken_from(node: ast.ImportFrom, module: str) -> set[str]:
     return {alias.name for alias in node.names} if node.module == module else set()
 
@@ -467,6 +480,8 @@ PLANTED: Final[tuple[tuple[Rule, str, str], ...]] = (
     (check_skips, "a.py", "@pytest.mark.skip\ndef test_a(): pass\n"),
     (check_skips, "a.py", "@pytest.mark.xfail(strict=True)\ndef test_a(): pass\n"),
     (check_empty_assertion, "a.py", "assert True\n"),
+    (check_replace, "a.py", "_replace = msgspec.structs.replace\n"),
+    (check_replace, "a.py", "change = partial(replace, job)\n"),
 )
 
 RULES: Final = tuple(dict.fromkeys(rule for rule, _, _ in PLANTED))

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from corvo import clock, wire
 from corvo.placement import shard_of_queue
@@ -24,7 +25,6 @@ from corvo.shard.ops.work import Claim, Claims, Fetch, Release, ReleaseItem
 _GIVE_BACK_S: Final = 5.0
 """How long claims of a vanished client are tried to be given back; behind it their leases do."""
 _decode_claims: Final = msgspec.json.Decoder(Claims).decode
-_replace: Final = msgspec.structs.replace
 
 
 class Fetched(NamedTuple):
@@ -149,7 +149,7 @@ class Fetching:
                 count = fetch.count - len(fetched.claims)
                 # A key is for the whole request, and stands for what the first shard gave.
                 key = fetch.request_key if not fetched.positions else ""
-                op = _replace(fetch, queues=queues, count=count, request_key=key)
+                op = replace(fetch, queues=queues, count=count, request_key=key)
             try:
                 answer = await self.shards[shard].submit(op)
             except Problem:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.model import Backoff
 from corvo.placement import shard_of_queue
@@ -56,7 +57,6 @@ _COPIED: Final = (
 )
 """Fields that mean the same here and in the op; null is as absent."""
 
-_replace: Final = msgspec.structs.replace
 
 ChosenId = Annotated[
     Id, msgspec.Meta(extra_json_schema={"pattern": r"^(?!s[0-9]+_)[A-Za-z0-9_.:-]+$"})
@@ -218,7 +218,8 @@ def new_job(item: EnqueueItem) -> NewJob:
         )
     not_reserved("queue", item.queue)
     job = NewJob(queue=item.queue, payload=item.payload)
-    return _replace(job, **changes) if changes else job
+    # `changes` has what the item has: each of a type that the op takes.
+    return replace(job, **changes) if changes else job  # type: ignore[arg-type]
 
 
 def _add_times(changes: dict[str, object], item: EnqueueItem) -> None:
@@ -426,12 +427,12 @@ def home_batch(batch: NewBatch, planned: Sequence[Sequence[Part]]) -> NewBatch:
 
     All members are announced with it, so it cannot end before the last of them has come.
     """
-    return _replace(batch, total=sum(len(part.jobs) for parts in planned for part in parts))
+    return replace(batch, total=sum(len(part.jobs) for parts in planned for part in parts))
 
 
 def join(part: Part, batch_id: str) -> Part:
     """A part whose jobs are in a batch that was made before."""
-    return part._replace(jobs=[_replace(job, batch_id=batch_id) for job in part.jobs])
+    return part._replace(jobs=[replace(job, batch_id=batch_id) for job in part.jobs])
 
 
 def moved(problem: Problem, part: Part) -> Problem:

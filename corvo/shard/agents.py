@@ -1,9 +1,9 @@
-"""Agents: jobs that loop. An ack may say that the next iteration is to come, or a person's word."""
+"""Agents: jobs that loop. An ack ends such a job, continues it, or holds it for a person."""
 
 from enum import Enum
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
-import msgspec
+from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import Agent, Job, Settled, State
@@ -15,8 +15,6 @@ MAX_COST: Final = "max_cost"
 """Why a job is held that would loop beyond its limit."""
 _COST_MAX: Final = 1 << 62
 
-_replace: Final = msgspec.structs.replace
-
 
 class AgentStatus(Enum):
     """How an agent's job goes on after an iteration."""
@@ -26,41 +24,47 @@ class AgentStatus(Enum):
     HOLD = "hold"
 
 
+class Output(TypedDict):
+    """What the worker sent at the end of an iteration."""
+
+    result: bytes
+    checkpoint: bytes
+
+
 def spend(agent: Agent, cost_micros: int) -> Agent:
     """An agent after a run that cost something."""
-    return _replace(agent, total_cost_micros=min(agent.total_cost_micros + cost_micros, _COST_MAX))
+    return replace(agent, total_cost_micros=min(agent.total_cost_micros + cost_micros, _COST_MAX))
 
 
-def go_on(tx: Tx, found: Held[Job], agent: Agent, **changes: object) -> Job:
+def go_on(tx: Tx, found: Held[Job], agent: Agent, **output: Unpack[Output]) -> Job:
     """An iteration is done and the next one may begin, unless that is beyond a limit.
 
     It begins with all attempts: an iteration that was done used up none.
     """
     job = found.document
-    agent = _replace(agent, iteration=agent.iteration + 1)
+    agent = replace(agent, iteration=agent.iteration + 1)
     if job.cancel_requested:
-        return _cancel(tx, found, agent, **changes)
+        return _cancel(tx, found, agent, **output)
     over = _limit_passed(agent)
     if over:
-        return hold(tx, found, agent, reason=over, **changes)
+        return hold(tx, found, agent, reason=over, **output)
     return lifecycle.make_pending(
         tx,
         found,
         what="continued",
-        why="",
         attempt=0,
         crashes=0,
         agent=agent,
         settled=Settled(job.lease_token, "ack", State.PENDING),
-        **changes,
+        **output,
     )
 
 
-def hold(tx: Tx, found: Held[Job], agent: Agent, *, reason: str, **changes: object) -> Job:
-    """An iteration is done, and somebody has to say whether there is another."""
+def hold(tx: Tx, found: Held[Job], agent: Agent, *, reason: str, **output: Unpack[Output]) -> Job:
+    """An iteration is done, and a person decides whether there is another."""
     job = found.document
     if job.cancel_requested:
-        return _cancel(tx, found, agent, **changes)
+        return _cancel(tx, found, agent, **output)
     return lifecycle.hold(
         tx,
         found,
@@ -69,11 +73,11 @@ def hold(tx: Tx, found: Held[Job], agent: Agent, *, reason: str, **changes: obje
         attempt=0,
         crashes=0,
         agent=agent,
-        **changes,
+        **output,
     )
 
 
-def _cancel(tx: Tx, found: Held[Job], agent: Agent, **changes: object) -> Job:
+def _cancel(tx: Tx, found: Held[Job], agent: Agent, **output: Unpack[Output]) -> Job:
     """The worker gives back a job that was asked to stop: it stops."""
     return lifecycle.finish(
         tx,
@@ -81,10 +85,9 @@ def _cancel(tx: Tx, found: Held[Job], agent: Agent, **changes: object) -> Job:
         State.CANCELLED,
         what="cancelled",
         why="asked to stop",
-        error="",
         agent=agent,
         settled=Settled(found.document.lease_token, "ack", State.CANCELLED),
-        **changes,
+        **output,
     )
 
 

@@ -4,9 +4,8 @@ A batch lives in the shard that its id names. A member lives wherever it was mov
 told to its home, which tells the batch: by one way, so that what happened first arrives first.
 """
 
-from typing import Final
-
 import msgspec
+from msgspec.structs import replace
 
 from corvo.ids import shard_of
 from corvo.kv.tables import Held
@@ -16,8 +15,6 @@ from corvo.shard.outbox import Birth, Tally
 from corvo.shard.refusals import Rejected
 from corvo.shard.tables import BATCHES
 from corvo.shard.tx import Tx
-
-_replace: Final = msgspec.structs.replace
 
 
 def begin(tx: Tx, total: int, callback_queue: str, callback_payload: bytes) -> Batch:
@@ -63,7 +60,7 @@ def join(tx: Tx, batch_id: str) -> None:
     found = BATCHES.find(tx, batch_id)
     assert found is not None
     batch = found.document
-    _change(tx, found, total=batch.total + 1, pending=batch.pending + 1)
+    _change(tx, found, replace(batch, total=batch.total + 1, pending=batch.pending + 1))
 
 
 def leave(tx: Tx, batch_id: str) -> None:
@@ -95,9 +92,11 @@ def apply(tx: Tx, change: Tally) -> None:
     match change.what:
         case "":
             left = min(batch.pending, 1)
-            _change(tx, found, total=batch.total - left, pending=batch.pending - left)
+            _change(
+                tx, found, replace(batch, total=batch.total - left, pending=batch.pending - left)
+            )
         case "removed":
-            _change(tx, found, removed=batch.removed + 1)
+            _change(tx, found, replace(batch, removed=batch.removed + 1))
         case state:
             _count(tx, found, State(state), change.step)
     end(tx, change.batch_id)
@@ -116,19 +115,18 @@ def _count(tx: Tx, found: Held[Batch], state: State, step: int) -> None:
         case _:
             assert state is State.CANCELLED
             cancelled += step
-    _change(
-        tx,
-        found,
+    after = replace(
+        batch,
         total=batch.total + is_extra,
         pending=batch.pending - step + is_extra,
         succeeded=succeeded,
         failed=failed,
         cancelled=cancelled,
     )
+    _change(tx, found, after)
 
 
-def _change(tx: Tx, found: Held[Batch], **changes: int) -> None:
-    batch = _replace(found.document, **changes)
+def _change(tx: Tx, found: Held[Batch], batch: Batch) -> None:
     ended = batch.succeeded + batch.failed + batch.cancelled
     assert batch.total == batch.pending + ended, "every member is counted in one place"
     assert min(batch.pending, batch.succeeded, batch.failed, batch.cancelled) >= 0
@@ -143,7 +141,7 @@ def end(tx: Tx, batch_id: str) -> None:
     if batch.pending:
         return
     if not batch.called_back:
-        batch = BATCHES.change(tx, found, _replace(batch, called_back=True))
+        batch = BATCHES.change(tx, found, replace(batch, called_back=True))
         _call_back(tx, batch)
     if batch.removed >= batch.total:
         BATCHES.remove(tx, batch_id)

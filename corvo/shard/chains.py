@@ -7,6 +7,7 @@ said for its chain is marked in it: said once, it is not said again when the job
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.model import Job, State
 from corvo.shard import births
@@ -30,8 +31,6 @@ FAILED: Final = 2
 """Mark: the chain's `on_failure` was enqueued, by this step or one before it."""
 EXITS: Final = 4
 """Mark: this step's ack said that the chain ends here."""
-
-_replace: Final = msgspec.structs.replace
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,7 +60,7 @@ def encode(chain: Chain) -> bytes:
 
 def begin(tx: Tx, job: Job, chain: Chain) -> Job:
     """A new job is the first step of a new chain."""
-    return _replace(job, chain_id=tx.mint.mint("chain"), chain_step=0, chain=encode(chain))
+    return replace(job, chain_id=tx.mint.mint("chain"), chain_step=0, chain=encode(chain))
 
 
 def go_on(tx: Tx, job: Job, why: str) -> None:
@@ -79,7 +78,7 @@ def go_on(tx: Tx, job: Job, why: str) -> None:
 def _mark(tx: Tx, job: Job, mark: int) -> None:
     found = JOBS.find(tx, job.id)
     assert found is not None, "a job that became completed or dead is there"
-    JOBS.change(tx, found, _replace(found.document, chain_marks=job.chain_marks | mark))
+    JOBS.change(tx, found, replace(found.document, chain_marks=job.chain_marks | mark))
 
 
 def _next(tx: Tx, job: Job) -> None:

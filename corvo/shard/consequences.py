@@ -5,17 +5,13 @@ wherever it is. Its batch, and those who wait for it, hear of it by way of its h
 knows where it is, and through which it goes when it moves on, so that no news overtakes another.
 """
 
-from typing import Final
-
-import msgspec
+from msgspec.structs import replace
 
 from corvo.model import Forward, Job, State
 from corvo.shard import batches, births, chains, dependencies, outbox
 from corvo.shard.outbox import Became, Birth, Forget, News, Tally, Told, Watch
 from corvo.shard.tables import FORWARDS
 from corvo.shard.tx import Tx
-
-_replace: Final = msgspec.structs.replace
 
 
 def follow(tx: Tx, job: Job, *, why: str = "") -> None:
@@ -69,7 +65,7 @@ def landed(tx: Tx, job: Job) -> Job:
     if job.waits_for:
         job = dependencies.begin(tx, job, job.waits_for)
     if not job.awaited and dependencies.is_awaited(tx, job.id):
-        job = _replace(job, awaited=True)
+        job = replace(job, awaited=True)
     return job
 
 
@@ -86,7 +82,7 @@ def _became(tx: Tx, became: Became) -> None:
     forward = FORWARDS.get(tx, became.job_id)
     assert forward is not None, "the home knows of every job that is away"
     state = State(became.state)
-    FORWARDS.put(tx, _replace(forward, state=became.state if became.step > 0 else ""))
+    FORWARDS.put(tx, replace(forward, state=became.state if became.step > 0 else ""))
     if became.batch_id:
         batches.count(tx, became.batch_id, state, became.step)
     if became.step > 0:

@@ -11,7 +11,7 @@ Any number may wait for one job. An entry tells some of them; the rest is told b
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from corvo.ids import shard_of
 from corvo.kv import keys
@@ -24,8 +24,6 @@ from corvo.shard.tx import Tx
 
 DEPENDENCIES_MAX: Final = 64
 """Jobs that one job may wait for."""
-
-_replace: Final = msgspec.structs.replace
 
 
 # Beginning to wait.
@@ -42,7 +40,7 @@ def begin(tx: Tx, job: Job, awaited: Iterable[str]) -> Job:
             return _failed(tx, job, job_id)
     for job_id in waits:
         _watch(tx, job_id)
-    return _replace(job, waits_for=tuple(waits))
+    return replace(job, waits_for=tuple(waits))
 
 
 def _end_of(tx: Tx, job_id: str) -> State | None:
@@ -70,7 +68,7 @@ def _watch(tx: Tx, job_id: str) -> None:
     found = presence.find(tx, job_id)
     if found is not None:
         if not found.document.awaited:
-            JOBS.change(tx, found, _replace(found.document, awaited=True))
+            JOBS.change(tx, found, replace(found.document, awaited=True))
     elif FORWARDS.get(tx, job_id) is None:
         home = shard_of(job_id)
         assert home is not None
@@ -108,7 +106,7 @@ def watched(tx: Tx, source: int, job_id: str) -> None:
     tx.set_key(keys.WATCHER.build(job_id, source), b"")
     found = presence.find(tx, job_id)
     if found is not None and not found.document.awaited:
-        JOBS.change(tx, found, _replace(found.document, awaited=True))
+        JOBS.change(tx, found, replace(found.document, awaited=True))
 
 
 def told(tx: Tx, job_id: str, state: State) -> None:
@@ -171,7 +169,7 @@ def _tell(tx: Tx, job_id: str, ending: Ending) -> None:
     else:
         waits_for = tuple(awaited for awaited in job.waits_for if awaited != ending.id)
         trail = job.trail if waits_for else presence.trail(tx, job, "ready", f"after {ending.id}")
-        JOBS.change(tx, found, _replace(job, waits_for=waits_for, trail=trail))
+        JOBS.change(tx, found, replace(job, waits_for=waits_for, trail=trail))
         if not waits_for and job.state is State.PENDING:
             tx.touched[job.queue] = None
 
@@ -179,7 +177,7 @@ def _tell(tx: Tx, job_id: str, ending: Ending) -> None:
 def _failed(tx: Tx, job: Job, awaited: str) -> Job:
     """The job, held: what it waited for will not be completed. Whoever approves it lets it run."""
     reason = f"dependency_failed: {awaited}"
-    return _replace(
+    return replace(
         job,
         state=State.HELD,
         scheduled_ns=0,

@@ -4,15 +4,16 @@ Each function takes the job as it was found and writes what it becomes; the tabl
 finished job is finished in one place (`finish`), so whatever else its end means is said once.
 """
 
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo import backoff
 from corvo.kv import keys
 from corvo.kv.keys import parse_unique_value
 from corvo.kv.tables import Held
-from corvo.model import FINISHED, Job, JobError, Settled, State
+from corvo.model import FINISHED, Agent, Job, JobError, Settled, State
 from corvo.scopes import is_reserved
 from corvo.shard import consequences
 from corvo.shard.presence import find, trail
@@ -36,7 +37,6 @@ SWEPT: Final = "cleared, or deleted with its queue"
 NS: Final = 1_000_000
 """Nanoseconds of one millisecond."""
 
-_replace: Final = msgspec.structs.replace
 _encode_error: Final = msgspec.json.Encoder().encode
 
 
@@ -46,7 +46,7 @@ _encode_error: Final = msgspec.json.Encoder().encode
 def lease(tx: Tx, job: Job, *, worker_id: str, hostname: str, lease_ms: int) -> Job:
     """What a pending job becomes when it is given to a worker."""
     now_ns = tx.now_ns
-    return _replace(
+    return replace(
         job,
         state=_ACTIVE,
         attempt=job.attempt + 1,
@@ -148,17 +148,31 @@ def settled_before(job: Job | None, token: int | None, how: str) -> Settled | No
 # Back to the queue.
 
 
-def unleased(job: Job, **changes: object) -> Job:
-    """The job without what only an active one has."""
-    return _replace(
-        job,
-        lease_expires_ns=0,
-        run_expires_ns=0,
-        worker_id="",
-        hostname="",
-        cancel_requested=False,
-        **changes,
-    )
+class _Lease(TypedDict):
+    lease_expires_ns: int
+    run_expires_ns: int
+    worker_id: str
+    hostname: str
+    cancel_requested: bool
+
+
+NO_LEASE: Final = _Lease(
+    lease_expires_ns=0, run_expires_ns=0, worker_id="", hostname="", cancel_requested=False
+)
+"""Fields that only an active job has, as they are in any other."""
+
+
+class RunChanges(TypedDict, total=False):
+    """Fields that an op may set when it changes a job's state; the new state sets all others."""
+
+    attempt: int
+    failures: int
+    crashes: int
+    settled: Settled | None
+    checkpoint: bytes
+    result: bytes
+    agent: Agent | None
+    chain_marks: int
 
 
 def place_again(tx: Tx, job: Job) -> int:
@@ -177,41 +191,40 @@ def give_back(
     why: str = "",
     how: str = "",
     scheduled_ns: int = 0,
-    **changes: object,
+    checkpoint: bytes | None = None,
+    crashes: int | None = None,
 ) -> Job:
     """An active job leaves its worker at its old place, and the attempt is not counted.
 
-    One that was asked to stop, stops. `how` is the worker's word, if it was one.
+    A job that was asked to stop is cancelled. `how` is the op by which its worker gave it back.
+    `why` is also the reason of a job that is held.
     """
     job = found.document
     if job.cancel_requested:
         state, what, why, scheduled_ns = State.CANCELLED, "cancelled", "asked to stop", 0
     attempt = max(0, job.attempt - 1)
-    settled = Settled(job.lease_token, how, state, scheduled_ns) if how else job.settled
+    changes = RunChanges(
+        attempt=attempt,
+        settled=Settled(job.lease_token, how, state, scheduled_ns) if how else job.settled,
+        checkpoint=job.checkpoint if checkpoint is None else checkpoint,
+        crashes=job.crashes if crashes is None else crashes,
+    )
     if state is State.CANCELLED:
-        return finish(
-            tx,
-            found,
-            state,
-            what=what,
-            why=why,
-            error="",
-            attempt=attempt,
-            settled=settled,
-            **changes,
-        )
+        return finish(tx, found, state, what=what, why=why, **changes)
+    is_held = state is State.HELD
     tx.touched[job.queue] = None
     return JOBS.change(
         tx,
         found,
-        unleased(
+        replace(
             job,
             state=state,
-            attempt=attempt,
             order_ns=place_again(tx, job),
             scheduled_ns=scheduled_ns,
-            settled=settled,
+            held_ns=tx.now_ns if is_held else job.held_ns,
+            hold_reason=why if is_held else job.hold_reason,
             trail=trail(tx, job, what, why),
+            **NO_LEASE,
             **changes,
         ),
     )
@@ -258,8 +271,6 @@ def crash(tx: Tx, found: Held[Job]) -> Job:
         what="held",
         why=CRASH_LOOP,
         crashes=crashes,
-        held_ns=tx.now_ns,
-        hold_reason=CRASH_LOOP,
     )
 
 
@@ -270,7 +281,7 @@ def promote(tx: Tx, found: Held[Job]) -> Job:
     return JOBS.change(
         tx,
         found,
-        _replace(
+        replace(
             job,
             state=_PENDING,
             order_ns=tx.next_order_ns(),
@@ -281,9 +292,14 @@ def promote(tx: Tx, found: Held[Job]) -> Job:
 
 
 def make_pending(
-    tx: Tx, found: Held[Job], *, what: str, why: str = "", attempt: int, **changes: object
+    tx: Tx,
+    found: Held[Job],
+    *,
+    what: str,
+    unique_until_ns: int | None = None,
+    **changes: Unpack[RunChanges],
 ) -> Job:
-    """A job becomes pending at the end of its queue; `changes` are what else changes of it."""
+    """A job becomes pending at the end of its queue."""
     job = found.document
     tx.touched[job.queue] = None
     if job.state in FINISHED:
@@ -291,10 +307,9 @@ def make_pending(
     return JOBS.change(
         tx,
         found,
-        unleased(
+        replace(
             job,
             state=_PENDING,
-            attempt=attempt,
             order_ns=tx.next_order_ns(),
             scheduled_ns=0,
             held_ns=0,
@@ -302,7 +317,9 @@ def make_pending(
             completed_ns=0,
             failed_ns=0,
             finished_ns=0,
-            trail=trail(tx, job, what, why),
+            unique_until_ns=job.unique_until_ns if unique_until_ns is None else unique_until_ns,
+            trail=trail(tx, job, what),
+            **NO_LEASE,
             **changes,
         ),
     )
@@ -313,23 +330,22 @@ def hold(
     found: Held[Job],
     *,
     reason: str,
-    settled: Settled | None = None,
-    **changes: object,
+    **changes: Unpack[RunChanges],
 ) -> Job:
-    """A job waits for somebody's word."""
+    """A job waits for a person's decision."""
     job = found.document
     tx.touched[job.queue] = None
     return JOBS.change(
         tx,
         found,
-        unleased(
+        replace(
             job,
             state=State.HELD,
             scheduled_ns=0,
             held_ns=tx.now_ns,
             hold_reason=reason,
-            settled=settled or job.settled,
             trail=trail(tx, job, "held", reason),
+            **NO_LEASE,
             **changes,
         ),
     )
@@ -346,7 +362,7 @@ def finish(
     what: str,
     why: str = "",
     error: str = "",
-    **changes: object,
+    **changes: Unpack[RunChanges],
 ) -> Job:
     """A job is completed, dead or cancelled: whatever else follows from that, follows here.
 
@@ -355,7 +371,7 @@ def finish(
     assert state in FINISHED
     job = found.document
     now_ns = tx.now_ns
-    after = _replace(
+    after = replace(
         job,
         state=state,
         lease_expires_ns=0,
@@ -446,20 +462,21 @@ def _outcome(tx: Tx, job: Job, failure: Failure) -> Settled:
 
 
 def _wait_for_retry(
-    tx: Tx, found: Held[Job], outcome: Settled, failure: Failure, **changes: object
+    tx: Tx, found: Held[Job], outcome: Settled, failure: Failure, **changes: Unpack[RunChanges]
 ) -> None:
     job = found.document
     tx.touched[job.queue] = None
     JOBS.change(
         tx,
         found,
-        unleased(
+        replace(
             job,
             state=State.RETRYING,
             order_ns=place_again(tx, job),
             scheduled_ns=outcome.due_ns,
             failed_ns=tx.now_ns,
             trail=trail(tx, job, "failed", failure.error_class or failure.error[:80]),
+            **NO_LEASE,
             **changes,
         ),
     )
@@ -524,7 +541,7 @@ def remove(tx: Tx, found: Held[Job], *, what: str = "deleted", why: str = "") ->
         remove_error(tx, job, number)
     tx.touched[job.queue] = None
     if job.state not in FINISHED:
-        consequences.follow(tx, _replace(job, state=State.CANCELLED))
+        consequences.follow(tx, replace(job, state=State.CANCELLED))
     JOBS.remove(tx, job.id, what=what, why=why)
     consequences.removed(tx, job)
 
@@ -562,7 +579,7 @@ def free_lock(tx: Tx, queue: str, unique_key: str) -> None:
 
 def unlock(tx: Tx, found: Held[Job]) -> Job:
     """The time of a job's lock is over."""
-    return JOBS.change(tx, found, _replace(found.document, unique_until_ns=0))
+    return JOBS.change(tx, found, replace(found.document, unique_until_ns=0))
 
 
 def locked_until_ns(tx: Tx, job: Job) -> int:

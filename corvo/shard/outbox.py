@@ -11,10 +11,11 @@ before. So messages may be lost, doubled and reordered, and leaders may change o
 effect happens once, and those of one shard on another happen in their order.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.kv.keys import INBOX, META, OUTBOX
 from corvo.model import Job, Outgoing
@@ -46,7 +47,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 
     def whole(self) -> Job:
         """The job with everything that it has."""
-        return _replace(self.job, **{name: bytes(value) for name, value in self.json.items()})
+        return _with_json(self.job, {name: bytes(value) for name, value in self.json.items()})
 
 
 def apart(job: Job) -> tuple[Job, dict[str, msgspec.Raw]]:
@@ -59,7 +60,18 @@ def apart(job: Job) -> tuple[Job, dict[str, msgspec.Raw]]:
         "chain": job.chain,
     }
     json = {name: msgspec.Raw(value) for name, value in fields.items() if value}
-    return _replace(job, **dict.fromkeys(json, b"")), json
+    return _with_json(job, dict.fromkeys(json, b"")), json
+
+
+def _with_json(job: Job, json: Mapping[str, bytes]) -> Job:
+    return replace(
+        job,
+        payload=json.get("payload", job.payload),
+        result=json.get("result", job.result),
+        progress=json.get("progress", job.progress),
+        checkpoint=json.get("checkpoint", job.checkpoint),
+        chain=json.get("chain", job.chain),
+    )
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
@@ -136,7 +148,6 @@ _numbers: Final = msgspec.msgpack.Decoder(Numbers)
 _outgoing: Final = msgspec.msgpack.Decoder(Outgoing)
 _pack: Final = msgspec.msgpack.Encoder().encode
 _encode: Final = msgspec.json.Encoder().encode
-_replace: Final = msgspec.structs.replace
 
 
 def encode(effect: Effect) -> bytes:

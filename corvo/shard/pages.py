@@ -9,6 +9,7 @@ documents, when that is further on.
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo import wire
 from corvo.kv.feed import TEXT_MAX, Begin, Page, Walk
@@ -100,7 +101,7 @@ def _told(events: msgspec.Raw) -> tuple[wire.Happening, ...]:
 
 
 def _spoken(event: wire.Happening) -> wire.Happening:
-    return msgspec.structs.replace(
+    return replace(
         event,
         what="dead" if event.what == "died" else event.what,
         kind=event.kind[:TEXT_MAX],

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.errors import CorvoError, Poisoned
 from corvo.raft import RaftError
@@ -80,7 +81,7 @@ class Poison:
             if index is None:
                 raise
             suspect = noted if noted is not None and noted.index == index else self._count(index)
-            suspect = msgspec.structs.replace(suspect, error=f"{type(error).__name__}: {error}")
+            suspect = replace(suspect, error=f"{type(error).__name__}: {error}")
             self._put(suspect)
             if suspect.deaths >= DEATHS_MAX:
                 raise self._poisoned(suspect) from error

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import Event, Job, Queue
@@ -12,7 +12,6 @@ from corvo.shard.tx import Tx
 TRAIL_MAX: Final = 32
 """Events kept of one job: the first, and the last ones."""
 _SWEEPS: Final = TIMERS[Timer.SWEEP]
-_replace: Final = msgspec.structs.replace
 
 
 def trail(tx: Tx, job: Job, what: str, why: str = "") -> tuple[Event, ...]:
@@ -47,4 +46,4 @@ def ensure_queue(tx: Tx, name: str) -> Queue:
     queue = found.document
     if queue.created_ns:
         return queue
-    return QUEUES.change(tx, found, _replace(queue, created_ns=tx.now_ns))
+    return QUEUES.change(tx, found, replace(queue, created_ns=tx.now_ns))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.errors import BadKey
 from corvo.kv import keys
@@ -386,10 +387,8 @@ def _dead(tx: Tx, job_id: str) -> Job | None:
 def _summary(tx: Tx, job: Job) -> JobView:
     """A job for a list: without what only it itself is asked for."""
     errors = errors_of(tx, job)[-1:]
-    bare = msgspec.structs.replace(
-        job, result=b"", progress=b"", checkpoint=b"", chain=b"", trail=()
-    )
-    return msgspec.structs.replace(view(tx, bare), errors=errors)
+    bare = replace(job, result=b"", progress=b"", checkpoint=b"", chain=b"", trail=())
+    return replace(view(tx, bare), errors=errors)
 
 
 class Workers(msgspec.Struct, frozen=True):

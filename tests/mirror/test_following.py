@@ -45,7 +45,7 @@ class Desk:
                 pause_ms=0,
                 room_bytes_min=0,
             ),
-            **changed,
+            **changed,  # type: ignore[arg-type]
         )
         self.begin()
 

@@ -146,7 +146,7 @@ def job_of(number: int, text: str, **fields: object) -> Kept:
         hold_reason=text,
     )
     error = JobError(attempt=1, error=f"<{text}>", at_ns=EPOCH_NS, worker_id=text)
-    return Kept(msgspec.structs.replace(job, **fields), 0, (error,))
+    return Kept(msgspec.structs.replace(job, **fields), 0, (error,))  # type: ignore[arg-type]
 
 
 class Named(msgspec.Struct):

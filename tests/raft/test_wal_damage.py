@@ -361,7 +361,7 @@ def test_a_record_whose_term_falls_is_not_an_entry() -> None:
 
 def damaged_manifest(**changes: object) -> MemoryFiles:
     files = INTACT.copy()
-    write_manifest(files, msgspec.structs.replace(MANIFESTED, **changes))
+    write_manifest(files, msgspec.structs.replace(MANIFESTED, **changes))  # type: ignore[arg-type]
     return files
 
 

@@ -105,7 +105,7 @@ class Nest:
     def put(self, queue: str, **fields: object) -> str:
         """A new job; its id."""
         self[queue].pass_time(1)
-        [job_id] = self[queue].put(replace(NewJob(queue=queue), **fields))
+        [job_id] = self[queue].put(replace(NewJob(queue=queue), **fields))  # type: ignore[arg-type]
         return job_id
 
     async def ask(

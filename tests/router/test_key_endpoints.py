@@ -43,7 +43,7 @@ def config(directory: Path, *, shards: int = 1, **changed: object) -> RouterConf
         listen=[0],
         limits=Limits(leader_wait_ms=500),
     )
-    return replace(told, **changed)
+    return replace(told, **changed)  # type: ignore[arg-type]
 
 
 def on_bug(request: Request, error: BaseException) -> None:

@@ -163,7 +163,7 @@ def test_an_open_server_lets_anybody_do_anything_until_there_is_a_key() -> None:
 def test_an_open_server_does_not_open_again_because_its_last_key_is_of_no_use(
     changed: dict[str, object],
 ) -> None:
-    assert who(keyring(OPEN, replace(WORKER, **changed))) == MISSING
+    assert who(keyring(OPEN, replace(WORKER, **changed))) == MISSING  # type: ignore[arg-type]
 
 
 def test_an_open_server_opens_again_when_its_last_key_is_deleted() -> None:

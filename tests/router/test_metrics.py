@@ -281,7 +281,7 @@ def standing(shards: int) -> Standing:
 
 
 def whole(number: int = 0, **changed: object) -> ShardScrape:
-    seen = msgspec.structs.replace(numbers(), **changed)
+    seen = msgspec.structs.replace(numbers(), **changed)  # type: ignore[arg-type]
     return ShardScrape(number=number, calls_in_flight=0, numbers=seen, is_whole=True)
 
 

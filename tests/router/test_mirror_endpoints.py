@@ -35,7 +35,7 @@ def mirrored(here: Node, told: Standing | None) -> ScriptedMirror:
 
 
 def of_shard(told: Standing, **changed: object) -> Standing:
-    shard: ShardStanding = msgspec.structs.replace(told.shards[0], **changed)
+    shard: ShardStanding = msgspec.structs.replace(told.shards[0], **changed)  # type: ignore[arg-type]
     return msgspec.structs.replace(told, shards=[shard])
 
 

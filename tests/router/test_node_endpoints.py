@@ -89,7 +89,7 @@ def config_of(directory: Path, count: int, **changed: object) -> RouterConfig:
         is_auth_off=True,
         limits=Limits(leader_wait_ms=200),
     )
-    return msgspec.structs.replace(told, **changed)
+    return msgspec.structs.replace(told, **changed)  # type: ignore[arg-type]
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ def raw(data: bytes) -> msgspec.Raw:
 
 def put(node: Node, queue: str, count: int = 1, **fields: object) -> list[str]:
     new = NewJob(queue=queue)
-    return node[queue].shard.put(*[msgspec.structs.replace(new, **fields)] * count)
+    return node[queue].shard.put(*[msgspec.structs.replace(new, **fields)] * count)  # type: ignore[arg-type]
 
 
 def given_jobs(response: Response) -> list[JSON]:

@@ -45,7 +45,7 @@ def ack(
         agent_status=status,
         usage=Usage(cost_micros=cost),
     )
-    [result] = shard.do(Ack(acks=[replace(item, **fields)])).results
+    [result] = shard.do(Ack(acks=[replace(item, **fields)])).results  # type: ignore[arg-type]
     return result
 
 

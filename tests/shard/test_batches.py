@@ -27,7 +27,7 @@ MANY: Final = 150
 
 def begin(shard: Shard, count: int = 2, *, callback: str = "done", **fields: object) -> list[str]:
     """A batch, and its jobs: ids, the batch's first."""
-    new = msgspec.structs.replace(NewBatch(callback_queue=callback), **fields)
+    new = msgspec.structs.replace(NewBatch(callback_queue=callback), **fields)  # type: ignore[arg-type]
     made = shard.enqueue(Enqueue(jobs=[MEMBER] * count, batch=new))
     return [made.batch_id, *(one.job_id for one in made.jobs)]
 

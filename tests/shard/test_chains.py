@@ -33,7 +33,7 @@ CHAIN: Final = Chain(
 
 
 def put(shard: Shard, chain: Chain = CHAIN, **fields: object) -> str:
-    [job_id] = shard.put(replace(NewJob(queue=SMS, chain=chain), **fields))
+    [job_id] = shard.put(replace(NewJob(queue=SMS, chain=chain), **fields))  # type: ignore[arg-type]
     return job_id
 
 

@@ -164,7 +164,7 @@ def test_the_id_of_a_job_that_moved_to_another_shard_is_not_made_twice() -> None
 
 
 def unique(**changes: int) -> NewJob:
-    return msgspec.structs.replace(NewJob(queue="mail", unique_key="user-7"), **changes)
+    return msgspec.structs.replace(NewJob(queue="mail", unique_key="user-7"), **changes)  # type: ignore[arg-type]
 
 
 def test_a_second_job_with_the_key_is_a_duplicate_of_the_first() -> None:

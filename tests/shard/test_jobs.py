@@ -64,7 +64,7 @@ def in_state(shard: Shard, state: State, **fields: object) -> str:
     """A job that came into a state by itself, as far as ops on jobs allow."""
     later = START_NS + 3_600_000 * MS
     new = NewJob(queue=NEAR, scheduled_ns=later if state is State.SCHEDULED else 0)
-    [job_id] = shard.put(msgspec.structs.replace(new, **fields))
+    [job_id] = shard.put(msgspec.structs.replace(new, **fields))  # type: ignore[arg-type]
     match state:
         case State.ACTIVE:
             shard.fetch()

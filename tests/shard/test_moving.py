@@ -48,7 +48,7 @@ def cluster() -> Cluster:
 def put(cluster: Cluster, queue: str = SMS, **fields: object) -> Name:
     """A new job."""
     shard = home_of(queue)
-    [job_id] = cluster.shards[shard].put(replace(NewJob(queue=queue), **fields))
+    [job_id] = cluster.shards[shard].put(replace(NewJob(queue=queue), **fields))  # type: ignore[arg-type]
     return (shard, job_id)
 
 

@@ -71,7 +71,7 @@ def test_a_setting_makes_the_queue_and_says_what_it_did(
     assert results == [QueueDone(MAIL, status)] * 2
     queue = shard.queue(MAIL)
     expected = Queue(name=MAIL, created_ns=queue.created_ns, rate_since_ns=queue.rate_since_ns)
-    assert queue == replace(expected, **settings)
+    assert queue == replace(expected, **settings)  # type: ignore[arg-type]
     assert queue.created_ns > 0
     shard.check()
 

@@ -233,7 +233,7 @@ def test_a_job_that_was_asked_to_stop_is_cancelled_when_its_lease_runs_out(
 def run_of(shard: Shard, **changes: int) -> str:
     """A job that may run for 1,000 ms, under a lease of a minute."""
     new = NewJob(queue="mail", max_run_time_ms=1_000, retry_backoff=Backoff.FIXED)
-    [job_id] = shard.put(msgspec.structs.replace(new, **changes))
+    [job_id] = shard.put(msgspec.structs.replace(new, **changes))  # type: ignore[arg-type]
     shard.fetch()
     return job_id
 
@@ -372,7 +372,7 @@ def test_leases_given_in_a_time_of_grace_have_none() -> None:
 
 
 def expiring(**changes: int) -> NewJob:
-    return msgspec.structs.replace(NewJob(queue="mail", expire_after_ms=1_000), **changes)
+    return msgspec.structs.replace(NewJob(queue="mail", expire_after_ms=1_000), **changes)  # type: ignore[arg-type]
 
 
 def test_waiting_jobs_of_every_state_expire_at_their_time() -> None:

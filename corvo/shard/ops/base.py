@@ -11,6 +11,7 @@ with a default, and no bound is ever tightened: an old log must still be read th
 from typing import Annotated, ClassVar, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.shard import refusals
 from corvo.shard.tx import Tx
@@ -85,7 +86,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
     def asked(self) -> bytes:
         """What it asks for: not who asks, and not how its JSON happened to be written."""
-        return encode_json(msgspec.structs.replace(self, request_key="", by=""))
+        return encode_json(replace(self, request_key="", by=""))
 
     def is_void(self, result: msgspec.Struct) -> bool:
         """Whether nothing was done, so that the same request may have more luck another time."""

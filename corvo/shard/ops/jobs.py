@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Annotated, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import STATES, Job, Priority, State
@@ -30,8 +31,6 @@ from corvo.shard.ops.base import (
 from corvo.shard.ops.checks import bad_name
 from corvo.shard.tables import JOBS
 from corvo.shard.tx import Tx
-
-_replace: Final = msgspec.structs.replace
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
@@ -113,7 +112,7 @@ class JobsOp(Op, frozen=True, kw_only=True):
             _Run(1, one.status) if isinstance(one, Done) else _Run(1, refused=one)
             for one in result.results
         )
-        return encode_json([msgspec.structs.replace(run, count=len([*all_])) for run, all_ in said])
+        return encode_json([replace(run, count=len([*all_])) for run, all_ in said])
 
     def again(self, tx: Tx, kept: bytes) -> bytes:
         """The same answer as before."""
@@ -215,7 +214,7 @@ class Cancel(JobsOp, frozen=True, kw_only=True):
             return "cancelled"
         if not job.cancel_requested:
             trail = presence.trail(tx, job, "asked to stop", self.why)
-            JOBS.change(tx, found, _replace(job, cancel_requested=True, trail=trail))
+            JOBS.change(tx, found, replace(job, cancel_requested=True, trail=trail))
         return "cancelling"
 
 
@@ -267,10 +266,7 @@ class Approve(JobsOp, frozen=True, kw_only=True):
 
     def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
         """It waits at the end of its queue."""
-        attempt = found.document.attempt
-        return lifecycle.make_pending(
-            tx, found, what="approved", attempt=attempt, crashes=0
-        ).state.value
+        return lifecycle.make_pending(tx, found, what="approved", crashes=0).state.value
 
 
 class Reject(JobsOp, frozen=True, kw_only=True):
@@ -317,5 +313,5 @@ class ChangePriority(JobsOp, frozen=True, kw_only=True):
         """Its place is the same."""
         job = found.document
         trail = presence.trail(tx, job, "priority", f"from {job.priority} to {self.priority}")
-        JOBS.change(tx, found, _replace(job, priority=self.priority, trail=trail))
+        JOBS.change(tx, found, replace(job, priority=self.priority, trail=trail))
         return job.state.value

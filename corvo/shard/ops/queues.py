@@ -5,9 +5,10 @@ same whatever is in it: they mark the queue, jobs up to the mark are not there f
 on, and the leader's `Sweep` removes them little by little.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, TypedDict, Unpack
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.model import Queue
 from corvo.shard import presence
@@ -18,8 +19,6 @@ from corvo.shard.tables import QUEUES
 from corvo.shard.tx import Tx
 
 CONCURRENCY_MAX: Final = 1_000_000
-
-_replace: Final = msgspec.structs.replace
 
 
 class QueueDone(msgspec.Struct, frozen=True, gc=False):
@@ -47,12 +46,22 @@ class QueueOp(Op, frozen=True, kw_only=True):
         raise NotImplementedError
 
 
-def _set(tx: Tx, name: str, **settings: int) -> None:
+class _Settings(TypedDict, total=False):
+    paused: bool
+    draining: bool
+    max_concurrency: int
+    rate_limit: int
+    rate_window_ms: int
+    rate_since_ns: int
+    retention_ms: int
+
+
+def _set(tx: Tx, name: str, **settings: Unpack[_Settings]) -> None:
     """Write settings. Whatever was set, there may be more to give out than before."""
     presence.ensure_queue(tx, name)
     found = QUEUES.find(tx, name)
     assert found is not None
-    after = _replace(found.document, **settings)
+    after = replace(found.document, **settings)
     if after != found.document:
         QUEUES.change(tx, found, after)
         tx.touched[name] = None
@@ -167,7 +176,7 @@ class Clear(QueueOp, frozen=True, kw_only=True):
         """Whatever comes into the queue from here on has a place behind the mark."""
         found = QUEUES.find(tx, self.queue)
         if found is not None:
-            QUEUES.change(tx, found, _replace(found.document, cleared_ns=tx.order_ns))
+            QUEUES.change(tx, found, replace(found.document, cleared_ns=tx.order_ns))
         return "cleared"
 
 

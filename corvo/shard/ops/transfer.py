@@ -29,6 +29,7 @@ much left on landing as it had on leaving.
 from typing import Annotated, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Forward, Job, State
@@ -42,8 +43,6 @@ from corvo.shard.tx import Tx
 DELIVERED_MAX: Final = 1_000
 """Rows of the outbox that one op removes."""
 ID_TAKEN: Final = "id_taken"
-
-_replace: Final = msgspec.structs.replace
 
 
 # Leaving.
@@ -68,8 +67,8 @@ def _change_queue(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool)
         if refused is not None:
             return refused
     presence.ensure_queue(tx, queue)
-    after = _replace(
-        job if not reset_attempts else _replace(job, attempt=0, crashes=0),
+    after = replace(
+        job if not reset_attempts else replace(job, attempt=0, crashes=0),
         queue=queue,
         order_ns=tx.next_order_ns(),
         unique_until_ns=until_ns,
@@ -108,7 +107,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
             job_id=job.id,
         )
     is_at_home = job.born_in < 0
-    leaving = _replace(
+    leaving = replace(
         job,
         born_in=tx.shard if is_at_home else job.born_in,
         trail=presence.trail(tx, job, "moved", f"from {job.queue} to {queue}"),
@@ -187,7 +186,7 @@ def _arrive(tx: Tx, arrival: Arrival) -> None:
         return
     assert shard == tx.shard, "a job is sent where its queue lives"
     if _is_taken(tx, job.id):
-        back = _replace(arrival, queue=job.queue, refused=arrival.refused + 1)
+        back = replace(arrival, queue=job.queue, refused=arrival.refused + 1)
         outbox.post(tx, job.born_in, outbox.encode(back))
     else:
         _land(tx, arrival)
@@ -206,8 +205,8 @@ def _land(tx: Tx, arrival: Arrival) -> None:
     _insert(
         tx,
         arrival,
-        _replace(
-            job if not is_reset else _replace(job, attempt=0, crashes=0),
+        replace(
+            job if not is_reset else replace(job, attempt=0, crashes=0),
             queue=arrival.queue,
             lease_expires_ns=_lease_expires_ns(tx, arrival),
         ),
@@ -220,8 +219,13 @@ def _stay(tx: Tx, arrival: Arrival) -> None:
     job = arrival.whole()
     presence.ensure_queue(tx, job.queue)
     if job.state not in FINISHED:
-        job = lifecycle.unleased(
-            job, state=State.HELD, scheduled_ns=0, held_ns=tx.now_ns, hold_reason=ID_TAKEN
+        job = replace(
+            job,
+            state=State.HELD,
+            scheduled_ns=0,
+            held_ns=tx.now_ns,
+            hold_reason=ID_TAKEN,
+            **lifecycle.NO_LEASE,
         )
     _insert(tx, arrival, job, why=ID_TAKEN)
 
@@ -232,7 +236,7 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
         lifecycle.remove(tx, stale, why=lifecycle.SWEPT)  # it is being swept, and its id is free
     job = consequences.landed(tx, job)
     until_ns, lock_lost = _lock(tx, job)
-    after = _replace(
+    after = replace(
         job,
         order_ns=tx.next_order_ns(),
         unique_until_ns=until_ns,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.kv import keys
 from corvo.kv.keys import META, prefix_end
@@ -382,7 +383,7 @@ def _end_sweep(tx: Tx, found: Held[Queue]) -> None:
     queue = found.document
     forget_rows(tx, queue.name)
     if queue.created_ns:
-        after = msgspec.structs.replace(queue, cleared_ns=0, deleted_ns=0)
+        after = replace(queue, cleared_ns=0, deleted_ns=0)
         QUEUES.change(tx, found, after)
         return
     assert not any(tx.count(queue.name)[:CLASSES]), "a queue that has jobs was created"

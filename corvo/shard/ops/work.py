@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Annotated, ClassVar, Final, Generic, Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import Agent, Job, Settled, State, Worker
@@ -47,7 +48,6 @@ LEASE_MS_MIN: Final = 1_000
 _SEEN_EVERY_NS: Final = 1_000_000_000
 """How often a worker's document is written at most, while it only fetches."""
 
-_replace: Final = msgspec.structs.replace
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -199,7 +199,7 @@ def see_worker(tx: Tx, fetch: Fetch) -> None:
     is_recent = tx.now_ns - worker.seen_ns < _SEEN_EVERY_NS
     if is_recent and worker.queues == queues and worker.hostname == fetch.hostname:
         return
-    after = _replace(worker, hostname=fetch.hostname, queues=queues, seen_ns=tx.now_ns)
+    after = replace(worker, hostname=fetch.hostname, queues=queues, seen_ns=tx.now_ns)
     WORKERS.change(tx, seen, after)
 
 
@@ -489,7 +489,7 @@ class BeatItem(LeaseItem[Beat], frozen=True, kw_only=True, omit_defaults=True, g
     def do(self, tx: Tx, found: Held[Job]) -> Beat | Rejected:
         """The lease begins anew, and is never shortened."""
         job = found.document
-        after = _replace(
+        after = replace(
             job,
             lease_expires_ns=max(job.lease_expires_ns, tx.now_ns + job.lease_ms * lifecycle.NS),
             progress=json_bytes(self.progress, job.progress),
