@@ -12,7 +12,7 @@ import msgspec
 from bench.measure import Measurement
 from corvo.ids import Mint
 from corvo.mirror import building, reading, rows, schema
-from corvo.mirror.answers import answer
+from corvo.mirror.readers import answer, task_of
 from corvo.model import STATES, Event, Job, State
 from corvo.questions import (
     Count,
@@ -207,7 +207,7 @@ class Desk:
         begun = monotonic_ns()
         one = reading.Reading(self._connection, clock=monotonic_ns, now_ns=time_ns())
         self._connection.set_progress_handler(one.is_over, 1_000)
-        answered = answer(one, question)
+        answered = answer(one, task_of(question))
         assert not isinstance(answered, Refused), answered
         return (monotonic_ns() - begun) / 1e6, answered
 

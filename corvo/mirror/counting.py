@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from corvo.mirror.looking import queues_of, sifted, small_set
-from corvo.mirror.plan import ORDERS, Stream, by_age, totalling
+from corvo.mirror.plan import ORDERS, by_age, totalling
 from corvo.mirror.reading import Reading, TimeOver
-from corvo.mirror.terms import STATE_WORDS, Meaning, all_of
+from corvo.mirror.terms import STATE_WORDS, Meaning, Value, all_of
 
 Group: TypeAlias = tuple[str, str]
 """A queue and a state."""
@@ -97,9 +97,9 @@ def _count(reading: Reading, meaning: Meaning, counted: Tally, *, most: int, gro
                 groups[row[1], row[2]] += 1
                 counted.begin(groups)
         return True
+    text, streams = totalling(by_age(meaning, queues or []), grouped=grouped)
     return all(
-        _count_stream(reading, stream, counted, most=most, grouped=grouped)
-        for stream in by_age(meaning, queues or [])
+        _count_stream(reading, text, parameters, counted, most=most) for parameters in streams
     )
 
 
@@ -139,9 +139,8 @@ _IS_BEHIND: Final = (
 
 
 def _count_stream(
-    reading: Reading, stream: Stream, counted: Tally, *, most: int, grouped: bool
+    reading: Reading, text: str, parameters: tuple[Value, ...], counted: Tally, *, most: int
 ) -> bool:
-    text, parameters = totalling(stream, grouped=grouped)
     for step in _STEPS:
         groups = {
             (queue, state): number

@@ -15,8 +15,8 @@ from corvo.mirror.plan import (
     STREAMS_MAX,
     Order,
     Row,
+    Segment,
     Start,
-    Stream,
     counting,
     segment,
     sets,
@@ -176,20 +176,21 @@ def queues_of(reading: Reading, meaning: Meaning) -> list[str] | None:
     return None
 
 
-def digs(meaning: Meaning, order: Order) -> bool:
-    """Whether jobs may have to be passed over because no index knows whether they are meant.
+def needs_scan(meaning: Meaning, order: Order) -> bool:
+    """Whether jobs may have to be read and left out because no index answers a condition.
 
-    The few of the server's own are not worth mentioning. That what is meant is often few enough to
-    be taken as a set is nothing to rely on.
+    The few jobs of the server's own queues do not count. That a set with few jobs may be there, and
+    make the scan short, is not relied on.
     """
+    if meaning.payload_jq:
+        return True
+    if meaning.is_void:
+        return False
     light = {name: condition for name, condition in meaning.light.items() if name != "reserved"}
     asked = replace(meaning, light=light)
     queues = _known_queues(meaning)
-    return any(
-        stream.rest.text != "1"
-        for rank in range(order.ranks)
-        for stream in segment(order, rank, asked, queues)
-    )
+    segments = (segment(order, rank, asked, queues) for rank in range(order.ranks))
+    return any(found.rest.text != "1" for found in segments)
 
 
 def _known_queues(meaning: Meaning) -> Sequence[str]:
@@ -316,8 +317,8 @@ def _creep(reading: Reading, wanted: Wanted, looked: Looked) -> None:
 
 def _rows(reading: Reading, wanted: Wanted, queues: Sequence[str]) -> Iterator[Row]:
     for rank in wanted.ranks:
-        streams = segment(wanted.order, rank, wanted.meaning, queues)
-        yield from _merged(reading, wanted, streams, wanted.start_in(rank))
+        found = segment(wanted.order, rank, wanted.meaning, queues)
+        yield from _merged(reading, wanted, found, wanted.start_in(rank))
 
 
 def _take(reading: Reading, wanted: Wanted, row: Row, looked: Looked) -> bool:
@@ -333,11 +334,10 @@ def _take(reading: Reading, wanted: Wanted, row: Row, looked: Looked) -> bool:
 
 
 def _merged(
-    reading: Reading, wanted: Wanted, streams: Sequence[Stream], start: Start | None
+    reading: Reading, wanted: Wanted, segment: Segment, start: Start | None
 ) -> Iterator[Row]:
-    cursors = [
-        reading.run(*walking(stream, start, descending=wanted.descending)) for stream in streams
-    ]
+    text, streams = walking(segment, start, descending=wanted.descending)
+    cursors = [reading.run(text, parameters) for parameters in streams]
     try:
         if len(cursors) == 1:
             yield from cursors[0]

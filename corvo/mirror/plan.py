@@ -1,15 +1,16 @@
 """How jobs are found: through which indexes, and in which order they come.
 
-A page is walked for in its order, so that it costs what it shows and not what there is. The order
-is cut into segments, one behind the other; a segment is merged from streams, each of which an index
-has in order; and what no index knows is looked at job by job on the way. Where few jobs are meant
-at all, these are taken as a set and sorted.
+A page is read in its order, so that it costs what it shows and not what there is. The order is cut
+into segments, one after the other. A segment is merged from streams: parts of one index, each of
+which has its jobs in that order. Conditions that the index cannot answer are checked job by job on
+the way. Where few jobs match at all, they are read as a set and sorted.
 
 Every index is named in the statements: no statistics, and no planner, can make a page slow.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 from corvo.mirror.cursors import Key
@@ -79,15 +80,17 @@ ORDERS: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stream:
-    """Jobs that an index has in order."""
+class Segment:
+    """A part of an order: jobs that streams of one index have in it."""
 
     index: str
-    begin: Condition
-    """The beginning of the index that they share."""
+    begin: str = "1"
+    """The condition on the first columns of the index that a stream shares, as SQL."""
+    streams: tuple[tuple[Value, ...], ...] = ((),)
+    """The parameters of `begin`, stream by stream; none when no job can match."""
     order: tuple[str, ...] = _TIE
     rest: Condition
-    """What else is true of the jobs that are meant: `1` for nothing."""
+    """The conditions that the index does not answer: `1` for none."""
     value: str = "NULL"
     """What is sorted by, as SQL. In a segment of equals it is what they share: a mark may stand at
     a job that is of another segment, but says how far this one was looked at."""
@@ -104,15 +107,16 @@ class Start:
     is_inclusive: bool = False
 
 
-def segment(order: Order, rank: int, meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
-    """The streams of a segment; none when nothing that is meant can be in it."""
+def segment(order: Order, rank: int, meaning: Meaning, queues: Sequence[str]) -> Segment:
+    """A segment of an order, by its rank."""
     match order.column:
         case "priority":
             if meaning.priority not in {None, rank}:
-                return []
+                return _EMPTY
             condition = Condition("priority = ?", (rank,))
             light = meaning.light | {"priority": condition}
-            return _equal(rank, by_age(replace(meaning, light=light, priority=rank), queues))
+            ranked = replace(meaning, light=light, priority=rank)
+            return replace(by_age(ranked, queues), value=str(rank))
         case "attempt":
             return _by_attempt(rank, meaning, queues)
         case "started_at" | "completed_at":
@@ -121,48 +125,42 @@ def segment(order: Order, rank: int, meaning: Meaning, queues: Sequence[str]) ->
             return by_age(meaning, queues)
 
 
-def _by_attempt(rank: int, meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
+_EMPTY: Final = Segment(index="", streams=(), rest=Condition("1"))
+
+
+def _by_attempt(rank: int, meaning: Meaning, queues: Sequence[str]) -> Segment:
     least, most = meaning.parameter("attempt_min"), meaning.parameter("attempt_max")
     if isinstance(most, int) and most < rank:
-        return []
+        return _EMPTY
     if rank == 2:
-        rest = all_of([*meaning.without(), *meaning.heavy])
-        return [
-            Stream(
-                index="idx_jobs_attempt",
-                begin=Condition("attempt > 1"),
-                order=("attempt", *_TIE),
-                value="attempt",
-                rest=rest,
-            )
-        ]
+        return Segment(
+            index="idx_jobs_attempt",
+            begin="attempt > 1",
+            order=("attempt", *_TIE),
+            value="attempt",
+            rest=all_of([*meaning.without(), *meaning.heavy]),
+        )
     if isinstance(least, int) and least > rank:
-        return []
+        return _EMPTY
     light = meaning.light | {"attempt": Condition("attempt = ?", (rank,))}
-    return _equal(rank, by_age(replace(meaning, light=light), queues))
+    return replace(by_age(replace(meaning, light=light), queues), value=str(rank))
 
 
-def _equal(value: int, streams: list[Stream]) -> list[Stream]:
-    return [replace(stream, value=str(value)) for stream in streams]
-
-
-def _by_moment(column: str, rank: int, meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
+def _by_moment(column: str, rank: int, meaning: Meaning, queues: Sequence[str]) -> Segment:
     stem = column.removesuffix("_at")
     after, before = f"{stem}_after", f"{stem}_before"
     if rank == 0:
-        return [
-            Stream(
-                index=f"idx_jobs_{stem}",
-                begin=Condition(f"{column} IS NOT NULL"),
-                order=(column, *_TIE),
-                value=column,
-                rest=all_of([*meaning.without(after, before), *meaning.heavy]),
-                above=meaning.parameter(after),
-                below=meaning.parameter(before),
-            )
-        ]
+        return Segment(
+            index=f"idx_jobs_{stem}",
+            begin=f"{column} IS NOT NULL",
+            order=(column, *_TIE),
+            value=column,
+            rest=all_of([*meaning.without(after, before), *meaning.heavy]),
+            above=meaning.parameter(after),
+            below=meaning.parameter(before),
+        )
     if after in meaning.light or before in meaning.light:
-        return []
+        return _EMPTY
     light = meaning.light | {column: Condition(f"{column} IS NULL")}
     return by_age(replace(meaning, light=light), queues)
 
@@ -175,66 +173,58 @@ _SHARED: Final = {
 _AGES: Final = ("created_after", "created_before")
 
 
-def by_age(meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
-    """Streams in the order of `created_at`.
+def by_age(meaning: Meaning, queues: Sequence[str]) -> Segment:
+    """All jobs that match, in the order of `created_at`.
 
-    `queues` are all that may have jobs that are meant, if they are few enough to be told.
+    `queues` are the only ones that may have such jobs, where they are few enough to be named.
     """
-    for name, index in _shared(meaning):
-        return [_aged(meaning, index, [meaning.light[name]], name)]
-    if queues:
-        return _by_queue(meaning, queues)
-    if meaning.priority in {0, 1}:
-        begin = [Condition("priority < 2"), Condition("priority = ?", (meaning.priority,))]
-        return [_aged(meaning, "idx_jobs_priority", begin, "priority")]
-    if meaning.states:
-        return [
-            _aged(meaning, "idx_jobs_state", [Condition("state = ?", (state,))], "state")
-            for state in meaning.states
-        ]
-    return [_aged(meaning, "idx_jobs_created", [])]
-
-
-def streams_of(meaning: Meaning, queues: int) -> int:
-    """How many streams so many queues need."""
-    priorities = len(_PRIORITIES) if meaning.priority is None else 1
-    return queues * len(meaning.states or STATE_WORDS) * priorities
-
-
-def _by_queue(meaning: Meaning, queues: Sequence[str]) -> list[Stream]:
-    priorities = _PRIORITIES if meaning.priority is None else (meaning.priority,)
-    return [
-        _aged(
-            meaning,
-            "idx_jobs_queue_state_priority",
-            [Condition("queue = ? AND state = ? AND priority = ?", (queue, state, priority))],
-            "queue",
-            "scope",
-            "state",
-            "priority",
-        )
-        for queue in queues
-        for state in meaning.states or STATE_WORDS
-        for priority in priorities
-    ]
-
-
-def _aged(meaning: Meaning, index: str, begin: list[Condition], *told: str) -> Stream:
-    return Stream(
+    begin = "1"
+    streams: tuple[tuple[Value, ...], ...] = ((),)
+    answered: tuple[str, ...] = ()
+    shared = next(_shared(meaning), None)
+    if shared is not None:
+        name, index = shared
+        begin, streams, answered = f"{name} = ?", (meaning.light[name].parameters,), (name,)
+    elif queues:
+        index, begin = "idx_jobs_queue_state_priority", "queue = ? AND state = ? AND priority = ?"
+        streams = tuple(product(queues, meaning.states or STATE_WORDS, _priorities(meaning)))
+        answered = ("queue", "scope", "state", "priority")
+    elif meaning.priority in {0, 1}:
+        index, begin = "idx_jobs_priority", "priority < 2 AND priority = ?"
+        streams, answered = ((meaning.priority,),), ("priority",)
+    elif meaning.states:
+        index, begin = "idx_jobs_state", "state = ?"
+        streams, answered = tuple((state,) for state in meaning.states), ("state",)
+    else:
+        index = "idx_jobs_created"
+    return Segment(
         index=index,
-        begin=all_of(begin),
-        rest=all_of([*meaning.without(*_AGES, *told), *meaning.heavy]),
+        begin=begin,
+        streams=streams,
+        rest=all_of([*meaning.without(*_AGES, *answered), *meaning.heavy]),
         above=meaning.parameter("created_after"),
         below=meaning.parameter("created_before"),
     )
 
 
+def streams_of(meaning: Meaning, queues: int) -> int:
+    """How many streams so many queues need."""
+    return queues * len(meaning.states or STATE_WORDS) * len(_priorities(meaning))
+
+
+def _priorities(meaning: Meaning) -> tuple[int, ...]:
+    return _PRIORITIES if meaning.priority is None else (meaning.priority,)
+
+
 def walking(
-    stream: Stream, start: Start | None, *, descending: bool
-) -> tuple[str, tuple[Value, ...]]:
-    """The statement that walks a stream: all jobs that are meant, and marks between them."""
-    within, asked = _range(stream, start, descending=descending)
-    rest = stream.rest
+    segment: Segment, start: Start | None, *, descending: bool
+) -> tuple[str, list[tuple[Value, ...]]]:
+    """The statement that reads a stream, and its parameters for each stream of a segment.
+
+    It reads all jobs that match, and marks between them.
+    """
+    within, asked = _range(segment, start, descending=descending)
+    rest = segment.rest
     if rest.text == "1":
         is_meant, filtered = "1", ""
     else:
@@ -242,14 +232,12 @@ def walking(
         filtered = f" AND (({rest.text}) OR {_marked()})"
     way = " DESC" if descending else ""
     text = (
-        f"SELECT row, queue, state, {stream.value}, created_at, id, shard, {is_meant}"  # noqa: S608 -- all words are ours
-        f" FROM jobs INDEXED BY {stream.index} WHERE {within} AND {stream.begin.text}{filtered}"
-        f" ORDER BY {', '.join(f'{column}{way}' for column in stream.order)}"
+        f"SELECT row, queue, state, {segment.value}, created_at, id, shard, {is_meant}"  # noqa: S608 -- all words are ours
+        f" FROM jobs INDEXED BY {segment.index} WHERE {within} AND {segment.begin}{filtered}"
+        f" ORDER BY {', '.join([f'{column}{way}' for column in segment.order])}"
     )
-    parameters = (*asked, *stream.begin.parameters)
-    if filtered:
-        return text, (*rest.parameters, *parameters, *rest.parameters)
-    return text, parameters
+    first, last = (rest.parameters, rest.parameters) if filtered else ((), ())
+    return text, [(*first, *asked, *stream, *last) for stream in segment.streams]
 
 
 def _marked() -> str:
@@ -258,26 +246,27 @@ def _marked() -> str:
 
 
 def _range(
-    stream: Stream, start: Start | None, *, descending: bool
+    segment: Segment, start: Start | None, *, descending: bool
 ) -> tuple[str, tuple[Value, ...]]:
     """From where to where.
 
     Of two limits on the side where it begins, only the nearer one is told: an index can begin at
     one place, and might take the other.
     """
-    first = stream.order[0]
+    first = segment.order[0]
     texts: list[str] = []
     parameters: list[Value] = []
-    near, far = (stream.below, stream.above) if descending else (stream.above, stream.below)
+    lower, upper = segment.above, segment.below
+    near, far = (upper, lower) if descending else (lower, upper)
     behind, before = ("<", ">") if descending else (">", "<")
     if start is not None:
-        key = start.key[-len(stream.order) :]
+        key = start.key[-len(segment.order) :]
         if near is None or _is_behind(key[0], near, descending=descending):
             near = None
             behind_or_at = f"{behind}=" if start.is_inclusive else behind
             places = ", ".join("?" * len(key))
             texts.append(f"{first} {behind}= ?")
-            texts.append(f"({', '.join(stream.order)}) {behind_or_at} ({places})")
+            texts.append(f"({', '.join(segment.order)}) {behind_or_at} ({places})")
             parameters += [key[0], *key]
     if near is not None:
         texts.append(f"{first} {behind} ?")
@@ -294,19 +283,23 @@ def _is_behind(value: Value, limit: Value, *, descending: bool) -> bool:
     return value < limit if descending else value > limit
 
 
-def totalling(stream: Stream, *, grouped: bool) -> tuple[str, tuple[Value, ...]]:
-    """The statement that counts a stream, by queue and state. How far it counts comes last."""
-    within, asked = _range(stream, None, descending=False)
-    # Whoever looks at all jobs does so best in the order in which they lie there.
-    looks_at_all = within == "1" and stream.begin.text == "1"
-    index = "NOT INDEXED" if looks_at_all else f"INDEXED BY {stream.index}"
+def totalling(segment: Segment, *, grouped: bool) -> tuple[str, list[tuple[Value, ...]]]:
+    """The statement that counts a stream, by queue and state; its parameters for each stream.
+
+    The last parameter is not among them: how many jobs to count at most.
+    """
+    within, asked = _range(segment, None, descending=False)
+    # All jobs are read fastest in the order in which they lie in the table.
+    reads_all = within == "1" and segment.begin == "1"
+    index = "NOT INDEXED" if reads_all else f"INDEXED BY {segment.index}"
     group = "queue, state" if grouped else "'' AS queue, '' AS state"
     text = (
         f"SELECT queue, state, count(*) FROM (SELECT {group} FROM jobs {index}"  # noqa: S608 -- all words are ours
-        f" WHERE {within} AND {stream.begin.text} AND {stream.rest.text} LIMIT ?)"
+        f" WHERE {within} AND {segment.begin} AND {segment.rest.text} LIMIT ?)"
         " GROUP BY queue, state"
     )
-    return text, (*asked, *stream.begin.parameters, *stream.rest.parameters)
+    rest = segment.rest.parameters
+    return text, [(*asked, *stream, *rest) for stream in segment.streams]
 
 
 # Few jobs.

@@ -1,36 +1,46 @@
-"""The connections that read, and whoever has one: so many at a time, each in a thread of its own.
+"""The readers: questions answered from the file, each by a connection and a thread of its own.
 
-A question has its time. SQLite asks after so many steps whether it is over, which may be many rows;
-and beside that somebody looks every few milliseconds and interrupts it, which it sees with the next
-row.
+A question has a limited time. SQLite checks it after a fixed number of steps, which may be many
+rows; and a task of this process checks it every few milliseconds and interrupts the statement,
+which SQLite notices at the next row.
 """
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+import msgspec
 import trio
 
 from corvo import clock
-from corvo.mirror.answers import answer
-from corvo.mirror.counting import is_told
 from corvo.mirror.following import Scribe
-from corvo.mirror.looking import digs
-from corvo.mirror.plan import ORDERS, Order
-from corvo.mirror.reading import Reading, prepare
+from corvo.mirror.fulltext import full_text
+from corvo.mirror.reading import Reading, TimeOver, prepare
 from corvo.mirror.refusals import NotAnswered
-from corvo.mirror.terms import understand
-from corvo.questions import Count, Filter, FullText, Question, Refused, Search, Select
+from corvo.mirror.reports import get_beats, get_rates, get_summary, get_throughput
+from corvo.mirror.search import count, search, select, understood
+from corvo.questions import (
+    Count,
+    FullText,
+    GetBeats,
+    GetRates,
+    GetSummary,
+    GetThroughput,
+    Question,
+    Refused,
+    Search,
+    Select,
+)
 
 _TOO_DEEP: Final = ("parser stack overflow", "Expression tree is too large")
 _STEPS: Final = 1_000
-"""Of SQLite's, between two looks whether a question has taken too long."""
+"""SQLite's steps between two checks whether a question's time is over."""
 _LOOK_S: Final = 0.01
-"""Between two looks from outside."""
+"""Time between two checks by this process."""
 _CACHE_KIB: Final = 16 << 10
-_BY_AGE: Final = "created_at"
 _COUNT_JOBS: Final = (
     "SELECT coalesce(sum(pending + active + held + completed + retrying + dead + cancelled"
     " + scheduled), 0) FROM queue_counts"
@@ -38,7 +48,7 @@ _COUNT_JOBS: Final = (
 
 
 class Readers:
-    """Looks things up."""
+    """The connections that read, and the questions that have one."""
 
     def __init__(self, path: Path, scribe: Scribe, count: int) -> None:
         self.interrupted = 0
@@ -48,25 +58,28 @@ class Readers:
         self._busy: dict[sqlite3.Connection, Reading] = {}
         self._begun = trio.Event()
         self._turns = trio.Semaphore(count)
-        # One turn is never theirs, so that whoever turns a page need not wait for whoever digs.
-        self._digging = trio.Semaphore(max(1, count - 1))
+        # Scans never take the last turn, so that the next page of a list does not wait for them.
+        self._scans = trio.Semaphore(max(1, count - 1))
         self._limiter = trio.CapacityLimiter(count)
 
     async def look_up(self, question: Question, readings: set[Reading]) -> bytes | Refused:
-        """Answer a question; `readings` has it while that is under way.
+        """Answer a question; `readings` has its reading while that is under way.
 
-        Cancelling does not stop the thread: whoever cancels abandons the readings first. Raises
-        `trio.TooSlowError` when it had no turn in its time.
+        Cancelling does not stop the thread: abandon the readings before. Raises
+        `trio.TooSlowError` when there was no free connection in the question's time.
         """
-        wait_ms, digs = question.budget_ms, is_digging(question)
-        async with self._connection(wait_ms, digs=digs) as connection:
+        try:
+            task = task_of(question)
+        except NotAnswered as error:
+            return error.refused
+        async with self._connection(question.budget_ms, needs_scan=task.needs_scan) as connection:
             reading = Reading(connection, clock=clock.steady_ns, now_ns=clock.now_ns())
             readings.add(reading)
             self._busy[connection] = reading
             self._begun.set()
             try:
                 return await trio.to_thread.run_sync(
-                    _look_up, connection, reading, question, limiter=self._limiter
+                    _look_up, connection, reading, task, limiter=self._limiter
                 )
             finally:
                 del self._busy[connection]
@@ -82,7 +95,7 @@ class Readers:
             return int(count)
 
     async def mind(self) -> None:
-        """Interrupt whatever takes too long, until cancelled."""
+        """Interrupt questions that take too long, until cancelled."""
         while True:
             self._begun = trio.Event()
             if not self._busy:
@@ -94,11 +107,11 @@ class Readers:
 
     @asynccontextmanager
     async def _connection(
-        self, wait_ms: int, *, digs: bool = False
+        self, wait_ms: int, *, needs_scan: bool = False
     ) -> AsyncIterator[sqlite3.Connection]:
         async with AsyncExitStack() as undo:
             with trio.fail_after(wait_ms / 1_000):
-                for turns in (self._digging, self._turns) if digs else (self._turns,):
+                for turns in (self._scans, self._turns) if needs_scan else (self._turns,):
                     await turns.acquire()
                     undo.callback(turns.release)
             await self._scribe.enter()
@@ -119,46 +132,74 @@ class Readers:
         return connection
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Close the connections; no question is under way any more."""
         for connection in self._free:
             connection.close()
 
 
-def is_digging(question: Question) -> bool:
-    """Whether a question looks into what no index knows, and so may need all of its time."""
+# Questions.
+
+
+class Task(NamedTuple):
+    """A question, understood before any row is read."""
+
+    question: Question
+    answer: Callable[[Reading], msgspec.Struct]
+    needs_scan: bool = False
+    """Whether it may read jobs that do not match, and so need all of its time."""
+
+
+def task_of(question: Question) -> Task:
+    """How a question is answered. Raises `NotAnswered`."""
     match question:
+        case Search():
+            known = understood(question)
+            return Task(question, partial(search, question=question, known=known), known.needs_scan)
+        case Count():
+            known = understood(question)
+            return Task(question, partial(count, question=question, known=known), known.needs_scan)
+        case Select():
+            known = understood(question)
+            return Task(question, partial(select, question=question, known=known), known.needs_scan)
         case FullText():
-            return True
-        case Search(search=wanted):
-            return _is_digging(wanted, question.scope, ORDERS.get(wanted.sort or _BY_AGE))
-        case Count(filter=wanted):
-            return _is_digging(wanted, question.scope, ORDERS[_BY_AGE], is_count=True)
-        case Select(filter=wanted):
-            return _is_digging(wanted, question.scope, ORDERS[_BY_AGE])
+            return Task(question, partial(full_text, question=question), needs_scan=True)
+        case GetRates():
+            return Task(question, partial(get_rates, question=question))
+        case GetThroughput():
+            return Task(question, partial(get_throughput, question=question))
+        case GetBeats():
+            return Task(question, partial(get_beats, question=question))
+        case GetSummary():
+            return Task(question, partial(get_summary, question=question))
         case _:
-            return False
+            name = type(question).__name__
+            raise NotAnswered("unknown_query", f"{name} is not answered from the tables")
 
 
-def _is_digging(
-    wanted: Filter, scope: tuple[str, ...], order: Order | None, *, is_count: bool = False
-) -> bool:
-    if wanted.payload_jq is not None:
-        return True  # without reading it, which is left to a thread
+_encode: Final = msgspec.json.Encoder().encode
+_OVER: Final = Refused(
+    code="over_budget", error="the time was over before there was anything to be answered"
+)
+
+
+def answer(reading: Reading, task: Task) -> bytes | Refused:
+    """The answer to a question as JSON, or why there is none."""
     try:
-        meaning = understand(wanted, scope)
-    except NotAnswered:
-        return False
-    if meaning.is_void or order is None:
-        return False
-    return digs(meaning, order) or (is_count and not is_told(meaning))
+        return _encode(task.answer(reading))
+    except NotAnswered as error:
+        return error.refused
+    except TimeOver:
+        return _OVER
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            return _OVER
+        raise
 
 
-def _look_up(
-    connection: sqlite3.Connection, reading: Reading, question: Question
-) -> bytes | Refused:
+def _look_up(connection: sqlite3.Connection, reading: Reading, task: Task) -> bytes | Refused:
     connection.set_progress_handler(reading.is_over, _STEPS)
     try:
-        return answer(reading, question)
+        return answer(reading, task)
     except sqlite3.OperationalError as error:
         if not any(word in str(error) for word in _TOO_DEEP):
             raise

@@ -1,19 +1,27 @@
 """Pages of jobs, and selections of all that a filter means."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from corvo.mirror.counting import tally
+from corvo.mirror.counting import is_told, tally
 from corvo.mirror.cursors import Cursor, Way, digest_of, read_cursor, write_cursor
-from corvo.mirror.looking import Looked, Wanted, look
+from corvo.mirror.looking import Looked, Wanted, look, needs_scan
 from corvo.mirror.plan import ORDERS, Order, Start
 from corvo.mirror.reading import Reading
 from corvo.mirror.refusals import bad_filter
 from corvo.mirror.summaries import summary
-from corvo.mirror.terms import STATE_WORDS, Condition, Meaning, Value, encode_json, understand
+from corvo.mirror.terms import (
+    STATE_WORDS,
+    Condition,
+    Meaning,
+    Value,
+    compiled,
+    encode_json,
+    understand,
+)
 from corvo.questions import (
     AsOf,
     Count,
@@ -21,6 +29,7 @@ from corvo.questions import (
     Found,
     Member,
     Search,
+    SearchBody,
     Select,
     Selected,
 )
@@ -38,12 +47,34 @@ _WORDS: Final = ("asc", "desc")
 _BY_AGE: Final = ORDERS["created_at"]
 
 
-def search(reading: Reading, question: Search) -> Found:
+@dataclass(frozen=True, kw_only=True)
+class Understood:
+    """A question about jobs, understood before any row is read."""
+
+    meaning: Meaning
+    """Without its `payload_jq`, which is compiled in a reader's thread."""
+    order: Order
+    is_falling: bool
+    needs_scan: bool
+    """Whether it may have to read jobs that do not match, and so need all of its time."""
+
+
+def understood(question: Search | Count | Select) -> Understood:
+    """The order and the conditions that a question asks for. Raises `NotAnswered`."""
+    body = question.search if isinstance(question, Search) else SearchBody()
+    given = body if isinstance(question, Search) else question.filter
+    order, is_falling = _order(body.sort), _is_falling(body.order)
+    meaning = understand(given, question.scope)
+    is_scan = needs_scan(meaning, order)
+    if isinstance(question, Count):
+        is_scan = is_scan or not (meaning.is_void or is_told(meaning))
+    return Understood(meaning=meaning, order=order, is_falling=is_falling, needs_scan=is_scan)
+
+
+def search(reading: Reading, question: Search, known: Understood) -> Found:
     """A page of jobs. Raises `NotAnswered`."""
-    body = question.search
-    order = _order(body.sort)
-    is_falling = _is_falling(body.order)
-    meaning = understand(body, question.scope)
+    body, order, is_falling = question.search, known.order, known.is_falling
+    meaning = compiled(known.meaning)
     plain = msgspec.structs.replace(body, sort=None, order=None, cursor=None, limit=None)
     digest = digest_of(plain, order.column, "desc" if is_falling else "asc")
     cursor = None if body.cursor is None else read_cursor(body.cursor, digest, order.key_types)
@@ -164,9 +195,9 @@ def _cursors(wanted: Wanted, looked: Looked, digest: bytes) -> tuple[str | None,
 _INCLUSIVE: Final[dict[Way, Way]] = {"after": "from", "before": "until"}
 
 
-def count(reading: Reading, question: Count) -> Counted:
-    """What a bulk operation would act on. Raises `NotAnswered`."""
-    meaning = understand(question.filter, question.scope)
+def count(reading: Reading, question: Count, known: Understood) -> Counted:
+    """The jobs that a bulk operation would act on, counted. Raises `NotAnswered`."""
+    meaning = compiled(known.meaning)
     with reading.snapshot():
         as_of = reading.as_of()
         samples: list[msgspec.Raw] = []
@@ -198,9 +229,9 @@ def _most_first(queue: tuple[str, int]) -> tuple[int, str]:
     return -queue[1], queue[0]
 
 
-def select(reading: Reading, question: Select) -> Selected:
+def select(reading: Reading, question: Select, known: Understood) -> Selected:
     """The next jobs of a selection, the oldest first. Raises `NotAnswered`."""
-    meaning = _bounded(understand(question.filter, question.scope), question.bounds)
+    meaning = _bounded(compiled(known.meaning), question.bounds)
     bounds = encode_json(sorted(question.bounds.items())).decode()
     digest = digest_of(question.filter, "select", bounds)
     cursor = read_cursor(question.after, digest, _BY_AGE.key_types) if question.after else None

@@ -3,7 +3,7 @@
 Nothing that a client wrote is in the text; how many things it named may show in it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -45,12 +45,14 @@ def all_of(conditions: list[Condition]) -> Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """What a filter means."""
+    """The meaning of a filter: conditions on jobs, and what an index needs to know of them."""
 
     light: dict[str, Condition]
-    """By name: what is told by a job's columns alone, in no time."""
+    """By name: conditions on a job's short columns, which cost next to nothing."""
     heavy: list[Condition]
-    """What takes a look at texts or other tables."""
+    """Conditions on long texts or on other tables."""
+    payload_jq: str = ""
+    """An expression that is not compiled yet: see `compiled`."""
     queue: str = ""
     """Empty: of any queue that may be seen."""
     states: tuple[str, ...] = ()
@@ -83,7 +85,10 @@ _MOMENTS: Final = {
 
 
 def understand(given: Filter, scope: tuple[str, ...]) -> Meaning:
-    """What a filter means to somebody who may see these queues. Raises `NotAnswered`."""
+    """The meaning of a filter for a caller with a scope. Raises `NotAnswered`.
+
+    Its `payload_jq` is left to `compiled`, for that may take long.
+    """
     light: dict[str, Condition] = {}
     for name in _EQUAL:
         word = _text(given, name)
@@ -110,6 +115,7 @@ def understand(given: Filter, scope: tuple[str, ...]) -> Meaning:
     return Meaning(
         light=light,
         heavy=_heavy(given),
+        payload_jq=_text(given, "payload_jq") or "",
         queue=given.queue or "",
         states=states,
         priority=priority,
@@ -228,7 +234,7 @@ _ERROR: Final = (
 
 
 def _heavy(given: Filter) -> list[Condition]:
-    """From what is told soonest to what takes longest."""
+    """The heavy conditions, the cheapest first."""
     heavy = []
     worker_id = _text(given, "worker_id")
     if worker_id is not None:
@@ -245,14 +251,19 @@ def _heavy(given: Filter) -> list[Condition]:
     piece = _text(given, "payload_contains")
     if piece is not None:
         heavy.append(Condition("instr(payload, ?) > 0", (piece,)))
-    source = _text(given, "payload_jq")
-    if source is not None:
-        try:
-            compiled = compile_jq(source)
-        except BadJq as error:
-            raise bad_filter("payload_jq", str(error)) from None
-        heavy.append(Condition(compiled.sql, compiled.parameters))
     return heavy
+
+
+def compiled(meaning: Meaning) -> Meaning:
+    """The same with its `payload_jq` among the heavy conditions. Raises `NotAnswered`."""
+    if not meaning.payload_jq:
+        return meaning
+    try:
+        found = compile_jq(meaning.payload_jq)
+    except BadJq as error:
+        raise bad_filter("payload_jq", str(error)) from None
+    condition = Condition(found.sql, found.parameters)
+    return replace(meaning, heavy=[*meaning.heavy, condition], payload_jq="")
 
 
 def _tags(tags: dict[str, str]) -> Condition:

@@ -8,7 +8,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from corvo.mirror import building, reading, rows, schema
-from corvo.mirror.answers import answer
+from corvo.mirror.readers import answer, task_of
+from corvo.mirror.refusals import NotAnswered
 from corvo.model import STATES
 from corvo.questions import Question, Refused
 from corvo.times import sortable
@@ -105,7 +106,7 @@ class Shelf:
 
         self.connection.set_progress_handler(handler, 10)
         try:
-            answered = answer(one, question)
+            answered = answer(one, task_of(question))
         finally:
             self.connection.set_progress_handler(None, 1)
         assert isinstance(answered, bytes), answered
@@ -123,7 +124,9 @@ class Shelf:
 
         self.connection.set_progress_handler(handler, every or 1)
         try:
-            return answer(one, question)
+            return answer(one, task_of(question))
+        except NotAnswered as error:
+            return error.refused
         finally:
             self.connection.set_progress_handler(None, 1)
 

@@ -12,7 +12,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from corvo.mirror import fulltext
-from corvo.mirror.answers import answer
+from corvo.mirror.readers import answer, task_of
 from corvo.mirror.reading import Reading
 from corvo.model import Event, Job, JobError, State
 from corvo.questions import (
@@ -309,7 +309,7 @@ def test_whoever_is_interrupted_at_any_step_leaves_a_connection_that_others_can_
     def ask(place: int) -> int:
         counted = Steps(place)
         shelf.connection.set_progress_handler(counted.is_the_one, 1)
-        answer(Reading(shelf.connection, clock=lambda: 0, now_ns=NOW_NS), question)
+        answer(Reading(shelf.connection, clock=lambda: 0, now_ns=NOW_NS), task_of(question))
         shelf.connection.set_progress_handler(None, 1)
         return counted.number
 

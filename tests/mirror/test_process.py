@@ -18,10 +18,10 @@ import trio
 from corvo import wire
 from corvo.child import FAILED, LEAVE, MISCONFIGURED, OK
 from corvo.link import LinkClient, LinkLost, UnixAddress, connect, listen_unix, open_client
-from corvo.mirror import answers, following, readers
+from corvo.mirror import following, readers
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.process import Desk, Mirror
-from corvo.mirror.readers import is_digging
+from corvo.mirror.readers import Task, answer
 from corvo.mirror.reading import Reading
 from corvo.mirror.writing import NAME, Damaged, Writing, open_writing
 from corvo.questions import (
@@ -353,7 +353,7 @@ class Slow:
         self.began = 0
         self.ended = 0
 
-    def __call__(self, reading: Reading, _: Question) -> bytes:
+    def __call__(self, reading: Reading, _: Task) -> bytes:
         self.began += 1
         if not self._is_asking:
             reading._connection.set_progress_handler(None, 1)
@@ -436,17 +436,16 @@ def test_whoever_waits_for_what_will_never_be_keeps_nobody_out() -> None:
     in_short(scenario)
 
 
-def test_whoever_digs_leaves_a_reader_to_whoever_turns_a_page(
+def test_scans_leave_a_reader_to_other_questions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slow = Slow()
 
-    def either(reading: Reading, question: Question) -> bytes | Refused:
-        digs = is_digging(question)
-        return slow(reading, question) if digs else answers.answer(reading, question)
+    def either(reading: Reading, task: Task) -> bytes | Refused:
+        return slow(reading, task) if task.needs_scan else answer(reading, task)
 
     monkeypatch.setattr(readers, "answer", either)
-    digging = Search(search=SearchBody(payload_contains="x"), budget_ms=600_000)
+    scan = Search(search=SearchBody(payload_contains="x"), budget_ms=600_000)
 
     async def scenario(directory: Path) -> None:
         async with (
@@ -455,7 +454,7 @@ def test_whoever_digs_leaves_a_reader_to_whoever_turns_a_page(
             trio.open_nursery() as nursery,
         ):
             for _ in range(3):
-                nursery.start_soon(ask, client, digging)
+                nursery.start_soon(ask, client, scan)
             while not slow.began:
                 await trio.lowlevel.checkpoint()
             found = await ask(client, Search())
@@ -473,14 +472,14 @@ def test_a_question_that_is_a_bug_costs_nobody_else_anything(
 ) -> None:
     logged: list[str] = []
 
-    def answer(reading: Reading, question: Question) -> bytes | Refused:
-        if question.budget_ms == 7:
+    def faulty(reading: Reading, task: Task) -> bytes | Refused:
+        if task.question.budget_ms == 7:
             raise ZeroDivisionError
-        if question.budget_ms == 8:
+        if task.question.budget_ms == 8:
             reading.run("SELECT * FROM nowhere")
-        return answers.answer(reading, question)
+        return answer(reading, task)
 
-    monkeypatch.setattr(readers, "answer", answer)
+    monkeypatch.setattr(readers, "answer", faulty)
 
     async def scenario(directory: Path) -> None:
         async with open_desk(directory, logged) as (config, _), calling(config) as client:
@@ -501,10 +500,10 @@ def test_an_answer_that_is_too_large_for_a_message_costs_nobody_else_anything(
 ) -> None:
     logged: list[str] = []
 
-    def answer(_: Reading, question: Question) -> bytes | Refused:
-        return b"x" * (wire.FRAME_BYTES_MAX + 1 if question.budget_ms == 7 else 1)
+    def huge(_: Reading, task: Task) -> bytes | Refused:
+        return b"x" * (wire.FRAME_BYTES_MAX + 1 if task.question.budget_ms == 7 else 1)
 
-    monkeypatch.setattr(readers, "answer", answer)
+    monkeypatch.setattr(readers, "answer", huge)
 
     async def scenario(directory: Path) -> None:
         async with open_desk(directory, logged) as (config, _), calling(config) as client:
