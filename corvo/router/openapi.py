@@ -1,18 +1,19 @@
-"""The OpenAPI document: made from the route table, so that what it says is what there is.
+"""The OpenAPI document, made from the route table and from the structs of the bodies.
 
-What a body looks like comes from the struct that reads or writes it. What is added here is what no
-struct says: the names in paths, the headers, and which problems a route may have.
+Added here are the parameters in paths, the headers, and the errors that a route may have. Texts
+come from `api_texts` and `field_texts`.
 """
 
 import re
 from collections.abc import Iterable
-from http import HTTPStatus
 from typing import Final, TypeAlias
 
 import msgspec
 
 from corvo.router import examples
 from corvo.router.actions import Action
+from corvo.router.api_texts import EXAMPLES, OPERATIONS, SCHEMAS, STATUSES, TAGS
+from corvo.router.field_texts import FIELDS, key_of
 from corvo.router.http import ProblemBody
 from corvo.router.params import NO_CONTROL
 from corvo.router.routes import Parameter, Route, Routes
@@ -26,17 +27,6 @@ _REF: Final = "#/components/schemas/{name}"
 _PREFIX: Final = "/api/v1/"
 _NO_BODY: Final = frozenset({204, 304})
 
-TAGS: Final = {
-    "Producing": "Putting jobs into queues.",
-    "Working": "Fetching jobs, and saying what became of them.",
-    "Jobs": "Looking at jobs, and changing them by hand.",
-    "Queues": "What is in queues, and what is set for them.",
-    "Workers": "Who fetches.",
-    "Events": "What happens, as it happens.",
-    "Keys": "Who may do what.",
-    "Node": "How the server is.",
-    "About": "This document.",
-}
 _TAG_OF: Final = {
     "enqueue": "Producing",
     "webhooks": "Producing",
@@ -72,12 +62,13 @@ _PATH_SCHEMAS: Final[dict[str, Json]] = {
     "key_hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
 }
 _PATH_TEXTS: Final = {
-    "id": "The job's id.",
-    "job_id": "The job's id.",
-    "name": "The queue's name: up to 255 bytes of UTF-8.",
-    "queue": "The queue's name: up to 255 bytes of UTF-8.",
-    "key_hash": "The SHA-256 of the key, in hex.",
+    "id": "Id of the job.",
+    "job_id": "Id of the job.",
+    "name": "Name of the queue: 1 to 255 bytes of UTF-8.",
+    "queue": "Name of the queue: 1 to 255 bytes of UTF-8.",
+    "key_hash": "SHA-256 of the API key, in hex.",
 }
+_BULK_TEXT: Final = "Id of the bulk operation."
 
 _ONE_OF: Final[dict[str, tuple[str, str]]] = {
     "SetThrottleBody": ("window_ms", "period"),
@@ -93,25 +84,6 @@ _EVERY_STATUS: Final = (400, 429, 431, 500, 503)
 _WITH_KEY: Final = (401, 403)
 _WITH_BODY: Final = (408, 413)
 _KEY_REUSED: Final = 422
-_MEANINGS: Final = {
-    200: "It was done.",
-    201: "It was made.",
-    204: "There is nothing, and no body.",
-    304: "You have it already.",
-    400: "The request is wrong; `field` says where.",
-    401: "An API key is needed, or this one is none.",
-    403: "The key may not do that.",
-    404: "It is not there.",
-    408: "The body took too long.",
-    409: "It is not in a state for that; `reason` says more.",
-    410: "It was there, and is not any more.",
-    413: "It is too large.",
-    422: "The request key was used for another request.",
-    429: "Too much at once: try again after a while.",
-    431: "The headers are too large.",
-    500: "A bug in the server.",
-    503: "Somebody who is needed is away: try again after a while.",
-}
 
 
 def document(routes: Routes, version: str) -> bytes:
@@ -125,7 +97,7 @@ def document(routes: Routes, version: str) -> bytes:
         "openapi": OPENAPI,
         "info": {
             "title": "Corvo",
-            "summary": "A job queue that needs nothing beside itself",
+            "summary": "A job queue server with no database and no broker",
             "description": _ABOUT,
             "version": version,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
@@ -150,37 +122,42 @@ def document(routes: Routes, version: str) -> bytes:
 
 
 _ABOUT: Final = """\
-Bodies are JSON in UTF-8. Unknown fields are passed over, and `null` is as if a field were not
-there.
+Bodies are JSON in UTF-8. Unknown fields are ignored. `null` means not set. Times are RFC 3339.
+A duration is text such as `30s`, `1h30m` or `500ms`.
 
-Every answer that is not what was asked for is a problem: `code` is for programs and never changes,
-`error` is for people, and `outcome` says whether anything was done: `not_applied`, `applied`, or
-`unknown`.
+Every error has the same body. `code` is for programs and never changes, `error` is for people, and
+`outcome` says whether the request took effect: `not_applied`, `applied` or `unknown`.
 
-A mutation that is sent again under the same `Idempotency-Key` has no second effect and gets the
-same answer. The answer to a mutation says in `Corvo-Seq` where in the logs it stands; a read that
-sends that as `Corvo-Min-Seq` is answered from a state that has come so far."""
+A changing request can carry an `Idempotency-Key`. Sent again with the same key and body, it has no
+second effect and gets the same answer for 24 hours. The answer has a position in `Corvo-Seq`. A
+read that sends this position as `Corvo-Min-Seq` includes the change."""
 
 _HEADERS: Final[Json] = {
     "Corvo-Seq": {
-        "description": "How far the shards had come that answered.",
+        "description": "Position in the log of each shard. Send it as `Corvo-Min-Seq`.",
         "schema": {"type": "string", "pattern": "^(s[0-9]+=[0-9]+(,s[0-9]+=[0-9]+)*)?$"},
         "example": "s0=1042,s3=77",
     },
     "Retry-After": {
-        "description": "Seconds after which to try again.",
+        "description": "Whole seconds after which to send the request again.",
         "schema": {"type": "string", "pattern": "^[0-9]+$"},
         "example": "1",
     },
     "X-Request-Id": {
-        "description": "The request's own id, or the one that it was sent with.",
+        "description": "Id of the request: the one that was sent, or a new one.",
         "schema": {"type": "string"},
+        "example": "3f2a91c04d-1b",
     },
     "Server-Timing": {
-        "description": "How long it took, in ms, as `proc;dur=0.412`.",
+        "description": "Time within the server, in milliseconds.",
         "schema": {"type": "string"},
+        "example": "proc;dur=0.412",
     },
-    "WWW-Authenticate": {"description": "How to say who asks.", "schema": {"type": "string"}},
+    "WWW-Authenticate": {
+        "description": "How to send an API key.",
+        "schema": {"type": "string"},
+        "example": "Bearer",
+    },
 }
 
 
@@ -214,7 +191,12 @@ class _Names:
             types.update(dict.fromkeys(each for each in named if each is not None))
         references, schemas = msgspec.json.schema_components(list(types), ref_template=_REF)
         self._references: dict[type, Json] = dict(zip(types, references, strict=True))
-        self.schemas: dict[str, Json] = dict(sorted(schemas.items()))
+        taken = [self._references[row.takes] for row in self.rows if row.takes is not None]
+        requests = _reached(taken, schemas)
+        self.schemas: dict[str, Json] = {
+            name: _described(name, schema, is_request=name in requests)
+            for name, schema in sorted(schemas.items())
+        }
         for name, (one, other) in _ONE_OF.items():
             if name in self.schemas:
                 self.schemas[name] = _either(self.schemas[name], one, other)
@@ -225,6 +207,38 @@ class _Names:
     def of(self, type_: type) -> Json:
         """The schema of a type: a reference to it."""
         return self._references[type_]
+
+
+def _reached(value: object, schemas: dict[str, Json]) -> set[str]:
+    """The names of all schemas that a piece of the document refers to, however deep."""
+    found: set[str] = set()
+    new = _named_in(value)
+    while new:
+        found |= new
+        new = {name for one in new for name in _named_in(schemas[one])} - found
+    return found
+
+
+def _named_in(value: object) -> set[str]:
+    text = msgspec.json.encode(value).decode()
+    return set(re.findall('"#/components/schemas/([^"]+)"', text))
+
+
+def _described(name: str, schema: Json, *, is_request: bool) -> Json:
+    """A schema with its text, and with those of its properties."""
+    properties: dict[str, Json] = schema.get("properties", {})  # type: ignore[assignment]
+    required: list[str] = schema.get("required", [])  # type: ignore[assignment]
+    described: dict[str, Json] = {}
+    for field, one in properties.items():
+        text = FIELDS[key_of(name, field)]
+        about = text.about
+        if is_request and field not in required:
+            about += f" Default: {text.default or 'not set'}."
+        described[field] = {**one, "description": about}
+        if text.example is not None:
+            described[field]["examples"] = [text.example]
+    whole = {**schema, "description": SCHEMAS[name]}
+    return {**whole, "properties": described} if described else whole
 
 
 def _either(schema: Json, one: str, other: str) -> Json:
@@ -256,6 +270,7 @@ def _operation(row: Route, names: _Names) -> Json:
         "operationId": named,
         "tags": [tag_of(row)],
         "summary": row.summary.rstrip("."),
+        "description": OPERATIONS[named],
     }
     if row.action is Action.OPEN:
         operation["security"] = []
@@ -271,7 +286,7 @@ def _operation(row: Route, names: _Names) -> Json:
 
 
 _ANY_BODY: Final[Json] = {
-    "description": "Anything. What is not JSON becomes a JSON string.",
+    "description": "The payload of the job. Text that is not JSON becomes a JSON string.",
     "required": False,
     "content": {"application/json": {"schema": {}}},
 }
@@ -283,8 +298,9 @@ def _path_parameters(row: Route) -> list[Json]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": _PATH_TEXTS[name],
+            "description": _BULK_TEXT if _first(row) == "bulk" else _PATH_TEXTS[name],
             "schema": _PATH_SCHEMAS[name],
+            "example": EXAMPLES[name],
         }
         for name in re.findall(r"\{(\w+)\}", row.path)
     ]
@@ -304,6 +320,7 @@ def _query_parameter(parameter: Parameter) -> Json:
         "required": False,
         "description": parameter.description,
         "schema": schema,
+        "example": EXAMPLES[parameter.name],
     }
 
 
@@ -324,12 +341,13 @@ def _headers(row: Route) -> list[Json]:
                 "name": "Idempotency-Key",
                 "in": "header",
                 "required": False,
-                "description": "Your name for this request: sent again, it has no second effect.",
+                "description": "Request key: sent again, the request has no second effect.",
                 "schema": {
                     "type": "string",
                     "maxLength": REQUEST_KEY_MAX,
                     "pattern": "^[\\x20-\\x7e]*$",
                 },
+                "example": EXAMPLES["request_key"],
             }
         ]
     if _waits(row):
@@ -338,11 +356,12 @@ def _headers(row: Route) -> list[Json]:
                 "name": "Corvo-Min-Seq",
                 "in": "header",
                 "required": False,
-                "description": "What an answer before had as `Corvo-Seq`: read your own writes.",
+                "description": "Position from `Corvo-Seq`: the answer includes that change.",
                 "schema": {
                     "type": "string",
                     "pattern": "^s[0-9]{1,4}=[0-9]{1,18}(,s[0-9]{1,4}=[0-9]{1,18})*$",
                 },
+                "example": "s0=1042",
             }
         ]
     return []
@@ -462,4 +481,4 @@ def _named(*headers: str) -> Json:
 
 
 def _meaning(status: int) -> str:
-    return _MEANINGS.get(status, HTTPStatus(status).phrase)
+    return STATUSES[status]

@@ -22,6 +22,7 @@ _KNOWN: Final = {
     "default",
     "description",
     "enum",
+    "examples",
     "exclusiveMaximum",
     "format",
     "items",

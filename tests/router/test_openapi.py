@@ -11,6 +11,7 @@ import pytest
 from corvo.model import State
 from corvo.router import openapi, pages
 from corvo.router.actions import Action
+from corvo.router.api_texts import TAGS
 from corvo.router.examples import ANSWERS, REQUESTS
 from corvo.router.http import Response
 from corvo.router.openapi import operation_id, problems_of
@@ -82,7 +83,7 @@ def test_what_a_row_answers_is_json_unless_it_is_known_not_to_be() -> None:
 def test_every_group_has_its_routes() -> None:
     used = {openapi.tag_of(row) for row in ROUTES.rows}
 
-    assert used == set(openapi.TAGS)
+    assert used == set(TAGS)
 
 
 # The document.
@@ -432,7 +433,7 @@ def test_an_example_in_a_shell_is_one_word_whatever_is_in_it() -> None:
 def route_table() -> str:
     """The routes, in groups, as the page of the documents has them."""
     lines: list[str] = []
-    for tag in openapi.TAGS:
+    for tag in TAGS:
         rows = [row for row in ROUTES.rows if openapi.tag_of(row) == tag]
         rows.sort(key=lambda row: (row.path, row.method))
         lines += ["", f"**{tag}**", "", "| | | needs |", "|---|---|---|"]

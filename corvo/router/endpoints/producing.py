@@ -229,7 +229,9 @@ ROUTES: Final[tuple[Route, ...]] = (
             Parameter("unique_key", "string", "As in an enqueue."),
             Parameter("max_retries", "integer", "As in an enqueue.", 0, 100_000),
             Parameter("scheduled_at", "string", "As in an enqueue."),
-            Parameter("tags", "string", "`name:value,name:value`", pattern=_TAGS),
+            Parameter(
+                "tags", "string", "Tags of the job, as `name:value,name:value`.", pattern=_TAGS
+            ),
         ),
     ),
 )
