@@ -73,11 +73,65 @@ class Backoff(Enum):
     EXPONENTIAL = "exponential"
 
 
+class EventType(Enum):
+    """What can happen to a job or to a queue: the stored word, a description, the public name."""
+
+    ENQUEUED = ("enqueued", "The job was created.")
+    STARTED = ("started", "A worker fetched the job.")
+    COMPLETED = ("completed", "The worker finished the job.")
+    FAILED = ("failed", "An attempt failed; the job waits for its next attempt.")
+    DEAD = ("died", "The last attempt failed, or the job expired; it is dead.", "dead")
+    CANCELLED = ("cancelled", "The job was cancelled.")
+    RELEASED = ("released", "The worker gave the job back; it is pending again.")
+    SNOOZED = ("snoozed", "The worker gave the job back for later; it is scheduled.")
+    CRASHED = ("crashed", "The lease expired; the job is pending again.")
+    PROMOTED = ("promoted", "The scheduled time or the retry delay is over; the job is pending.")
+    READY = ("ready", "All jobs that the job depends on are completed.")
+    HELD = ("held", "The job waits for approval; `why` has the reason.")
+    APPROVED = ("approved", "The held job was approved; it is pending.")
+    REJECTED = ("rejected", "The held job was rejected; it is dead.")
+    CONTINUED = ("continued", "The next iteration of an agent's job is pending.")
+    RETRIED = ("retried", "The job is pending again, with all its attempts.")
+    REQUEUED = ("requeued", "The dead job is pending again, for one more attempt.")
+    MOVED = (
+        "moved",
+        "The job was moved to another queue; without a `state`, to one of another shard.",
+    )
+    ARRIVED = ("arrived", "The job came from a queue in another shard.")
+    PRIORITY = ("priority", "The job has another priority; `why` has the one before.")
+    ASKED_TO_STOP = (
+        "asked to stop",
+        "The active job was cancelled; its worker is asked to stop.",
+        "asked_to_stop",
+    )
+    PROGRESS = ("progress", "The worker reported progress; `data` has it.")
+    DELETED = (
+        "deleted",
+        "The job was deleted, or its queue was cleared or deleted; it has no `state`.",
+    )
+    PURGED = ("purged", "The retention of the finished job is over; it has no `state`.")
+    QUEUE_CREATED = ("queue.created", "The queue was created, by its first job or setting.")
+    QUEUE_PAUSED = ("queue.paused", "The queue was paused.")
+    QUEUE_RESUMED = ("queue.resumed", "The queue was resumed.")
+    QUEUE_DRAINING = ("queue.draining", "The queue is being drained.")
+    QUEUE_CHANGED = ("queue.changed", "A limit or the retention of the queue was changed.")
+    QUEUE_CLEARED = ("queue.cleared", "The queue was cleared.")
+    QUEUE_DELETED = ("queue.deleted", "The queue was deleted.")
+
+    def __init__(self, stored: str, text: str, public: str = "") -> None:
+        self.stored = stored
+        """The word in a job's trail and in the feed. It never changes, for it is in documents."""
+        self.text = text
+        self.public = public or stored
+        """The type of the event in the HTTP API."""
+
+
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One thing that happened to a job: when, what, by whom, why."""
 
     at_ns: int
     what: str
+    """A stored word of `EventType`."""
     by: str = ""
     why: str = ""
 

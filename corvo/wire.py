@@ -200,7 +200,7 @@ class Happening(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One thing that happened: an event. All of one entry happened at the entry's time."""
 
     what: str
-    """In the words of a job's trail; for queues `queue.paused` and so on."""
+    """A stored word of `corvo.model.EventType`."""
     job_id: str = ""
     queue: str = ""
     kind: str = ""

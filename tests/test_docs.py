@@ -19,6 +19,7 @@ import pytest
 
 from corvo import config
 from corvo.kv.keys import SPACES
+from corvo.model import EventType
 
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURE: Final = ROOT / "docs" / "ARCHITECTURE.md"
@@ -32,6 +33,10 @@ KEYS: Final = re.compile(
 CONFIG: Final = ROOT / "docs" / "config.md"
 SETTINGS: Final = re.compile(
     r"(?<=<!-- config: `make docs` writes this -->\n).*?(?=<!-- /config -->)", re.DOTALL
+)
+EVENTS: Final = ROOT / "docs" / "events.md"
+TYPES: Final = re.compile(
+    r"(?<=<!-- events: `make docs` writes this -->\n).*?(?=<!-- /events -->)", re.DOTALL
 )
 KINDS: Final = ("feature", "fix", "break", "op", "internal")
 
@@ -77,6 +82,13 @@ def test_the_keys_in_the_formats_page_are_those_of_the_registry() -> None:
 
     assert drawn is not None, "docs/formats.md has lost its key markers"
     assert drawn[0] == key_table(), f"run `make docs`, or paste this:\n\n{key_table()}"
+
+
+def test_the_types_in_the_events_page_are_those_that_there_are() -> None:
+    drawn = TYPES.search(EVENTS.read_text())
+
+    assert drawn is not None, "docs/events.md has lost its markers"
+    assert drawn[0] == event_table(), f"run `make docs`, or paste this:\n\n{event_table()}"
 
 
 def test_the_settings_in_the_config_page_are_those_that_can_be_set() -> None:
@@ -236,8 +248,19 @@ def setting_table() -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
+# ---- The events.
+
+
+def event_table() -> str:
+    """Every type of event as a row."""
+    rows = [("type", "meaning"), ("---",) * 2]
+    rows += [(f"`{each.public}`", each.text) for each in EventType]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 if __name__ == "__main__":
     assert sys.argv[1:] == ["--rewrite"], "usage: python -m tests.test_docs --rewrite"
     ARCHITECTURE.write_text(TREE.sub(lambda _: tree(), ARCHITECTURE.read_text()))
     CONFIG.write_text(SETTINGS.sub(lambda _: setting_table(), CONFIG.read_text()))
     FORMATS.write_text(KEYS.sub(lambda _: key_table(), FORMATS.read_text()))
+    EVENTS.write_text(TYPES.sub(lambda _: event_table(), EVENTS.read_text()))

@@ -26,6 +26,7 @@ from corvo.model import (
     Batch,
     Ending,
     Event,
+    EventType,
     Forward,
     Job,
     JobError,
@@ -354,6 +355,19 @@ def test_states_have_the_numbers_that_counts_are_stored_by() -> None:
         "scheduled": 7,
     }
     assert [state.number for state in STATES] == [*range(8)]
+
+
+def test_stored_words_of_events_and_their_public_names_never_change() -> None:
+    words = {each.stored: each.public for each in EventType if each.stored != each.public}
+    assert words == {"died": "dead", "asked to stop": "asked_to_stop"}
+    assert [each.stored for each in EventType if each.stored not in words] == [
+        *("enqueued", "started", "completed", "failed", "cancelled", "released", "snoozed"),
+        *("crashed", "promoted", "ready", "held", "approved", "rejected", "continued", "retried"),
+        *("requeued", "moved", "arrived", "priority", "progress", "deleted", "purged"),
+        *("queue.created", "queue.paused", "queue.resumed", "queue.draining", "queue.changed"),
+        *("queue.cleared", "queue.deleted"),
+    ]
+    assert len({each.public for each in EventType}) == len(EventType)
 
 
 def test_every_state_is_waiting_active_or_finished() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from corvo.model import Job, State
+from corvo.model import EventType, Job, State
 from corvo.shard import lifecycle
 from corvo.shard.lifecycle import RunChanges
 from corvo.shard.ops.enqueue import NewJob
@@ -39,5 +39,5 @@ def test_what_an_op_adds_to_a_change_of_state_is_checked() -> None:
     with pytest.raises(TypeError):
         lifecycle.hold(shard.tx, found, reason="", crashs=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        lifecycle.finish(shard.tx, found, State.DEAD, what="died", held_ns=1)  # type: ignore[call-arg]
+        lifecycle.make_pending(shard.tx, found, what=EventType.RETRIED, held_ns=1)  # type: ignore[call-arg]
     RunChanges(result="{}")  # type: ignore[typeddict-item]

@@ -5,49 +5,19 @@ from typing import Annotated, Final
 import msgspec
 
 from corvo import wire
+from corvo.model import EventType
 from corvo.router.http import Principal, Problem, encode_json
 from corvo.router.keys import may_see
 from corvo.router.words import Time
 from corvo.scopes import is_reserved
 from corvo.times import format_time
 
-TYPES: Final = (
-    "approved",
-    "arrived",
-    "asked_to_stop",
-    "cancelled",
-    "completed",
-    "continued",
-    "crashed",
-    "dead",
-    "deleted",
-    "enqueued",
-    "failed",
-    "held",
-    "moved",
-    "priority",
-    "progress",
-    "promoted",
-    "purged",
-    "queue.changed",
-    "queue.cleared",
-    "queue.created",
-    "queue.deleted",
-    "queue.draining",
-    "queue.paused",
-    "queue.resumed",
-    "ready",
-    "rejected",
-    "released",
-    "requeued",
-    "retried",
-    "snoozed",
-    "started",
-)
+TYPES: Final = tuple(sorted(each.public for each in EventType))
 """Every type there is."""
 
 NAMES_MAX: Final = 1_000
 """Queues, jobs or types that one client may name."""
+_PUBLIC: Final = {each.stored: each.public for each in EventType}
 _PREFIX: Final = "job."
 _OVERHEAD_BYTES: Final = 600
 """What an event takes in memory beside its texts, once it has been told to somebody."""
@@ -130,15 +100,15 @@ def _in_one_line(data: bytes) -> msgspec.Raw:
 def told_of(shard: int, happenings: tuple[wire.Happenings, ...]) -> list[Told]:
     """The events of a page, in order."""
     return [
-        Told(shard, of_entry.index, number, of_entry.now_ns, what, type_of(what.what))
+        Told(shard, of_entry.index, number, of_entry.now_ns, what, _type_of(what.what))
         for of_entry in happenings
         for number, what in enumerate(of_entry.events, start=1)
     ]
 
 
-def type_of(word: str) -> str:
-    """A trail's word as a type: names have no spaces."""
-    return word.replace(" ", "_")
+def _type_of(stored: str) -> str:
+    """The type of an event; a word that another version wrote is its own type."""
+    return _PUBLIC.get(stored, stored)
 
 
 class Wish(msgspec.Struct, frozen=True):

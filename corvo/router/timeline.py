@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from corvo.model import Event, State
+from corvo.model import Event, EventType, State
 from corvo.router.jobs import ErrorBody, Stored, View, error_bodies
 from corvo.router.words import Time
 from corvo.shard.presence import TRAIL_MAX
@@ -25,29 +25,42 @@ HELD: Final = "held"
 ENDED: Final = "ended"
 UNKNOWN: Final = "unknown"
 
-_PHASES: Final = {
-    "started": RUNNING,
-    "failed": RETRYING,
-    "snoozed": SCHEDULED,
-    "released": QUEUED,
-    "crashed": QUEUED,
-    "continued": QUEUED,
-    "promoted": QUEUED,
-    "ready": QUEUED,
-    "retried": QUEUED,
-    "requeued": QUEUED,
-    "approved": QUEUED,
-    "held": HELD,
-    "completed": ENDED,
-    "died": ENDED,
-    "cancelled": ENDED,
-    "rejected": ENDED,
-    "error": UNKNOWN,
+_ERROR: Final = "error"
+"""Instead of an event, for an error whose event is no longer in the trail."""
+PHASES: Final = {
+    EventType.STARTED.stored: RUNNING,
+    EventType.FAILED.stored: RETRYING,
+    EventType.SNOOZED.stored: SCHEDULED,
+    EventType.RELEASED.stored: QUEUED,
+    EventType.CRASHED.stored: QUEUED,
+    EventType.CONTINUED.stored: QUEUED,
+    EventType.PROMOTED.stored: QUEUED,
+    EventType.READY.stored: QUEUED,
+    EventType.RETRIED.stored: QUEUED,
+    EventType.REQUEUED.stored: QUEUED,
+    EventType.APPROVED.stored: QUEUED,
+    EventType.HELD.stored: HELD,
+    EventType.COMPLETED.stored: ENDED,
+    EventType.DEAD.stored: ENDED,
+    EventType.CANCELLED.stored: ENDED,
+    EventType.REJECTED.stored: ENDED,
+    _ERROR: UNKNOWN,
 }
 """Events behind which a job is in a phase for certain."""
-_BESIDE: Final = frozenset({"asked to stop", "priority", "moved", "arrived"})
+BESIDE: Final = frozenset(
+    {
+        EventType.ASKED_TO_STOP.stored,
+        EventType.PRIORITY.stored,
+        EventType.MOVED.stored,
+        EventType.ARRIVED.stored,
+    }
+)
 """Events that leave a job in its phase."""
-_UNTIL: Final = {"promoted": SCHEDULED, "retried": SCHEDULED, "ready": BLOCKED}
+_UNTIL: Final = {
+    EventType.PROMOTED.stored: SCHEDULED,
+    EventType.RETRIED.stored: SCHEDULED,
+    EventType.READY.stored: BLOCKED,
+}
 """By the event that ended it, the phase in which a job was that was put into its queue."""
 _STATES: Final = {
     State.PENDING: QUEUED,
@@ -133,7 +146,7 @@ def _merge(
     in the trail any more is an event of its own.
     """
     alone = [
-        (Event(at_ns, "error", error.worker_id, error.error_class), error)
+        (Event(at_ns, _ERROR, error.worker_id, error.error_class), error)
         for error, at_ns in zip(errors, times_ns, strict=True)
     ]
     merged: list[tuple[Event, ErrorBody | None]] = [(event, None) for event in trail]
@@ -141,7 +154,7 @@ def _merge(
         places = [
             place
             for place, (other, known) in enumerate(merged)
-            if other.at_ns == event.at_ns and known is None and other.what not in _BESIDE
+            if other.at_ns == event.at_ns and known is None and other.what not in BESIDE
         ]
         if places:
             merged[places[0]] = (merged[places[0]][0], error)
@@ -156,10 +169,10 @@ def _phases(events: Sequence[Event], job: Stored) -> list[str]:
     """The phase behind each event."""
     phases: list[str] = []
     for number, event in enumerate(events):
-        certain = _PHASES.get(event.what)
+        certain = PHASES.get(event.what)
         if certain is not None:
             phases.append(certain)
-        elif event.what in _BESIDE and phases:
+        elif event.what in BESIDE and phases:
             phases.append(phases[-1])
         else:
             phases.append(_told_later(events[number + 1 :], job))
@@ -167,7 +180,7 @@ def _phases(events: Sequence[Event], job: Stored) -> list[str]:
 
 
 def _told_later(later: Sequence[Event], job: Stored) -> str:
-    following = next((event.what for event in later if event.what not in _BESIDE), None)
+    following = next((event.what for event in later if event.what not in BESIDE), None)
     if following is not None:
         return _UNTIL.get(following, QUEUED)
     return BLOCKED if job.waits_for and job.state is State.PENDING else _STATES[job.state]

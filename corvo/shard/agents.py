@@ -6,7 +6,7 @@ from typing import Final, TypedDict, Unpack
 from msgspec.structs import replace
 
 from corvo.kv.tables import Held
-from corvo.model import Agent, Job, Settled, State
+from corvo.model import Agent, EventType, Job, Settled, State
 from corvo.shard import lifecycle
 from corvo.shard.tx import Tx
 
@@ -51,7 +51,7 @@ def go_on(tx: Tx, found: Held[Job], agent: Agent, **output: Unpack[Output]) -> J
     return lifecycle.make_pending(
         tx,
         found,
-        what="continued",
+        what=EventType.CONTINUED,
         attempt=0,
         crashes=0,
         agent=agent,
@@ -83,8 +83,8 @@ def _cancel(tx: Tx, found: Held[Job], agent: Agent, **output: Unpack[Output]) ->
         tx,
         found,
         State.CANCELLED,
-        what="cancelled",
-        why="asked to stop",
+        what=EventType.CANCELLED,
+        why=lifecycle.STOPPED,
         agent=agent,
         settled=Settled(found.document.lease_token, "ack", State.CANCELLED),
         **output,

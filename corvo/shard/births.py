@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from corvo.model import Event, Job, State
+from corvo.model import Event, EventType, Job, State
 from corvo.placement import shard_of_queue
 from corvo.shard import outbox, presence
 from corvo.shard.outbox import Birth
@@ -37,7 +37,7 @@ def make(tx: Tx, birth: Birth) -> None:
         payload=bytes(birth.payload),
         created_ns=tx.now_ns,
         order_ns=tx.next_order_ns(),
-        trail=(Event(tx.now_ns, "enqueued", tx.by, birth.why),),
+        trail=(Event(tx.now_ns, EventType.ENQUEUED.stored, tx.by, birth.why),),
         chain_id=birth.chain_id,
         chain_step=birth.chain_step,
         chain=b"" if birth.chain is msgspec.UNSET else bytes(birth.chain),

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from corvo.ids import shard_of
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
-from corvo.model import FINISHED, Ending, Job, State
+from corvo.model import FINISHED, Ending, EventType, Job, State
 from corvo.shard import outbox, presence
 from corvo.shard.outbox import Told, Watch
 from corvo.shard.tables import ENDINGS, FORWARDS, JOBS
@@ -168,7 +168,9 @@ def _tell(tx: Tx, job_id: str, ending: Ending) -> None:
         JOBS.change(tx, found, _failed(tx, job, ending.id))
     else:
         waits_for = tuple(awaited for awaited in job.waits_for if awaited != ending.id)
-        trail = job.trail if waits_for else presence.trail(tx, job, "ready", f"after {ending.id}")
+        trail = job.trail
+        if not waits_for:
+            trail = presence.trail(tx, job, EventType.READY, f"after {ending.id}")
         JOBS.change(tx, found, replace(job, waits_for=waits_for, trail=trail))
         if not waits_for and job.state is State.PENDING:
             tx.touched[job.queue] = None
@@ -184,7 +186,7 @@ def _failed(tx: Tx, job: Job, awaited: str) -> Job:
         held_ns=tx.now_ns,
         hold_reason=reason,
         waits_for=(),
-        trail=presence.trail(tx, job, "held", reason),
+        trail=presence.trail(tx, job, EventType.HELD, reason),
     )
 
 

@@ -13,7 +13,7 @@ from corvo import backoff
 from corvo.kv import keys
 from corvo.kv.keys import parse_unique_value
 from corvo.kv.tables import Held
-from corvo.model import FINISHED, Agent, Job, JobError, Settled, State
+from corvo.model import FINISHED, Agent, EventType, Job, JobError, Settled, State
 from corvo.scopes import is_reserved
 from corvo.shard import consequences
 from corvo.shard.presence import find, trail
@@ -31,6 +31,8 @@ ERRORS_MAX: Final = 20
 """Errors kept of one job: the last ones."""
 CRASH_LOOP: Final = "crash_loop"
 """Why a job is held whose lease ran out too often."""
+STOPPED: Final = "asked to stop"
+"""Why a job is cancelled that its worker gave back after it was asked to stop."""
 RUN_TOO_LONG: Final = "max_run_time exceeded"
 SWEPT: Final = "cleared, or deleted with its queue"
 """Why a job is removed that nobody had named."""
@@ -57,7 +59,7 @@ def lease(tx: Tx, job: Job, *, worker_id: str, hostname: str, lease_ms: int) -> 
         worker_id=worker_id,
         hostname=hostname,
         started_ns=now_ns,
-        trail=trail(tx, job, "started"),
+        trail=trail(tx, job, EventType.STARTED),
     )
 
 
@@ -187,7 +189,7 @@ def give_back(
     found: Held[Job],
     state: State,
     *,
-    what: str,
+    what: EventType,
     why: str = "",
     how: str = "",
     scheduled_ns: int = 0,
@@ -201,7 +203,7 @@ def give_back(
     """
     job = found.document
     if job.cancel_requested:
-        state, what, why, scheduled_ns = State.CANCELLED, "cancelled", "asked to stop", 0
+        state, what, why, scheduled_ns = State.CANCELLED, EventType.CANCELLED, STOPPED, 0
     attempt = max(0, job.attempt - 1)
     changes = RunChanges(
         attempt=attempt,
@@ -236,7 +238,7 @@ def release(tx: Tx, found: Held[Job], *, why: str, checkpoint: bytes) -> Job:
         tx,
         found,
         _PENDING,
-        what="released",
+        what=EventType.RELEASED,
         why=why,
         how="release",
         checkpoint=checkpoint,
@@ -249,7 +251,7 @@ def snooze(tx: Tx, found: Held[Job], *, delay_ms: int, why: str, checkpoint: byt
         tx,
         found,
         _SCHEDULED,
-        what="snoozed",
+        what=EventType.SNOOZED,
         why=why,
         how="snooze",
         scheduled_ns=tx.now_ns + delay_ms * NS,
@@ -263,12 +265,12 @@ def crash(tx: Tx, found: Held[Job]) -> Job:
     crashes = job.crashes + 1
     if crashes < job.max_crashes or job.cancel_requested:
         why = f"the lease of worker {job.worker_id or '(unnamed)'} is over"
-        return give_back(tx, found, _PENDING, what="crashed", why=why, crashes=crashes)
+        return give_back(tx, found, _PENDING, what=EventType.CRASHED, why=why, crashes=crashes)
     return give_back(
         tx,
         found,
         State.HELD,
-        what="held",
+        what=EventType.HELD,
         why=CRASH_LOOP,
         crashes=crashes,
     )
@@ -286,7 +288,7 @@ def promote(tx: Tx, found: Held[Job]) -> Job:
             state=_PENDING,
             order_ns=tx.next_order_ns(),
             scheduled_ns=0,
-            trail=trail(tx, job, "promoted"),
+            trail=trail(tx, job, EventType.PROMOTED),
         ),
     )
 
@@ -295,7 +297,7 @@ def make_pending(
     tx: Tx,
     found: Held[Job],
     *,
-    what: str,
+    what: EventType,
     unique_until_ns: int | None = None,
     **changes: Unpack[RunChanges],
 ) -> Job:
@@ -344,7 +346,7 @@ def hold(
             scheduled_ns=0,
             held_ns=tx.now_ns,
             hold_reason=reason,
-            trail=trail(tx, job, "held", reason),
+            trail=trail(tx, job, EventType.HELD, reason),
             **NO_LEASE,
             **changes,
         ),
@@ -359,7 +361,7 @@ def finish(
     found: Held[Job],
     state: State,
     *,
-    what: str,
+    what: EventType,
     why: str = "",
     error: str = "",
     **changes: Unpack[RunChanges],
@@ -397,7 +399,7 @@ def finish(
 
 def expire(tx: Tx, found: Held[Job]) -> Job:
     """A job is given up, for its time is over."""
-    return finish(tx, found, _DEAD, what="died", why="expired")
+    return finish(tx, found, _DEAD, what=EventType.DEAD, why="expired")
 
 
 # Failing.
@@ -431,8 +433,8 @@ def fail(tx: Tx, found: Held[Job], failure: Failure, *, is_said: bool = True) ->
                 tx,
                 found,
                 State.CANCELLED,
-                what="cancelled",
-                why="asked to stop",
+                what=EventType.CANCELLED,
+                why=STOPPED,
                 settled=settled,
                 failures=failures,
             )
@@ -442,7 +444,7 @@ def fail(tx: Tx, found: Held[Job], failure: Failure, *, is_said: bool = True) ->
                 tx,
                 found,
                 _DEAD,
-                what="died",
+                what=EventType.DEAD,
                 why=why,
                 error=failure.error,
                 settled=settled,
@@ -475,7 +477,7 @@ def _wait_for_retry(
             order_ns=place_again(tx, job),
             scheduled_ns=outcome.due_ns,
             failed_ns=tx.now_ns,
-            trail=trail(tx, job, "failed", failure.error_class or failure.error[:80]),
+            trail=trail(tx, job, EventType.FAILED, failure.error_class or failure.error[:80]),
             **NO_LEASE,
             **changes,
         ),
@@ -534,7 +536,7 @@ def remove_error(tx: Tx, job: Job, number: int) -> None:
     tx.note(key)
 
 
-def remove(tx: Tx, found: Held[Job], *, what: str = "deleted", why: str = "") -> None:
+def remove(tx: Tx, found: Held[Job], *, what: EventType = EventType.DELETED, why: str = "") -> None:
     """A job and everything of it is gone; followers are told what that was, and why."""
     job = found.document
     for number in error_numbers(job):
@@ -542,7 +544,7 @@ def remove(tx: Tx, found: Held[Job], *, what: str = "deleted", why: str = "") ->
     tx.touched[job.queue] = None
     if job.state not in FINISHED:
         consequences.follow(tx, replace(job, state=State.CANCELLED))
-    JOBS.remove(tx, job.id, what=what, why=why)
+    JOBS.remove(tx, job.id, what=what.stored, why=why)
     consequences.removed(tx, job)
 
 

@@ -84,26 +84,22 @@ def end_walk(machine: Machine, request: wire.Scan, walk: Walk) -> wire.Scanned:
 
 
 def _told(events: msgspec.Raw) -> tuple[wire.Happening, ...]:
-    """What happened, in the words for it: most are those of a job's trail.
+    """The events of an entry, with their texts for people cut short.
 
-    Texts for people are cut short. They are in each event of a job and may have 16 KiB, and whoever
-    listens keeps thousands of events.
+    Each event of a job has such texts, which may have 16 KiB, and a listener keeps thousands of
+    events.
     """
     return tuple(
         event
-        if event.what != "died"
-        and len(event.kind) <= TEXT_MAX
-        and len(event.by) <= TEXT_MAX
-        and len(event.why) <= TEXT_MAX
-        else _spoken(event)
+        if len(event.kind) <= TEXT_MAX and len(event.by) <= TEXT_MAX and len(event.why) <= TEXT_MAX
+        else _cut(event)
         for event in _decode_events(events)
     )
 
 
-def _spoken(event: wire.Happening) -> wire.Happening:
+def _cut(event: wire.Happening) -> wire.Happening:
     return replace(
         event,
-        what="dead" if event.what == "died" else event.what,
         kind=event.kind[:TEXT_MAX],
         by=event.by[:TEXT_MAX],
         why=event.why[:TEXT_MAX],

@@ -5,7 +5,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from corvo.kv.tables import Held
-from corvo.model import Event, Job, Queue
+from corvo.model import Event, EventType, Job, Queue
 from corvo.shard.tables import JOBS, QUEUES, TIMERS, Timer, is_swept
 from corvo.shard.tx import Tx
 
@@ -14,9 +14,9 @@ TRAIL_MAX: Final = 32
 _SWEEPS: Final = TIMERS[Timer.SWEEP]
 
 
-def trail(tx: Tx, job: Job, what: str, why: str = "") -> tuple[Event, ...]:
+def trail(tx: Tx, job: Job, what: EventType, why: str = "") -> tuple[Event, ...]:
     """The job's trail with one event more."""
-    event = Event(tx.now_ns, what, tx.by, why)
+    event = Event(tx.now_ns, what.stored, tx.by, why)
     if len(job.trail) < TRAIL_MAX:
         return (*job.trail, event)
     return (job.trail[0], *job.trail[2:], event)

@@ -21,6 +21,7 @@ from corvo.model import (
     Batch,
     Ending,
     Event,
+    EventType,
     Forward,
     Job,
     Priority,
@@ -221,7 +222,7 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
 def _tell_progress(tx: Transaction, before: Job, job: Job) -> None:
     progress = job.progress
     if progress and progress != before.progress:
-        tx.told.append((*_subject("progress", job), tx.by, "", progress))
+        tx.told.append((*_subject(EventType.PROGRESS.stored, job), tx.by, "", progress))
 
 
 def _tell_several(tx: Transaction, job: Job, last: Event | None = None) -> None:
@@ -248,20 +249,20 @@ def _tell_queue(tx: Transaction, before: Queue | None, queue: Queue) -> None:
         before = _NO_QUEUE
     if not queue.created_ns:
         if before.created_ns:
-            tx.told.append(_of_queue("queue.deleted", tx, queue))
+            tx.told.append(_of_queue(EventType.QUEUE_DELETED, tx, queue))
         return
     if not before.created_ns:
-        tx.told.append(_of_queue("queue.created", tx, queue))
+        tx.told.append(_of_queue(EventType.QUEUE_CREATED, tx, queue))
     if queue.draining and not before.draining:
-        tx.told.append(_of_queue("queue.draining", tx, queue))
+        tx.told.append(_of_queue(EventType.QUEUE_DRAINING, tx, queue))
     elif queue.paused and not before.paused:
-        tx.told.append(_of_queue("queue.paused", tx, queue))
+        tx.told.append(_of_queue(EventType.QUEUE_PAUSED, tx, queue))
     elif before.paused and not queue.paused:
-        tx.told.append(_of_queue("queue.resumed", tx, queue))
+        tx.told.append(_of_queue(EventType.QUEUE_RESUMED, tx, queue))
     if queue.cleared_ns > before.cleared_ns:
-        tx.told.append(_of_queue("queue.cleared", tx, queue))
+        tx.told.append(_of_queue(EventType.QUEUE_CLEARED, tx, queue))
     if _settings(queue) != _settings(before):
-        tx.told.append(_of_queue("queue.changed", tx, queue))
+        tx.told.append(_of_queue(EventType.QUEUE_CHANGED, tx, queue))
 
 
 _NO_QUEUE: Final = Queue(name="")
@@ -271,8 +272,8 @@ def _settings(queue: Queue) -> tuple[int, ...]:
     return queue.max_concurrency, queue.rate_limit, queue.rate_window_ms, queue.retention_ms
 
 
-def _of_queue(what: str, tx: Transaction, queue: Queue) -> Told:
-    return what, "", queue.name, "", "", 0, tx.by
+def _of_queue(what: EventType, tx: Transaction, queue: Queue) -> Told:
+    return what.stored, "", queue.name, "", "", 0, tx.by
 
 
 REQUEST_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000

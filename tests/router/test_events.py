@@ -78,6 +78,21 @@ def test_whoever_listens_is_told_what_happens_from_then_on(tmp_path: Path) -> No
     run(scene, tmp_path)
 
 
+def test_a_type_is_the_public_name_of_the_stored_word(tmp_path: Path) -> None:
+    async def scene(served: House) -> None:
+        first, _ = served.sources
+        ear = await served.listen("types=dead,job.asked_to_stop")
+        await ear.until(lambda: bool(ear.source.last_id))
+        for stored in ("died", "asked to stop", "enqueued"):
+            first.happen(stored)
+        first.happen("dead")
+        told = await ear.until_events(3)
+
+        assert [body.type for body in told] == ["dead", "asked_to_stop", "dead"]
+
+    run(scene, tmp_path)
+
+
 def test_a_client_goes_on_where_it_was_cut_off_even_before_its_first_event(tmp_path: Path) -> None:
     async def scene(served: House) -> None:
         first, second = served.sources

@@ -1,6 +1,5 @@
 """The hub and those who listen: exactly once and in order, whatever is cut off, lost or dropped."""
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ import trio
 import trio.testing
 
 from corvo.router import following, listening, rings
-from corvo.router.events import TYPES, Wish, type_of
+from corvo.router.events import Wish
 from corvo.router.http import ClientGone, Principal, Request
 from corvo.router.listening import Listener
 from corvo.router.sse import parse
@@ -199,13 +198,3 @@ def test_whoever_has_caught_up_needs_no_page_of_his_own(tmp_path: Path) -> None:
             assert seqs(ear.bodies, 0) == list(range(5, 16))
 
     trio.run(main)
-
-
-def test_the_types_are_the_words_that_a_shard_tells() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
-    told = page.partition("### What can have happened")[2].partition("\n#")[0]
-    rows = re.findall(r"^\| (`.*?) \|(.*)\|$", told, re.MULTILINE)
-    of_jobs = re.findall(r"`([a-z ]+)`", " ".join(words for words, _ in rows))
-    of_queues = re.findall(r"`(queue\.[a-z]+)`", told)
-
-    assert sorted(map(type_of, {*of_jobs, *of_queues, "arrived"})) == list(TYPES)

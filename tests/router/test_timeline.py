@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from corvo.model import ApiKey, Event, JobError, State
+from corvo.model import ApiKey, Event, EventType, JobError, State
 from corvo.router.jobs import View, read_seen
-from corvo.router.timeline import Timeline, timeline
+from corvo.router.timeline import BESIDE, PHASES, Timeline, timeline
 from corvo.shard.ops.base import encode_json
 from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.ops.jobs import Approve, Cancel, ChangePriority, Expedite, Hold, Retry
@@ -34,6 +34,14 @@ def phases(line: Timeline) -> list[tuple[str, str]]:
 
 def wait(nest: Nest, ms: int) -> None:
     nest[A].pass_time(ms)
+
+
+@pytest.mark.parametrize("what", EventType)
+def test_every_event_of_a_trail_has_a_phase(what: EventType) -> None:
+    is_of_trail = what not in {EventType.PROGRESS, EventType.DELETED, EventType.PURGED}
+    if is_of_trail and not what.stored.startswith("queue."):
+        begins = what is EventType.ENQUEUED
+        assert begins or (what.stored in PHASES) != (what.stored in BESIDE)
 
 
 def test_a_job_that_was_worked_on_at_once_waited_and_ran() -> None:

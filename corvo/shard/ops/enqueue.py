@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec.structs import replace
 
-from corvo.model import Backoff, Event, Job, Priority, State
+from corvo.model import Backoff, Event, EventType, Job, Priority, State
 from corvo.shard import batches, chains, consequences, dependencies, lifecycle, presence
 from corvo.shard.chains import Chain
 from corvo.shard.lifecycle import NS
@@ -34,6 +34,7 @@ from corvo.shard.ops.workflow import (
 from corvo.shard.tables import JOBS
 from corvo.shard.tx import Tx
 
+_ENQUEUED: Final = EventType.ENQUEUED.stored
 _PENDING: Final = State.PENDING
 _SCHEDULED: Final = State.SCHEDULED
 
@@ -201,7 +202,7 @@ def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
         payload=json_bytes(new.payload, b"{}"),
         created_ns=now_ns,
         order_ns=tx.next_order_ns(),
-        trail=(Event(now_ns, "enqueued", tx.by),),
+        trail=(Event(now_ns, _ENQUEUED, tx.by),),
         priority=new.priority,
         kind=new.kind,
         max_retries=new.max_retries,

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.kv.tables import Held
-from corvo.model import STATES, Job, Priority, State
+from corvo.model import STATES, EventType, Job, Priority, State
 from corvo.scopes import covers, is_reserved
 from corvo.shard import lifecycle, presence
 from corvo.shard.ops import transfer
@@ -135,7 +135,7 @@ def _changed_ns(job: Job) -> int:
 
 
 def _changed_since(job: Job) -> Rejected:
-    last = job.trail[-1].what if job.trail else "enqueued"
+    last = job.trail[-1].what if job.trail else EventType.ENQUEUED.stored
     return Rejected(
         "changed_since",
         f"job {job.id} is {job.state.value}: something happened to it since then ({last})",
@@ -153,7 +153,7 @@ class Retry(JobsOp, frozen=True, kw_only=True):
 
     def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
         """The attempts are counted from the beginning."""
-        return _back_to_queue(tx, found, "retried", attempt=0, crashes=0)
+        return _back_to_queue(tx, found, EventType.RETRIED, attempt=0, crashes=0)
 
 
 class Requeue(JobsOp, frozen=True, kw_only=True):
@@ -164,7 +164,9 @@ class Requeue(JobsOp, frozen=True, kw_only=True):
     def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
         """The attempts that it had still count."""
         job = found.document
-        return _back_to_queue(tx, found, "requeued", attempt=job.attempt, crashes=job.crashes)
+        return _back_to_queue(
+            tx, found, EventType.REQUEUED, attempt=job.attempt, crashes=job.crashes
+        )
 
 
 class Expedite(JobsOp, frozen=True, kw_only=True):
@@ -178,7 +180,7 @@ class Expedite(JobsOp, frozen=True, kw_only=True):
 
 
 def _back_to_queue(
-    tx: Tx, found: Held[Job], what: str, *, attempt: int, crashes: int
+    tx: Tx, found: Held[Job], what: EventType, *, attempt: int, crashes: int
 ) -> str | Rejected:
     """The job waits at the end of its queue, with its unique lock, if that is to be had."""
     job = found.document
@@ -210,10 +212,10 @@ class Cancel(JobsOp, frozen=True, kw_only=True):
         """Cancelled at once, unless a worker has it."""
         job = found.document
         if job.state is not State.ACTIVE:
-            lifecycle.finish(tx, found, State.CANCELLED, what="cancelled", why=self.why)
+            lifecycle.finish(tx, found, State.CANCELLED, what=EventType.CANCELLED, why=self.why)
             return "cancelled"
         if not job.cancel_requested:
-            trail = presence.trail(tx, job, "asked to stop", self.why)
+            trail = presence.trail(tx, job, EventType.ASKED_TO_STOP, self.why)
             JOBS.change(tx, found, replace(job, cancel_requested=True, trail=trail))
         return "cancelling"
 
@@ -266,7 +268,7 @@ class Approve(JobsOp, frozen=True, kw_only=True):
 
     def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
         """It waits at the end of its queue."""
-        return lifecycle.make_pending(tx, found, what="approved", crashes=0).state.value
+        return lifecycle.make_pending(tx, found, what=EventType.APPROVED, crashes=0).state.value
 
 
 class Reject(JobsOp, frozen=True, kw_only=True):
@@ -278,7 +280,9 @@ class Reject(JobsOp, frozen=True, kw_only=True):
 
     def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
         """It is dead."""
-        return lifecycle.finish(tx, found, State.DEAD, what="rejected", why=self.why).state.value
+        return lifecycle.finish(
+            tx, found, State.DEAD, what=EventType.REJECTED, why=self.why
+        ).state.value
 
 
 # Elsewhere, and sooner or later.
@@ -312,6 +316,8 @@ class ChangePriority(JobsOp, frozen=True, kw_only=True):
     def change(self, tx: Tx, found: Held[Job]) -> str | Rejected:
         """Its place is the same."""
         job = found.document
-        trail = presence.trail(tx, job, "priority", f"from {job.priority} to {self.priority}")
+        trail = presence.trail(
+            tx, job, EventType.PRIORITY, f"from {job.priority} to {self.priority}"
+        )
         JOBS.change(tx, found, replace(job, priority=self.priority, trail=trail))
         return job.state.value

@@ -32,7 +32,7 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.kv.tables import Held
-from corvo.model import FINISHED, Forward, Job, State
+from corvo.model import FINISHED, EventType, Forward, Job, State
 from corvo.placement import shard_of_queue
 from corvo.shard import consequences, dependencies, lifecycle, outbox, presence
 from corvo.shard.ops.base import Limits, Op, Rejected
@@ -72,7 +72,7 @@ def _change_queue(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool)
         queue=queue,
         order_ns=tx.next_order_ns(),
         unique_until_ns=until_ns,
-        trail=presence.trail(tx, job, "moved", f"from {job.queue} to {queue}"),
+        trail=presence.trail(tx, job, EventType.MOVED, f"from {job.queue} to {queue}"),
     )
     tx.touched[job.queue] = None
     tx.touched[queue] = None
@@ -110,7 +110,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
     leaving = replace(
         job,
         born_in=tx.shard if is_at_home else job.born_in,
-        trail=presence.trail(tx, job, "moved", f"from {job.queue} to {queue}"),
+        trail=presence.trail(tx, job, EventType.MOVED, f"from {job.queue} to {queue}"),
     )
     bare, json = outbox.apart(leaving)
     arrival = Arrival(
@@ -133,7 +133,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
         lifecycle.remove_error(tx, job, number)
     tx.touched[job.queue] = None
     consequences.left(tx, job)
-    JOBS.remove(tx, job.id, what="moved", why=leaving.trail[-1].why)
+    JOBS.remove(tx, job.id, what=EventType.MOVED.stored, why=leaving.trail[-1].why)
     if is_at_home:
         _send(tx, job, queue, effect)
     else:
@@ -241,7 +241,7 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
         order_ns=tx.next_order_ns(),
         unique_until_ns=until_ns,
         born_in=-1 if job.born_in == tx.shard else job.born_in,
-        trail=presence.trail(tx, job, "arrived", "; ".join(filter(None, (why, lock_lost)))),
+        trail=presence.trail(tx, job, EventType.ARRIVED, "; ".join(filter(None, (why, lock_lost)))),
     )
     JOBS.insert(tx, after)
     tx.minutes.arrived(job.queue)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from corvo.kv import keys
 from corvo.kv.keys import META, prefix_end
 from corvo.kv.tables import CLASSES, Held
-from corvo.model import Job, Queue
+from corvo.model import EventType, Job, Queue
 from corvo.shard import dependencies, lifecycle, requests
 from corvo.shard.lifecycle import NS
 from corvo.shard.limits import forget_rows
@@ -235,7 +235,7 @@ class Purge(QueueUpkeep, frozen=True, kw_only=True):
             tx,
             self.limit,
             self._finished_until(tx, edge_ns),
-            lambda found: lifecycle.remove(tx, found, what="purged"),
+            lambda found: lifecycle.remove(tx, found, what=EventType.PURGED),
         )
 
     def _finished_until(self, tx: Tx, edge_ns: int) -> Iterator[Held[Job]]:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.kv.tables import Held
-from corvo.model import Agent, Job, Settled, State, Worker
+from corvo.model import Agent, EventType, Job, Settled, State, Worker
 from corvo.shard import agents, lifecycle, presence
 from corvo.shard.agents import AgentStatus
 from corvo.shard.chains import EXITS
@@ -355,7 +355,7 @@ class AckItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
             tx,
             found,
             _COMPLETED,
-            what="completed",
+            what=EventType.COMPLETED,
             result=json_bytes(self.result, job.result),
             checkpoint=json_bytes(self.checkpoint, job.checkpoint),
             settled=Settled(job.lease_token, "ack", _COMPLETED),
@@ -395,7 +395,7 @@ class AckItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
             tx,
             found,
             _COMPLETED,
-            what="completed",
+            what=EventType.COMPLETED,
             result=result,
             checkpoint=checkpoint,
             settled=Settled(job.lease_token, "ack", _COMPLETED),
