@@ -27,6 +27,7 @@ from corvo.questions import (
     Select,
     Selected,
 )
+from corvo.scopes import EVERYTHING
 from corvo.times import sortable
 
 JOBS: Final = 1_000_000
@@ -219,7 +220,7 @@ class Desk:
         partial = shown = 0
         exact = True
         for search in searches:
-            ms, answered = self.put(Search(search=search, budget_ms=BUDGET_MS))
+            ms, answered = self.put(Search(scope=EVERYTHING, search=search, budget_ms=BUDGET_MS))
             taken.append(ms)
             found = msgspec.json.decode(answered, type=Page)
             partial += found.partial
@@ -240,7 +241,7 @@ class Desk:
             ("beginning of one letter", "w*"),
             ("phrase", '"word1 word2"'),
         ):
-            ms, answered = self.put(FullText(q=q, budget_ms=BUDGET_MS))
+            ms, answered = self.put(FullText(scope=EVERYTHING, q=q, budget_ms=BUDGET_MS))
             found = msgspec.json.decode(answered, type=Text)
             marks = f"{len(found.results)} shown{', partial' if found.partial else ''}"
             yield Measurement(f"full text, {name} ({marks})", ms, "ms")
@@ -257,6 +258,7 @@ class Desk:
             begun = monotonic_ns()
             while members < 100_000:
                 question = Select(
+                    scope=EVERYTHING,
                     filter=given,
                     bounds=bounds,
                     after=after,
@@ -277,11 +279,17 @@ class Desk:
     def others(self) -> Iterator[Measurement]:
         """Counts and reports."""
         for name, question in (
-            ("count states", Count(filter=Filter(state=["dead"]))),
-            ("count a queue since", Count(filter=body(queue=_QUEUES[0], created_after=_SINCE))),
-            ("count a piece of payload", Count(filter=Filter(payload_contains="word7"))),
-            ("beats", GetBeats()),
-            ("summary", GetSummary()),
+            ("count states", Count(scope=EVERYTHING, filter=Filter(state=["dead"]))),
+            (
+                "count a queue since",
+                Count(scope=EVERYTHING, filter=body(queue=_QUEUES[0], created_after=_SINCE)),
+            ),
+            (
+                "count a piece of payload",
+                Count(scope=EVERYTHING, filter=Filter(payload_contains="word7")),
+            ),
+            ("beats", GetBeats(scope=EVERYTHING)),
+            ("summary", GetSummary(scope=EVERYTHING)),
         ):
             ms, _ = self.put(question)
             yield Measurement(name, ms, "ms")

@@ -362,6 +362,8 @@ class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at_ns: int
 
 
+DEFAULT_NAMESPACE: Final = "default"
+"""The only one so far. Queues of another one will have other names, and so other shards."""
 ROLES: Final = ("readonly", "producer", "worker", "operator", "admin")
 """What a key is for, from the least to the most; what each may do is the router's to say."""
 
@@ -373,9 +375,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The SHA-256 of the key, in hex."""
     name: str
     role: str
-    namespace: str = "default"
+    namespace: str = DEFAULT_NAMESPACE
     queue_scope: tuple[str, ...] = ()
-    """Names of queues, or beginnings with `*` behind them; none is all queues."""
+    """Queue names and prefixes such as `mail*`. An empty list stands for every queue: see
+    `corvo.scopes.scope_of_stored`."""
     enabled: bool = True
     created_ns: int = 0
     expires_ns: int = 0

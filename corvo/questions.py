@@ -11,6 +11,8 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from corvo.scopes import NOTHING, Scope
+
 LIMIT_MAX: Final = 1_000
 TEXT_BYTES_MAX: Final = 4_096
 TAGS_MAX: Final = 32
@@ -86,8 +88,8 @@ class SearchBody(Filter, frozen=True, kw_only=True, omit_defaults=True):
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One question."""
 
-    scope: tuple[str, ...] = ()
-    """Queues that whoever asks may see: names, or beginnings with `*` behind them; none is all."""
+    scope: Scope = NOTHING
+    """The queues that the caller may see. A question without a scope finds nothing."""
     min_seq: dict[int, int] = {}
     """By shard, how far the mirror must have come before it answers."""
     budget_ms: int = 1_000
@@ -140,7 +142,7 @@ class GetRates(Question, frozen=True, kw_only=True, omit_defaults=True):
     """What went on in queues in the last minutes."""
 
     queues: tuple[str, ...] = ()
-    """Those; none is all that the scope has."""
+    """Only these queues; empty: every queue of the scope."""
 
 
 class GetThroughput(Question, frozen=True, kw_only=True, omit_defaults=True):

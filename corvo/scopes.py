@@ -1,23 +1,51 @@
-"""Which queues are whose: those that a key is for, and the server's own."""
+"""Scopes: the queues that a caller may see and change; and the queues that are the server's own."""
 
-from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 RESERVED: Final = "_corvo."
-"""Names of queues that begin so are the server's own: its work on itself is jobs in them."""
+"""Queues whose names begin with this prefix are the server's own: they hold its internal jobs."""
 
 
 def is_reserved(queue: str) -> bool:
-    """Whether nobody but the server works on what is in a queue."""
+    """Whether a queue is the server's own."""
     return queue.startswith(RESERVED)
 
 
-def covers(scope: Iterable[str], queue: str) -> bool:
-    """Whether a scope has a queue: by its name, or by how that begins, as `mail*`.
+class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The queues that a caller may see and change.
 
-    A scope without anything in it is no scope: everything is seen.
+    An empty scope has no queue. A scope with every queue says so in its own field, so that a
+    missing or forgotten scope grants nothing.
     """
-    names = tuple(scope)
-    return not names or any(
-        queue.startswith(name[:-1]) if name.endswith("*") else queue == name for name in names
-    )
+
+    names: tuple[str, ...] = ()
+    """Queue names, and prefixes of queue names with a `*` at the end, as `mail*`."""
+    has_everything: bool = False
+    """Whether the scope has every queue; `names` is empty then."""
+
+    def covers(self, queue: str) -> bool:
+        """Whether the scope has a queue."""
+        return self.has_everything or any(
+            queue.startswith(name[:-1]) if name.endswith("*") else queue == name
+            for name in self.names
+        )
+
+    def stored(self) -> tuple[str, ...]:
+        """The scope as documents and ops store it: see `scope_of_stored`."""
+        assert self.has_everything or self.names, "a scope without a queue cannot be stored"
+        return self.names
+
+
+NOTHING: Final = Scope()
+EVERYTHING: Final = Scope(has_everything=True)
+
+
+def scope_of_stored(names: tuple[str, ...]) -> Scope:
+    """The scope that a stored list of names stands for. An empty list stands for every queue.
+
+    API keys, bulk operations and ops in the log store scopes as such lists. Each of them is
+    converted at one place, where it is read; in memory and in questions only a `Scope` is used.
+    """
+    return Scope(names) if names else EVERYTHING

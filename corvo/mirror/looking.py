@@ -27,7 +27,6 @@ from corvo.mirror.plan import (
 )
 from corvo.mirror.reading import Reading, TimeOver
 from corvo.mirror.terms import Condition, Meaning, encode_json, in_scope
-from corvo.scopes import covers
 
 QUEUES_MAX: Final = 8
 """Queues of a scope whose jobs are looked for one by one."""
@@ -107,7 +106,7 @@ def look(reading: Reading, wanted: Wanted, until_ms: float) -> Looked:
     except TimeOver:
         if not looked.has_moved:
             _creep(reading, wanted, looked)
-    is_foreign = looked.has_moved and not covers(meaning.scope, looked.stopped_in)
+    is_foreign = looked.has_moved and not meaning.scope.covers(looked.stopped_in)
     if looked.stopped is not None and is_foreign:
         looked.stopped = _blunted(wanted, looked.stopped, looked.rows)
     return looked
@@ -158,7 +157,7 @@ def queues_of(reading: Reading, meaning: Meaning) -> list[str] | None:
     """The queues that jobs that are meant may be in; None when they are too many to be told."""
     if meaning.queue:
         return [meaning.queue]
-    if not meaning.scope:
+    if meaning.scope.has_everything:
         return None
     seen = in_scope("queue", meaning.scope)
     named = Condition(
@@ -197,9 +196,9 @@ def _known_queues(meaning: Meaning) -> Sequence[str]:
     """The queues that jobs that are meant may be in, as far as that needs no look."""
     if meaning.queue:
         return [meaning.queue]
-    count = len(meaning.scope)
-    is_few = count < QUEUES_MAX and streams_of(meaning, count) < STREAMS_MAX
-    return meaning.scope if is_few and not any(map(_is_pattern, meaning.scope)) else []
+    names = meaning.scope.names
+    is_few = len(names) < QUEUES_MAX and streams_of(meaning, len(names)) < STREAMS_MAX
+    return names if is_few and not any(map(_is_pattern, names)) else []
 
 
 def _is_pattern(name: str) -> bool:

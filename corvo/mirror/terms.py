@@ -12,7 +12,7 @@ from corvo.mirror.jq import BadJq, compile_jq
 from corvo.mirror.refusals import bad_filter
 from corvo.model import STATES, Priority
 from corvo.questions import Filter
-from corvo.scopes import covers
+from corvo.scopes import EVERYTHING, NOTHING, Scope
 from corvo.times import NS_MAX, parse_time, sortable
 
 Value: TypeAlias = str | int | None
@@ -58,8 +58,8 @@ class Meaning:
     states: tuple[str, ...] = ()
     """Empty: any."""
     priority: int | None = None
-    scope: tuple[str, ...] = ()
-    """Queues that may be seen, unless `queue` is given and is one of them."""
+    scope: Scope = EVERYTHING
+    """The queues that a job may be in, where `queue` is empty."""
     worker_id: str = ""
     is_void: bool = False
     """No job is meant."""
@@ -84,7 +84,7 @@ _MOMENTS: Final = {
 }
 
 
-def understand(given: Filter, scope: tuple[str, ...]) -> Meaning:
+def understand(given: Filter, scope: Scope) -> Meaning:
     """The meaning of a filter for a caller with a scope. Raises `NotAnswered`.
 
     Its `payload_jq` is left to `compiled`, for that may take long.
@@ -107,11 +107,13 @@ def understand(given: Filter, scope: tuple[str, ...]) -> Meaning:
     prefix = _text(given, "job_id_prefix")
     if prefix is not None:
         light["job_id_prefix"] = begins("id", prefix)
-    is_seen = given.queue is None or covers(scope, given.queue)
     if given.queue is None:
+        is_seen = scope != NOTHING
         light["reserved"] = NOT_RESERVED
-        if scope:
+        if not scope.has_everything:
             light["scope"] = in_scope("queue", scope)
+    else:
+        is_seen = scope.covers(given.queue)
     return Meaning(
         light=light,
         heavy=_heavy(given),
@@ -119,7 +121,7 @@ def understand(given: Filter, scope: tuple[str, ...]) -> Meaning:
         queue=given.queue or "",
         states=states,
         priority=priority,
-        scope=scope if given.queue is None else (),
+        scope=scope if given.queue is None else EVERYTHING,
         worker_id=given.worker_id or "",
         is_void=not is_seen,
     )
@@ -129,14 +131,16 @@ NOT_RESERVED: Final = Condition("queue < '_corvo.' OR queue >= '_corvo/'")
 """The queues of the server itself have jobs for whoever asks for them by name."""
 
 
-def in_scope(column: str, scope: tuple[str, ...]) -> Condition:
-    """The same in SQL."""
+def in_scope(column: str, scope: Scope) -> Condition:
+    """The queues of a scope in SQL: of an empty one, what is never true."""
+    if scope.has_everything:
+        return Condition("1")
     conditions = [
         begins(column, one[:-1]) if one.endswith("*") else Condition(f"{column} = ?", (one,))
-        for one in scope
+        for one in scope.names
     ]
     text = " OR ".join(f"({condition.text})" for condition in conditions)
-    return Condition(text or "1", tuple(p for each in conditions for p in each.parameters))
+    return Condition(text or "0", tuple(p for each in conditions for p in each.parameters))
 
 
 def begins(column: str, prefix: str) -> Condition:

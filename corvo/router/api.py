@@ -1,6 +1,6 @@
 """What endpoints work with: shards, mirror, parking, who may what, and what this router is."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -8,14 +8,15 @@ import msgspec
 import trio
 
 from corvo import clock, wire
-from corvo.router import keys, positions
+from corvo.router import keys
 from corvo.router.actions import Action
 from corvo.router.addressing import Addresses, Results, to_jobs, together
 from corvo.router.boards import Summaries
+from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
 from corvo.router.fetching import Fetching
 from corvo.router.following import Hub
-from corvo.router.http import Principal, Problem, Request
+from corvo.router.http import Problem, Request
 from corvo.router.keeping import Keeper
 from corvo.router.keys import Keyring
 from corvo.router.metrics import Metrics
@@ -85,45 +86,40 @@ class Api:
 
     # Who may what.
 
-    async def who(self, headers: Mapping[str, str]) -> Principal:
-        """Who asks. Raises `Problem`."""
-        now_s = trio.current_time()
-        if self.keyring.is_known or self.keyring.needs_no_list(headers):
-            return self.keyring.who(headers, now_ns=clock.now_ns(), now_s=now_s)
-        # We have just begun, and nobody knows yet which keys there are.
-        await self.keeper.wait(self.limits.leader_wait_ms / 1_000)
-        return self.keyring.who(headers, now_ns=clock.now_ns(), now_s=trio.current_time())
+    async def who(self, request: Request) -> Caller:
+        """The caller of a request, by the key that it shows. Raises `Problem`."""
+        headers = request.headers
+        if not (self.keyring.is_known or self.keyring.needs_no_list(headers)):
+            # This router has just started, and the list of keys has not been read yet.
+            await self.keeper.wait(self.limits.leader_wait_ms / 1_000)
+        caller = self.keyring.who(headers, now_ns=clock.now_ns(), now_s=trio.current_time())
+        return msgspec.structs.replace(caller, rate_id=client_of(caller, request.peer))
 
-    def admit(self, principal: Principal, action: Action, request: Request) -> None:
-        """Let a request in that somebody may make, and not too often. Raises `Problem`."""
-        keys.allow(principal, action)
-        self.charge(request, action, items=1)
+    def admit(self, caller: Caller, action: Action) -> None:
+        """Check the caller's role for an action, and its rate. Raises `Problem`."""
+        keys.allow(caller, action)
+        self.charge(caller, action, items=1)
 
-    def charge(self, request: Request, action: Action, *, items: int, charged: int = 0) -> None:
+    def charge(self, caller: Caller, action: Action, *, items: int, charged: int = 0) -> None:
         """Take what a request costs its client; `charged` was taken before. Raises `Problem`."""
         self.rates.charge(
-            client_of(request.principal, request.peer),
+            caller.rate_id,
             is_write=action not in _READS,
             now_s=trio.current_time(),
             items=items,
             charged=charged,
         )
 
-    def allow_queue(self, principal: Principal, queue: str) -> None:
+    def allow_queue(self, caller: Caller, queue: str) -> None:
         """Raise `Problem` unless a key is for a queue."""
-        if principal.queues:
-            keys.allow_queue(principal, queue)
+        keys.allow_queue(caller, queue)
 
-    def may_see(self, principal: Principal, queue: str) -> bool:
-        """Whether a key is for a queue, and for the jobs in it."""
-        return keys.may_see(principal, queue)
-
-    async def allow_jobs(self, principal: Principal, job_ids: Iterable[str]) -> None:
+    async def allow_jobs(self, caller: Caller, job_ids: Iterable[str]) -> None:
         """Raise `Problem` unless a key is for the queues that jobs are in.
 
         Only keys with a scope cost a question. A job that is not there is nobody's.
         """
-        if not principal.queues:
+        if caller.scope.has_everything:
             return
         ids = list(job_ids)
         queues: set[str] = set()
@@ -141,7 +137,7 @@ class Api:
             ]
         )
         for queue in sorted(queues):
-            keys.allow_queue(principal, queue)
+            keys.allow_queue(caller, queue)
 
     # Shards.
 
@@ -154,17 +150,14 @@ class Api:
         """Carry an op out on jobs, wherever they are: see `corvo.router.addressing`."""
         return await to_jobs(self.shards, self.addresses, job_ids, make, read)
 
-    async def ask(self, shard: int, query: Query, request: Request) -> Answer:
-        """Ask a shard, which has come as far as `Corvo-Min-Seq` says. Raises `Problem`.
+    async def ask(self, shard: int, query: Query, caller: Caller) -> Answer:
+        """Ask a shard, once it has come to the caller's `min_seq`. Raises `Problem`.
 
         A leader answers from all that was ever acknowledged, so it only has to catch up when the
         position is of a log that is not there any more.
         """
         answer = await self.shards[shard].ask(query)
-        header = request.headers.get("corvo-min-seq")
-        if header is None:
-            return answer
-        wanted = positions.parse(header, len(self.shards)).get(shard, 0)
+        wanted = caller.min_seq.get(shard, 0)
         until = trio.current_time() + _CATCH_UP_S
         while answer.index < wanted:
             if trio.current_time() >= until:

@@ -172,7 +172,7 @@ SCHEMAS: Final[dict[str, str]] = {
     "BulkGet": "Ids of the jobs to read.",
     "BulkList": "Bulk operations, newest first.",
     "BulkStatus": "State of a bulk operation.",
-    "Caller": "The API key of this request.",
+    "CallerView": "The API key of this request.",
     "ChainBody": "Jobs that run one after the other. The enqueued job is the first step.",
     "Check": "Result of one check of a health probe.",
     "Checkpoint": "Checkpoints of a shard: the newest, and their number since the process started.",

@@ -157,7 +157,7 @@ class App(QuartTrio):
         try:
             self._check_headers(ours)
             ours.query = read_query(scope["query_string"].decode("latin-1"))
-            ours.principal = await api.who(ours.headers)
+            ours.caller = await api.who(ours)
         except Problem as problem:
             return _as_quart(self._door.turn_away(problem, ours))
         ours.id = self._door.name(ours.headers)

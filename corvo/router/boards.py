@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 import msgspec
 import trio
 
+from corvo.router.caller import Caller
 from corvo.router.events import Wish
-from corvo.router.http import Principal, Problem, Request, encode_json
+from corvo.router.http import Problem, encode_json
 from corvo.router.seeing import SummaryBody
 from corvo.router.topics import (
     SUMMARY_S,
@@ -21,34 +22,36 @@ from corvo.router.topics import (
     Topics,
     WatchFrame,
 )
+from corvo.scopes import Scope
 
 LOOK_S: Final = 1.0
 """How long one thing may take to be looked at, while the events of this client wait."""
 SCOPES_MAX: Final = 64
 """Summaries that are kept: one of each scope."""
 
-SumUp: TypeAlias = Callable[[Request], Awaitable[SummaryBody]]
-Look: TypeAlias = Callable[[Request, str], Awaitable[bytes]]
+SumUp: TypeAlias = Callable[[Caller], Awaitable[SummaryBody]]
+Look: TypeAlias = Callable[[Caller, str], Awaitable[bytes]]
 
 
 class Summaries:
     """Summaries of the last second, by what may be seen."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, ...], tuple[float, SummaryBody]] = {}
+        self._kept: dict[tuple[str, Scope], tuple[float, SummaryBody]] = {}
         self._asking: Final = trio.Lock()
 
-    async def get(self, principal: Principal, sum_up: SumUp) -> SummaryBody:
+    async def get(self, caller: Caller, sum_up: SumUp) -> SummaryBody:
         """One that is no older than a second. Raises `Problem`."""
         async with self._asking:
-            made_at, kept = self._kept.get(principal.queues, (-SUMMARY_S, None))
+            seen = caller.namespace, caller.scope
+            made_at, kept = self._kept.get(seen, (-SUMMARY_S, None))
             if kept is not None and trio.current_time() - made_at < SUMMARY_S:
                 return kept
             asked_at = trio.current_time()
-            told = await sum_up(Request(method="GET", path="", principal=principal))
+            told = await sum_up(caller.as_of({}))
             if len(self._kept) >= SCOPES_MAX:
                 self._kept.clear()
-            self._kept[principal.queues] = asked_at, told
+            self._kept[seen] = asked_at, told
             return told
 
 
@@ -95,35 +98,34 @@ class Board:
         watched = self._looked_at + WATCH_S if self._dirty else float("inf")
         return min(summary, watched)
 
-    async def frames(self, principal: Principal) -> list[bytes]:
+    async def frames(self, caller: Caller) -> list[bytes]:
         """What is to be told now, as JSON."""
         now = trio.current_time()
         frames: list[bytes] = []
         if self._topics.summary and now >= self._summed_at + SUMMARY_S:
             self._summed_at = now
-            frames.append(await self._summarise(principal))
+            frames.append(await self._summarise(caller))
         if self._dirty and now >= self._looked_at + WATCH_S:
             self._looked_at = now
             dirty, self._dirty = self._dirty, {}
             for thing in dirty:
-                frames += await self._view(thing, principal)
+                frames += await self._view(thing, caller)
         return frames
 
-    async def _summarise(self, principal: Principal) -> bytes:
+    async def _summarise(self, caller: Caller) -> bytes:
         error = "it takes too long"
         with trio.move_on_after(LOOK_S):
             try:
-                told = await self._summaries.get(principal, self._sum_up)
+                told = await self._summaries.get(caller, self._sum_up)
                 return encode_json(self._changes.next(told))
             except Problem as problem:
                 error = problem.error
         return encode_json(AwayFrame(topic="summary", error=error))
 
-    async def _view(self, thing: str, principal: Principal) -> list[bytes]:
-        request = Request(method="GET", path="", params={"id": thing}, principal=principal)
+    async def _view(self, thing: str, caller: Caller) -> list[bytes]:
         with trio.move_on_after(LOOK_S):
             try:
-                seen = await self._look(request, thing)
+                seen = await self._look(caller, thing)
                 return [encode_json(WatchFrame(id=thing, thing=msgspec.Raw(seen.strip())))]
             except Problem as problem:
                 if problem.status in {403, 404}:

@@ -22,11 +22,12 @@ import msgspec
 
 from corvo.model import Priority, State
 from corvo.questions import AsOf, Counted, Filter, Member
-from corvo.router.http import Principal, Problem, encode_json
+from corvo.router.caller import Caller
+from corvo.router.http import Problem, encode_json
 from corvo.router.jobs import PriorityWord, SetPriority, View
 from corvo.router.params import Key
 from corvo.router.words import Time, bad_field, not_reserved
-from corvo.scopes import RESERVED, is_reserved
+from corvo.scopes import RESERVED, is_reserved, scope_of_stored
 from corvo.shard.ops.base import Id, Rejected, Text
 from corvo.shard.ops.checks import bad_name
 from corvo.shard.ops.jobs import (
@@ -194,7 +195,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Jobs in a second; 0 is as fast as may be."""
     by: str = ""
     queues: tuple[str, ...] = ()
-    """The scope of the key of whoever asked."""
+    """The scope of the caller, as `corvo.scopes.scope_of_stored` reads it: see `caller_of`."""
     total: int = 0
     is_exact: bool = True
     asked: str = ""
@@ -204,7 +205,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 read_order: Final = msgspec.json.Decoder(Order).decode
 
 
-def order_of(body: BulkBody, principal: Principal) -> Order:
+def order_of(body: BulkBody, caller: Caller) -> Order:
     """What was asked, without what has to be looked up first. Raises `Problem`."""
     if body.action not in ACTIONS:
         raise bulk_error("action", f"action: {body.action[:60]!r} is none of {', '.join(ACTIONS)}")
@@ -229,14 +230,19 @@ def order_of(body: BulkBody, principal: Principal) -> Order:
         priority=_priority(body.priority),
         reason=body.reason or "",
         rate=body.rate or 0,
-        by=principal.name,
-        queues=principal.queues,
+        by=caller.name,
+        queues=caller.scope.stored(),
     )
     return msgspec.structs.replace(
         order,
         total=len(order.job_ids),
         asked=blake2b(encode_json(order), digest_size=16).hexdigest(),
     )
+
+
+def caller_of(order: Order) -> Caller:
+    """The caller who asked for a bulk operation: what it may do now is what it might do then."""
+    return Caller(name=order.by, scope=scope_of_stored(order.queues), min_seq=order.seen)
 
 
 def _check_filter(body: BulkBody) -> None:
@@ -591,12 +597,12 @@ def dry_run_of(order: Order, counted: Counted, *, is_async: bool) -> DryRun:
     )
 
 
-def may_watch(view: View, principal: Principal) -> bool:
-    """Whether somebody may see a bulk: their key is for all queues, or it is their own."""
-    if not principal.queues:
+def may_watch(view: View, caller: Caller) -> bool:
+    """Whether a caller may see a bulk operation: its scope has every queue, or it is its own."""
+    if caller.scope.has_everything:
         return True
-    order = read_order(bytes(view.payload))
-    return (order.by, order.queues) == (principal.name, principal.queues)
+    owner = caller_of(read_order(bytes(view.payload)))
+    return (owner.name, owner.scope) == (caller.name, caller.scope)
 
 
 def mark_of(view: View) -> Mark:

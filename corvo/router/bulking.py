@@ -18,7 +18,6 @@ from corvo import clock
 from corvo.model import Priority
 from corvo.placement import shard_of_queue
 from corvo.questions import Count, Counted, Select, Selected
-from corvo.router import positions
 from corvo.router.addressing import missing, together
 from corvo.router.api import Api
 from corvo.router.bulk import (
@@ -32,6 +31,7 @@ from corvo.router.bulk import (
     Outcome,
     Pace,
     bulk_id_of,
+    caller_of,
     check_whole,
     is_direct,
     key_of,
@@ -42,7 +42,8 @@ from corvo.router.bulk import (
     read_mark,
     read_order,
 )
-from corvo.router.http import Principal, Problem, Request, encode_json
+from corvo.router.caller import Caller
+from corvo.router.http import Problem, encode_json
 from corvo.router.jobs import read_results
 from corvo.shard.ops.base import ITEMS_MAX, Json, Op, Rejected
 from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
@@ -215,7 +216,7 @@ def _passes(problem: Problem) -> bool:
 # Looking.
 
 
-async def fix(api: Api, order: Order, request: Request) -> tuple[Order, Counted]:
+async def fix(api: Api, order: Order, caller: Caller) -> tuple[Order, Counted]:
     """Fix what an order means: its jobs as they are now. Raises `Problem`.
 
     *Now* is by the shards: the mirror may lag behind, and then only the count is not exact. Nothing
@@ -227,12 +228,12 @@ async def fix(api: Api, order: Order, request: Request) -> tuple[Order, Counted]
     question = Count(filter=order.filter)
     is_behind = False
     try:
-        body = await api.mirror.ask(question, _as_of(fixed, request, len(api.shards)))
+        body = await api.mirror.ask(question, _having_seen(caller, seen))
     except Problem as problem:
         if problem.code != "NOT_CAUGHT_UP":
             raise
         is_behind = True
-        body = await api.mirror.ask(question, request)
+        body = await api.mirror.ask(question, caller)
     counted = _decode_counted(body)
     check_whole(counted.as_of, len(counted.bounds), len(api.shards))
     return msgspec.structs.replace(
@@ -258,14 +259,10 @@ async def _look_up(api: Api) -> tuple[dict[int, int], dict[int, int]]:
     return times, places
 
 
-def _as_of(order: Order, request: Request, shards: int) -> Request:
-    """The same request of somebody who has seen all that the order means."""
-    header = request.headers.get("corvo-min-seq")
-    seen = positions.parse(header, shards) if header else {}
-    for shard, index in order.seen.items():
-        seen[shard] = max(index, seen.get(shard, 0))
-    headers = {"corvo-min-seq": positions.render(seen)} if seen else {}
-    return Request(method="POST", path="", headers=headers, principal=request.principal)
+def _having_seen(caller: Caller, seen: dict[int, int]) -> Caller:
+    """The same caller, whose reads wait for these positions as well."""
+    before = caller.min_seq
+    return caller.as_of({**before, **{s: max(at, before.get(s, 0)) for s, at in seen.items()}})
 
 
 async def _select(api: Api, order: Order, after: str) -> Selected:
@@ -274,11 +271,7 @@ async def _select(api: Api, order: Order, after: str) -> Selected:
     question = Select(
         filter=order.filter, bounds=order.bounds, after=after, limit=page_jobs(order.rate)
     )
-    principal = Principal(name=order.by, queues=order.queues)
-    asker = Request(method="POST", path="", principal=principal)
-    selected = _decode_selected(
-        await api.mirror.ask(question, _as_of(order, asker, len(api.shards)))
-    )
+    selected = _decode_selected(await api.mirror.ask(question, caller_of(order)))
     check_whole(selected.as_of, len(order.bounds), len(api.shards))
     return selected
 

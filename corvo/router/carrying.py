@@ -20,13 +20,14 @@ from corvo.router import keys
 from corvo.router.actions import Action
 from corvo.router.addressing import missing, together
 from corvo.router.api import Api
+from corvo.router.caller import Caller
 from corvo.router.frames import BeatResult, FetchPart, Frame, Reply
-from corvo.router.http import UNKNOWN, Principal, Problem, Request, problem_body
+from corvo.router.http import UNKNOWN, Problem, problem_body
 from corvo.router.positions import render
 from corvo.router.problems import problem_of
 from corvo.router.producing import LIMITS, BatchedJob, EnqueueItem, batched, new_job, queues_of
 from corvo.router.shards import Begun
-from corvo.router.words import key_of, not_reserved, signature
+from corvo.router.words import key_of, not_reserved
 from corvo.router.working import (
     AckEntry,
     BeatEntry,
@@ -72,7 +73,7 @@ _decode_enqueued: Final = msgspec.json.Decoder(EnqueueResults).decode
 class Carrier:
     """One frame."""
 
-    def __init__(self, api: Api, request: Request, frame: Frame, size: int) -> None:
+    def __init__(self, api: Api, caller: Caller, frame: Frame, size: int) -> None:
         self.api: Final = api
         self.frame: Final = frame
         self.size: Final = size
@@ -81,9 +82,8 @@ class Carrier:
         """How far the shards had come that answered."""
         self.claims: list[Claim] = []
         """What is the client's once it has the answer."""
-        self._request = request
-        self._principal: Principal = request.principal
-        self.by: Final = signature(request.principal)
+        self._caller = caller
+        self.by: Final = caller.signature
         self._fetch_problem: Problem | None = None
 
     async def carry(self, begun: Callable[[], None]) -> Reply:
@@ -97,7 +97,7 @@ class Carrier:
         fails = _Words(self, await _read(frame.fails, _read_fail), self._fail)
         beats = _Words(self, await _read(frame.heartbeats, _read_beat), self._beat)
         births = _Births(self, await _read(frame.enqueues, _read_job))
-        if self._principal.queues:
+        if not self._caller.scope.has_everything:
             await self._allow(births)
         # Up to here nothing was sent. From here on nobody else has a turn until all of it is: what
         # is awaited goes on without a pause until it has to wait for something itself.
@@ -120,14 +120,14 @@ class Carrier:
         frame = self.frame
         words = len(frame.acks) + len(frame.fails) + len(frame.heartbeats)
         if words or frame.fetch is not None:
-            keys.allow(self._principal, Action.WORK)
+            keys.allow(self._caller, Action.WORK)
         for queue in frame.fetch.queues if frame.fetch is not None else ():
             not_reserved("fetch.queues", queue)
         if frame.enqueues:
-            keys.allow(self._principal, Action.PRODUCE)
+            keys.allow(self._caller, Action.PRODUCE)
         wanted = frame.fetch.count if frame.fetch is not None else 0
         items = max(1, words + len(frame.enqueues) + wanted)
-        self.api.charge(self._request, Action.WORK, items=items)
+        self.api.charge(self._caller, Action.WORK, items=items)
 
     async def _allow(self, births: "_Births") -> None:
         """Raise `Problem` unless the key is for all queues of the frame."""
@@ -137,12 +137,12 @@ class Carrier:
         if frame.fetch is not None:
             queues |= dict.fromkeys(frame.fetch.queues)
         for queue in queues:
-            self.api.allow_queue(self._principal, queue)
+            self.api.allow_queue(self._caller, queue)
         job_ids = [entry.job_id for entry in frame.acks]
         job_ids += [entry.job_id for entry in frame.fails]
         job_ids += [entry.job_id for entry in frame.heartbeats]
         if job_ids:
-            await self.api.allow_jobs(self._principal, job_ids)
+            await self.api.allow_jobs(self._caller, job_ids)
 
     # What is sent.
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote
 
 import trio
 
+from corvo.router import positions
 from corvo.router.api import Api
 from corvo.router.http import UNKNOWN, Problem, Request, Response, problem_response
 from corvo.router.metrics import OTHER
@@ -109,8 +110,8 @@ class Door:
     async def _pass(self, found: Found, request: Request) -> Response:
         route, api = found.route, self.api
         if route.action is not Action.OPEN:
-            request.principal = await api.who(request.headers)
-            api.admit(request.principal, route.action, request)
+            request.caller = await api.who(request)
+            api.admit(request.caller, route.action)
         if self.in_flight >= api.limits.in_flight_max:
             raise Problem(
                 429,
@@ -128,6 +129,10 @@ class Door:
 
     async def _call(self, found: Found, request: Request) -> Response:
         try:
+            header = request.headers.get("corvo-min-seq")
+            if header is not None and found.route.has_min_seq:
+                min_seq = positions.parse(header, len(self.api.shards))
+                request.caller = request.caller.as_of(min_seq)
             return await found.route.endpoint(self.api, request)
         except Problem:
             raise

@@ -6,8 +6,8 @@ import msgspec
 
 from corvo import wire
 from corvo.model import EventType
-from corvo.router.http import Principal, Problem, encode_json
-from corvo.router.keys import may_see
+from corvo.router.caller import Caller
+from corvo.router.http import Problem, encode_json
 from corvo.router.words import Time
 from corvo.scopes import is_reserved
 from corvo.times import format_time
@@ -118,7 +118,7 @@ class Wish(msgspec.Struct, frozen=True):
     job_ids: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
 
-    def wants(self, told: Told, principal: Principal) -> bool:
+    def wants(self, told: Told, caller: Caller) -> bool:
         """Whether a client wants an event, and may see it.
 
         What the server does by way of jobs of its own is for those who name it.
@@ -128,7 +128,7 @@ class Wish(msgspec.Struct, frozen=True):
             (not self.types or told.type in self.types)
             and (not self.queues or what.queue in self.queues)
             and (not self.job_ids or what.job_id in self.job_ids)
-            and (not principal.queues or may_see(principal, what.queue))
+            and caller.scope.covers(what.queue)
             and (not is_reserved(what.queue) or bool(self.queues or self.job_ids))
         )
 

@@ -587,7 +587,7 @@ _NODE: Final[dict[str, Field]] = {
         "Role: `readonly`, `producer`, `worker`, `operator` or `admin`.", "worker", "`readonly`"
     ),
     "NewKey.name": Field("Name of the API key, 1 to 255 characters.", "mail workers"),
-    "KeyView.name, Caller.name": Field("Name of the API key.", "mail workers"),
+    "KeyView.name, CallerView.name": Field("Name of the API key.", "mail workers"),
     "Check.name": Field("Name of the check.", "shard-1"),
     "Info.name": Field("Name of the program.", "corvo"),
     "key": Field(

@@ -10,29 +10,12 @@ from typing import Final, Protocol
 import msgspec
 
 from corvo.errors import CorvoError
+from corvo.router.caller import NOBODY, Caller
 
 JSON: Final = "application/json"
 NOT_APPLIED: Final = "not_applied"
 APPLIED: Final = "applied"
 UNKNOWN: Final = "unknown"
-
-
-class Principal(msgspec.Struct, frozen=True):
-    """Who asks, and what they may do."""
-
-    name: str = "anonymous"
-    """For the trail of a job."""
-    role: str = "admin"
-    key_hash: str = ""
-    """Of the API key; empty for the admin key and for anybody on an open server."""
-    queues: tuple[str, ...] = ()
-    """Names of queues, or beginnings with `*` behind them; none is all queues."""
-
-
-ANONYMOUS: Final = Principal()
-"""Anybody, where nobody is asked for a key."""
-NOBODY: Final = Principal(name="nobody", role="")
-"""Whoever was not asked, because a route is open to all."""
 
 
 class Request(msgspec.Struct, kw_only=True, gc=False):
@@ -52,7 +35,7 @@ class Request(msgspec.Struct, kw_only=True, gc=False):
     """The address that the connection came from, without the port."""
     id: str = ""
     """The request's own id, for logs; the client's when it sent one that can be used."""
-    principal: Principal = NOBODY
+    caller: Caller = NOBODY
 
 
 class Sink(Protocol):

@@ -4,8 +4,8 @@ A key is a secret of its holder. What is stored, sent between processes and kept
 SHA-256 of it: with 130 bits of chance in a key there is nothing to try out, so a slow hash would
 only cost time. What is compared with a secret is compared in constant time.
 
-The keys live in shard 0. A `Keyring` holds the list that was read last, and `Principal`s out of it
-are good for one request. Nothing here waits or looks at a clock: `now_ns` is the time of day, which
+The keys live in shard 0. A `Keyring` holds the list that was read last, and a `Caller` made of it
+is good for one request. Nothing here waits or looks at a clock: `now_ns` is the time of day, which
 keys expire by; `now_s` only ever rises, and says how old the list is.
 """
 
@@ -20,9 +20,10 @@ from typing import Final
 
 from corvo.model import ROLES, ApiKey
 from corvo.router.actions import Action
+from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import RouterConfig
-from corvo.router.http import ANONYMOUS, Principal, Problem
-from corvo.scopes import covers
+from corvo.router.http import Problem
+from corvo.scopes import EVERYTHING, scope_of_stored
 
 UNCONFIRMED_S_MAX: Final = 30.0
 """How long a list goes on being believed while the shard that has it cannot be asked. A key that
@@ -108,7 +109,7 @@ class Keyring:
             return True
         return bool(self._admin) and hmac.compare_digest(hash_key(credential(headers)), self._admin)
 
-    def who(self, headers: Mapping[str, str], *, now_ns: int, now_s: float) -> Principal:
+    def who(self, headers: Mapping[str, str], *, now_ns: int, now_s: float) -> Caller:
         """Who asks, by what the request has with it. Raises `Problem`."""
         if self.is_open:
             if not self._is_auth_off:
@@ -121,7 +122,7 @@ class Keyring:
             raise _unauthorized("missing API key")
         return self.holder(presented, now_ns=now_ns, now_s=now_s)
 
-    def holder(self, presented: str, *, now_ns: int, now_s: float) -> Principal:
+    def holder(self, presented: str, *, now_ns: int, now_s: float) -> Caller:
         """Whose key this is. Raises `Problem`."""
         key_hash = hash_key(presented)
         if self._admin and hmac.compare_digest(key_hash, self._admin):
@@ -133,8 +134,12 @@ class Keyring:
             raise _unauthorized("invalid API key")
         if key.expires_ns and now_ns >= key.expires_ns:
             raise _unauthorized("expired API key")
-        return Principal(
-            name=key.name, role=key.role, key_hash=key.key_hash, queues=key.queue_scope
+        return Caller(
+            name=key.name,
+            role=key.role,
+            key_hash=key.key_hash,
+            scope=scope_of_stored(key.queue_scope),
+            namespace=key.namespace,
         )
 
     def _check_page(self, headers: Mapping[str, str]) -> None:
@@ -161,7 +166,7 @@ class Keyring:
             )
 
 
-_ADMIN: Final = Principal(name="admin", role="admin")
+_ADMIN: Final = Caller(name="admin", role="admin", scope=EVERYTHING)
 
 
 def _strange_page(what: str) -> Problem:
@@ -227,9 +232,9 @@ def _is_of_this_machine(host: str) -> bool:
 # What they may.
 
 
-def allow(principal: Principal, action: Action) -> None:
+def allow(caller: Caller, action: Action) -> None:
     """Raise `Problem` unless the role does for an action."""
-    if action in ALLOWED.get(principal.role, _NOTHING):
+    if action in ALLOWED.get(caller.role, _NOTHING):
         return
     enough = [role for role, actions in ALLOWED.items() if action in actions]
     if not enough:  # pragma: no cover -- the last role may do everything
@@ -238,26 +243,21 @@ def allow(principal: Principal, action: Action) -> None:
         403,
         "FORBIDDEN",
         f"insufficient role permissions: this takes {_either(enough)}, and the key"
-        f" {principal.name!r} is {principal.role}",
+        f" {caller.name!r} is {caller.role}",
     )
 
 
 _NOTHING: Final = frozenset[Action]((Action.OPEN,))
 
 
-def may_see(principal: Principal, queue: str) -> bool:
-    """Whether a key is for a queue, and for the jobs in it."""
-    return not principal.queues or covers(principal.queues, queue)
-
-
-def allow_queue(principal: Principal, queue: str) -> None:
-    """Raise `Problem` unless a key is for a queue."""
-    if not may_see(principal, queue):
+def allow_queue(caller: Caller, queue: str) -> None:
+    """Raise `Problem` unless the caller's scope has a queue."""
+    if not caller.scope.covers(queue):
         raise Problem(
             403,
             "FORBIDDEN",
-            f"the key {principal.name!r} is not for queue {queue!r}: it is for"
-            f" {', '.join(principal.queues)}",
+            f"the key {caller.name!r} is not for queue {queue!r}: it is for"
+            f" {', '.join(caller.scope.names)}",
             field="queue",
         )
 

@@ -20,9 +20,10 @@ from corvo.router import keys, sse
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.boards import Board
+from corvo.router.caller import Caller
 from corvo.router.events import Told, Wish
 from corvo.router.following import Feed, Gone
-from corvo.router.http import Principal, Problem, Request, Sink, encode_json
+from corvo.router.http import Problem, Request, Sink, encode_json
 from corvo.router.rings import Nowhere, Page, Ring
 from corvo.router.sse import Place
 from corvo.router.topics import Tail
@@ -253,7 +254,7 @@ class Listener:
             if now - checked_at >= CHECK_S:
                 checked_at = now
                 try:
-                    self._request.principal = await self._principal()
+                    self._request.caller = await self._who()
                 except Problem as problem:
                     return self._at_the_end(problem.error)
             try:
@@ -275,10 +276,10 @@ class Listener:
                 ):
                     await changed.wait()
 
-    async def _principal(self) -> Principal:
-        principal = await self._api.who(self._request.headers)
-        keys.allow(principal, Action.READ)
-        return principal
+    async def _who(self) -> Caller:
+        caller = await self._api.who(self._request)
+        keys.allow(caller, Action.READ)
+        return caller
 
     def _due(self, at: float) -> float:
         """When something is to be done though nothing happens."""
@@ -289,7 +290,7 @@ class Listener:
     async def _boarded(self, board: Board) -> bytes:
         """What is to be told beside events."""
         assert self._tail is not None
-        frames = await board.frames(self._request.principal)
+        frames = await board.frames(self._request.caller)
         dropped = self._tail.take_dropped(trio.current_time())
         if dropped:
             frames.append(dropped)
@@ -356,7 +357,7 @@ class Listener:
         return spot.find() if spot.retry_at == 0.0 else Nowhere.BEFORE
 
     def _is_wanted(self, told: Told) -> bool:
-        if not self._wants_events or not self._wish.wants(told, self._request.principal):
+        if not self._wants_events or not self._wish.wants(told, self._request.caller):
             return False
         return self._tail is None or self._tail.lets(trio.current_time())
 

@@ -1,7 +1,7 @@
 """The mirror of this node as a router sees it: one link, and questions that change nothing.
 
-Whoever asks is told only of queues that their key is for, and of a state that has come as far as
-they have seen: that is filled in here, so that no endpoint can forget it. A question whose answer
+A caller's scope and position become part of each question here, so that no endpoint can forget
+them. A question whose answer
 was lost with the link is asked again, for twice is as once.
 
 Nothing but views needs the mirror. While it is away, only what needs it says so.
@@ -18,8 +18,9 @@ from corvo.errors import WireError
 from corvo.link import LinkClient, LinkLost, LinkRefused, UnixAddress, connect, open_client
 from corvo.questions import NUMBERS, AsOf, Question, Refused
 from corvo.router import positions
+from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
-from corvo.router.http import NOT_APPLIED, Problem, Request, encode_json
+from corvo.router.http import NOT_APPLIED, Problem, encode_json
 
 NO_SHARD: Final = 0
 """What the hellos of such a link say; it is about all of them."""
@@ -102,24 +103,22 @@ class Mirror:
     async def ask(
         self,
         question: Question,
-        request: Request,
+        caller: Caller,
         *,
         budget_ms: int | None = None,
         patience_s: float | None = None,
     ) -> bytes:
         """Have a question answered, as JSON. Raises `Problem`.
 
-        The scope is that of whoever asks; where they may see everything, it stays what it is.
         `budget_ms` is how long the mirror may look, `limits.search_ms_max` unless given, and
         `patience_s` how long it may take altogether, a mirror that is away included.
         """
         if not self.is_there:
             raise unavailable("this node runs without one")
-        shards, header = self._config.shards, request.headers.get("corvo-min-seq")
         asked = msgspec.structs.replace(
             question,
-            scope=request.principal.queues or question.scope,
-            min_seq=question.min_seq if header is None else positions.parse(header, shards),
+            scope=caller.scope,
+            min_seq=caller.min_seq,
             budget_ms=budget_ms or self._config.limits.search_ms_max,
         )
         limit_s = asked.budget_ms / 1_000 + _GRACE_S + (_CATCH_UP_S if asked.min_seq else 0.0)
@@ -137,7 +136,7 @@ class Mirror:
         raise unavailable("it did not answer in time")
 
     async def ask_now(
-        self, question: Question, request: Request, *, patience_s: float = 0.5
+        self, question: Question, caller: Caller, *, patience_s: float = 0.5
     ) -> bytes | None:
         """The same for what is only good to have: None when it cannot be had at once.
 
@@ -146,7 +145,7 @@ class Mirror:
         """
         if self.is_up and trio.current_time() >= self._silent_until:
             with suppress(Problem):
-                return await self.ask(question, request, patience_s=patience_s)
+                return await self.ask(question, caller, patience_s=patience_s)
         return None
 
     async def _ask(self, number: int, body: bytes) -> bytes:

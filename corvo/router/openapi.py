@@ -50,10 +50,6 @@ _TAG_OF: Final = {
     "docs": "About",
     "docs.css": "About",
 }
-_READS_YOUR_WRITES: Final = frozenset({"jobs", "dead", "queues", "workers", "search", "summary"})
-_READS_SO_TOO: Final = frozenset({"/api/v1/metrics/throughput"})
-"""Where a read waits for `Corvo-Min-Seq`."""
-
 _PATH_SCHEMAS: Final[dict[str, Json]] = {
     "id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
     "job_id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
@@ -329,14 +325,10 @@ def changes(row: Route) -> bool:
     return row.method != "GET" and row.action not in {Action.OPEN, Action.READ}
 
 
-def _waits(row: Route) -> bool:
-    waits = _first(row) in _READS_YOUR_WRITES or row.path in _READS_SO_TOO
-    return row.action is Action.READ and waits
-
-
 def _headers(row: Route) -> list[Json]:
+    headers: list[Json] = []
     if changes(row):
-        return [
+        headers.append(
             {
                 "name": "Idempotency-Key",
                 "in": "header",
@@ -349,9 +341,9 @@ def _headers(row: Route) -> list[Json]:
                 },
                 "example": EXAMPLES["request_key"],
             }
-        ]
-    if _waits(row):
-        return [
+        )
+    if row.has_min_seq:
+        headers.append(
             {
                 "name": "Corvo-Min-Seq",
                 "in": "header",
@@ -363,8 +355,8 @@ def _headers(row: Route) -> list[Json]:
                 },
                 "example": "s0=1042",
             }
-        ]
-    return []
+        )
+    return headers
 
 
 def _request_body(named: str, takes: type[msgspec.Struct], names: _Names) -> Json:
@@ -390,7 +382,7 @@ def problems_of(row: Route) -> list[int]:
 
 def _responses(named: str, row: Route, names: _Names) -> Json:
     responses: dict[int, Json] = {}
-    seq = ["Corvo-Seq"] if changes(row) or _waits(row) else []
+    seq = ["Corvo-Seq"] if changes(row) or row.has_min_seq else []
     for status, gives in sorted(row.gives.items()):
         response: Json = {"description": _meaning(status), "headers": _named(*seq)}
         if gives is not None and status not in _NO_BODY:

@@ -12,8 +12,9 @@ gives them a full bucket, which they most likely have by then.
 from ipaddress import IPv6Address
 from typing import Final
 
+from corvo.router.caller import Caller
 from corvo.router.config import Limits
-from corvo.router.http import Principal, Problem
+from corvo.router.http import Problem
 
 CLIENTS_MAX: Final = 10_000
 """Of each kind of bucket; some 200 bytes a client."""
@@ -79,10 +80,10 @@ class _Buckets:
         )
 
 
-def client_of(principal: Principal, peer: str) -> str:
-    """Whose bucket a request is charged to: that of its key, or else of where it comes from."""
-    if principal.key_hash:
-        return principal.key_hash
+def client_of(caller: Caller, peer: str) -> str:
+    """The client whose bucket a request is charged to: its key, or else its address."""
+    if caller.key_hash:
+        return caller.key_hash
     if ":" not in peer:
         return peer
     address = IPv6Address(peer.partition("%")[0])

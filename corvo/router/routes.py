@@ -52,6 +52,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     query: tuple[Parameter, ...] = ()
     is_parked: bool = False
     """Whether it may wait for long, and is not counted among the requests under way."""
+    has_min_seq: bool = False
+    """Whether it waits for the positions in the header `Corvo-Min-Seq`."""
 
 
 class Found(msgspec.Struct, frozen=True):

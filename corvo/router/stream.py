@@ -159,8 +159,8 @@ class _Session:
                 reply = frame  # a refusal
             else:
                 try:
-                    self._request.principal = await self._api.who(self._request.headers)
-                    carrier = Carrier(self._api, self._request, frame, _size(message))
+                    caller = await self._api.who(self._request)
+                    carrier = Carrier(self._api, caller, frame, _size(message))
                     reply = await carrier.carry(begun.set)
                 except Problem as problem:
                     if problem.status == 401:

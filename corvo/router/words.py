@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from corvo.router.http import ANONYMOUS, Principal, Problem, Request
+from corvo.router.http import Problem, Request
 from corvo.scopes import RESERVED, is_reserved
 from corvo.times import MS, parse_duration, parse_time
 
@@ -244,8 +244,3 @@ def key_of(request_key: str, places: Sequence[int], count: int) -> str:
         return request_key
     name = f"{request_key}\n{','.join(map(str, places))}"
     return blake2b(name.encode(), digest_size=24).hexdigest()
-
-
-def signature(principal: Principal) -> str:
-    """Who asks, for the trail of a job; nobody, where nobody has a name."""
-    return "" if principal is ANONYMOUS else principal.name

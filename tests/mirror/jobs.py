@@ -7,10 +7,15 @@ from hypothesis import strategies as st
 
 from corvo.model import STATES, Event, Job, JobError
 from corvo.questions import Filter
+from corvo.scopes import EVERYTHING, NOTHING, Scope
 from tests.mirror.twin import EPOCH_NS, EXPRESSIONS, WORDS, Kept
 
 QUEUES: Final = ("a", "ab", "b*", "_corvo.bulk", "z")
-SCOPES: Final = ((), ("a",), ("a*",), ("*",), ("b*", "z"), ("b", "nobody"), ("_corvo.*", "ab"))
+SCOPES: Final = (
+    EVERYTHING,
+    NOTHING,
+    *map(Scope, (("a",), ("a*",), ("*",), ("b*", "z"), ("b", "nobody"), ("_corvo.*", "ab"))),
+)
 WORKERS: Final = ("w1", "w2%", "_")
 KEYS: Final = ("k", "K", "%")
 NASTY: Final = (

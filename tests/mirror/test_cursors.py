@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from corvo.mirror.cursors import Cursor, digest_of, read_cursor, write_cursor
 from corvo.mirror.refusals import NotAnswered
 from corvo.questions import Filter, Found, Search, SearchBody
+from corvo.scopes import EVERYTHING
 from tests.mirror.shelves import Shelf
 from tests.mirror.test_select import many
 
@@ -70,7 +71,7 @@ def test_no_bytes_are_more_than_refused(data: bytes) -> None:
 
 def test_a_cursor_is_of_one_filter_and_one_order() -> None:
     shelf = Shelf(many(10))
-    cursor = shelf.ask(Search(search=SearchBody(limit=2)), Found).cursor
+    cursor = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(limit=2)), Found).cursor
 
     others = [
         SearchBody(limit=2, cursor=cursor, queue="a"),
@@ -78,5 +79,9 @@ def test_a_cursor_is_of_one_filter_and_one_order() -> None:
         SearchBody(limit=2, cursor=cursor, sort="priority"),
     ]
 
-    assert [shelf.refusal(Search(search=other)).code for other in others] == ["bad_cursor"] * 3
-    assert shelf.ask(Search(search=SearchBody(limit=5, cursor=cursor)), Found).jobs
+    assert [shelf.refusal(Search(scope=EVERYTHING, search=other)).code for other in others] == [
+        "bad_cursor"
+    ] * 3
+    assert shelf.ask(
+        Search(scope=EVERYTHING, search=SearchBody(limit=5, cursor=cursor)), Found
+    ).jobs

@@ -12,6 +12,7 @@ from corvo.mirror.fulltext import ANSWER_BYTES_MAX, Term, match_of, read_terms
 from corvo.mirror.refusals import NotAnswered
 from corvo.model import Job, State
 from corvo.questions import FullText, TextFound
+from corvo.scopes import EVERYTHING, Scope
 from tests.mirror import jobs
 from tests.mirror.shelves import Shelf
 from tests.mirror.test_select import many
@@ -61,13 +62,13 @@ def test_words_phrases_beginnings_and_refusals_are_told_apart(q: str, terms: lis
     "q", ["", "  ", "...", '"', '""', "-", "-one", '-"one two"', "* - *", "\0"]
 )
 def test_without_a_word_to_look_for_there_is_no_answer(q: str) -> None:
-    refused = Shelf().refusal(FullText(q=q))
+    refused = Shelf().refusal(FullText(scope=EVERYTHING, q=q))
 
     assert (refused.code, refused.field) == ("bad_filter", "q")
 
 
 def test_more_words_than_anybody_writes_are_refused() -> None:
-    refused = Shelf().refusal(FullText(q="w " * 33))
+    refused = Shelf().refusal(FullText(scope=EVERYTHING, q="w " * 33))
 
     assert "more than 32 words" in refused.error
 
@@ -84,7 +85,7 @@ def test_all_words_must_be_there_and_none_of_those_that_are_refused() -> None:
     )
 
     found = {
-        q: ids(shelf.ask(FullText(q=q), TextFound))
+        q: ids(shelf.ask(FullText(scope=EVERYTHING, q=q), TextFound))
         for q in ("red green", '"red green"', "red* green", "red -blue -tags", "RED -green", "mail")
     }
 
@@ -101,7 +102,7 @@ def test_all_words_must_be_there_and_none_of_those_that_are_refused() -> None:
 def test_the_best_match_comes_first() -> None:
     shelf = Shelf([letter(1, "red and much else beside it " * 5), letter(2, "red red red")])
 
-    found = shelf.ask(FullText(q="red"), TextFound)
+    found = shelf.ask(FullText(scope=EVERYTHING, q="red"), TextFound)
 
     assert [hit.id for hit in found.results] == ["s00_job_2", "s00_job_1"]
     assert found.results[0].created_at == "2026-02-11T10:00:00.000000002Z"
@@ -113,9 +114,7 @@ def test_the_best_match_comes_first() -> None:
     queues=st.lists(st.sampled_from(jobs.QUEUES), max_size=8),
     scope=st.sampled_from(jobs.SCOPES),
 )
-def test_only_queues_that_may_be_seen_are_looked_through(
-    queues: list[str], scope: tuple[str, ...]
-) -> None:
+def test_only_queues_that_may_be_seen_are_looked_through(queues: list[str], scope: Scope) -> None:
     keeps = [letter(number, "red", queue=queue) for number, queue in enumerate(queues)]
     shelf = Shelf(keeps)
 
@@ -131,8 +130,12 @@ def test_only_queues_that_may_be_seen_are_looked_through(
 def test_when_ranking_takes_too_long_the_newest_ones_are_shown_and_it_is_said() -> None:
     shelf = Shelf(many(20_000))
 
-    found = shelf.ask(FullText(q="dead OR n", limit=3, budget_ms=100), TextFound, every=100)
-    ranked = shelf.ask(FullText(q="n", limit=3, budget_ms=100), TextFound, every=1_000)
+    found = shelf.ask(
+        FullText(scope=EVERYTHING, q="dead OR n", limit=3, budget_ms=100), TextFound, every=100
+    )
+    ranked = shelf.ask(
+        FullText(scope=EVERYTHING, q="n", limit=3, budget_ms=100), TextFound, every=1_000
+    )
 
     assert (ids(found), found.partial) == (set(), False)
     assert ranked.partial
@@ -142,7 +145,7 @@ def test_when_ranking_takes_too_long_the_newest_ones_are_shown_and_it_is_said() 
 def test_an_answer_of_large_jobs_is_cut_short_and_says_so() -> None:
     shelf = Shelf([letter(number, "red " + "x" * 3_000_000) for number in range(4)])
 
-    found = shelf.ask(FullText(q="red"), TextFound)
+    found = shelf.ask(FullText(scope=EVERYTHING, q="red"), TextFound)
 
     assert len(found.results) == 2
     assert found.partial
@@ -154,7 +157,7 @@ def test_an_answer_is_measured_as_it_is_sent(letter_of_it: str) -> None:
     text = "red " + letter_of_it * 300_000
     shelf = Shelf([letter(number, text, tags="y" * 200) for number in range(40)])
 
-    found = shelf.ask(FullText(q="red", limit=100), TextFound)
+    found = shelf.ask(FullText(scope=EVERYTHING, q="red", limit=100), TextFound)
 
     sent = len(msgspec.json.encode(found))
     assert found.partial == (len(found.results) < 40)
@@ -177,7 +180,7 @@ def test_words_find_what_a_plain_look_finds(
     shelf = Shelf(letter(number, " ".join(words)) for number, words in enumerate(texts))
     q = " ".join([*wanted, *(f"-{word}" for word in refused)])
 
-    found = shelf.ask(FullText(q=q), TextFound)
+    found = shelf.ask(FullText(scope=EVERYTHING, q=q), TextFound)
 
     assert ids(found) == {
         f"s00_job_{number}"
@@ -208,5 +211,5 @@ def test_nothing_that_is_written_is_a_fault_of_the_query(q: str) -> None:
     except NotAnswered:
         return
 
-    assert shelf.ask(FullText(q=q), TextFound).q == q
+    assert shelf.ask(FullText(scope=EVERYTHING, q=q), TextFound).q == q
     assert "\0" not in match

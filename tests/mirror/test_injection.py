@@ -31,6 +31,7 @@ from corvo.questions import (
     Selected,
     TextFound,
 )
+from corvo.scopes import EVERYTHING, Scope
 from tests.mirror import evaluator, jq_examples
 from tests.mirror.shelves import NOW_NS, Shelf
 from tests.mirror.twin import EPOCH_NS, Kept, may_see, means
@@ -183,10 +184,10 @@ def test_a_text_in_any_field_finds_the_jobs_that_have_it_and_no_others(
     for text in (*evil, asked):
         value = {text: text} if name == "tags" else text
         wanted = msgspec.convert({name: value}, Filter)
-        found = shelf.ask(Search(search=body(wanted)), Found)
-        counted = shelf.ask(Count(filter=wanted), Counted)
+        found = shelf.ask(Search(scope=EVERYTHING, search=body(wanted)), Found)
+        counted = shelf.ask(Count(scope=EVERYTHING, filter=wanted), Counted)
         every_one = dict.fromkeys(range(3), 1 << 62)
-        selected = shelf.ask(Select(filter=wanted, bounds=every_one), Selected)
+        selected = shelf.ask(Select(scope=EVERYTHING, filter=wanted, bounds=every_one), Selected)
 
         assert ids(found) == expected(wanted, keeps)
         assert counted.total == len(found.jobs)
@@ -208,7 +209,7 @@ def test_statements_are_the_same_whatever_a_client_writes(
         shelf = Shelf([job_of(0, "-")])
         shelf.connection.texts.clear()
         fields = {name: {text: text} if name == "tags" else f"{text[:4000]}." for name in names}
-        shelf.ask(Search(search=body(msgspec.convert(fields, Filter))), Found)
+        shelf.ask(Search(scope=EVERYTHING, search=body(msgspec.convert(fields, Filter))), Found)
         statements.append(set(shelf.connection.texts))
 
     assert statements[0] == statements[1]
@@ -221,7 +222,7 @@ def test_a_full_text_query_is_words_or_refused_and_never_a_query_of_fts5(
     shelf = Shelf([job_of(number, text) for number, text in enumerate(evil)])
     shelf.connection.texts.clear()
 
-    answered = shelf._answer(FullText(q=q), 0)
+    answered = shelf._answer(FullText(scope=EVERYTHING, q=q), 0)
 
     if isinstance(answered, Refused):
         assert (answered.code, answered.field) == ("bad_filter", "q")
@@ -236,7 +237,7 @@ def test_a_text_is_found_by_itself_as_a_phrase(text: str) -> None:
     shelf = Shelf([job_of(0, text)])
     phrase = text.replace('"', " ")
 
-    answered = shelf._answer(FullText(q=f'"{phrase}"'), 0)
+    answered = shelf._answer(FullText(scope=EVERYTHING, q=f'"{phrase}"'), 0)
 
     assert terms
     if isinstance(answered, Refused):
@@ -253,7 +254,9 @@ def test_an_expression_finds_through_a_search_what_the_evaluator_finds(data: st.
     keeps = [job_of(number, "-", payload=row.encode()) for number, row in enumerate(rows)]
     shelf = Shelf(keeps)
 
-    answered = shelf._answer(Search(search=SearchBody(payload_jq=source, order="asc")), 0)
+    answered = shelf._answer(
+        Search(scope=EVERYTHING, search=SearchBody(payload_jq=source, order="asc")), 0
+    )
 
     if isinstance(answered, Refused):
         event("refused")
@@ -273,7 +276,7 @@ def test_every_text_in_every_field_is_answered_or_refused_as_that_field(
     shelf = Shelf([job_of(0, "-")])
     search = msgspec.convert({name: text}, SearchBody)
 
-    answered = shelf._answer(Search(search=search), 0)
+    answered = shelf._answer(Search(scope=EVERYTHING, search=search), 0)
 
     if isinstance(answered, Refused):
         event(f"refused {name}")
@@ -286,11 +289,11 @@ def test_every_text_in_every_field_is_answered_or_refused_as_that_field(
 def test_a_queue_or_a_scope_of_any_letters_is_only_a_name(queue: str, scope: str) -> None:
     shelf = Shelf([job_of(0, "seen"), job_of(1, "hidden")])
     questions: list[Question] = [
-        GetThroughput(queue=queue, scope=("seen",)),
-        GetRates(queues=(queue,), scope=(scope,)),
-        Search(scope=(scope,)),
-        Count(scope=(scope, "seen")),
-        Select(scope=(scope,), bounds={0: 1 << 62}),
+        GetThroughput(queue=queue, scope=Scope(("seen",))),
+        GetRates(queues=(queue,), scope=Scope((scope,))),
+        Search(scope=Scope((scope,))),
+        Count(scope=Scope((scope, "seen"))),
+        Select(scope=Scope((scope,)), bounds={0: 1 << 62}),
     ]
 
     answers = [shelf._answer(question, 0) for question in questions]
@@ -298,13 +301,13 @@ def test_a_queue_or_a_scope_of_any_letters_is_only_a_name(queue: str, scope: str
     told = [answered for answered in answers if isinstance(answered, bytes)]
     assert len(told) == len(questions)
     found = msgspec.json.decode(told[2], type=Found)
-    names = {queue for queue in ("seen", "hidden") if may_see(queue, (scope,))}
+    names = {queue for queue in ("seen", "hidden") if may_see(queue, Scope((scope,)))}
     assert len(found.jobs) == len(names)
 
 
 def test_whoever_is_interrupted_at_any_step_leaves_a_connection_that_others_can_use() -> None:
     shelf = Shelf([job_of(number, "-") for number in range(3)])
-    question = Search(search=SearchBody(payload_jq=".n == 1"), budget_ms=30)
+    question = Search(scope=EVERYTHING, search=SearchBody(payload_jq=".n == 1"), budget_ms=30)
 
     def ask(place: int) -> int:
         counted = Steps(place)

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corvo.questions import Count, Filter, Found, FullText, Question, Search, SearchBody, Select
+from corvo.scopes import EVERYTHING, Scope
 from tests.mirror import jobs
 from tests.mirror.shelves import Shelf
 from tests.mirror.test_search import ORDERS, SORTS, WAYS, body, paths
@@ -31,9 +32,7 @@ def texts_of(shelf: Shelf, question: Question) -> set[str]:
     return shelf.connection.texts
 
 
-def questions(
-    given_filter: Filter, sort: str, order: str, scope: tuple[str, ...]
-) -> list[Question]:
+def questions(given_filter: Filter, sort: str, order: str, scope: Scope) -> list[Question]:
     return [
         Search(search=body(given_filter, sort=sort, order=order), scope=scope),
         Count(filter=given_filter, scope=scope),
@@ -58,7 +57,7 @@ def test_nothing_of_a_filter_is_in_a_statement(
     order: str,
 ) -> None:
     shelf = Shelf(keeps)
-    scope = (f"{MARK}*", f"{MARK}scope")
+    scope = Scope((f"{MARK}*", f"{MARK}scope"))
 
     with paths(set_max, streams_max):
         texts = [
@@ -75,7 +74,10 @@ def test_nothing_of_a_filter_is_in_a_statement(
 def test_nothing_of_a_full_text_is_in_a_statement(q: str) -> None:
     shelf = Shelf()
 
-    texts = [texts_of(shelf, FullText(q=f"a{q}")), texts_of(shelf, FullText(q="a"))]
+    texts = [
+        texts_of(shelf, FullText(scope=EVERYTHING, q=f"a{q}")),
+        texts_of(shelf, FullText(scope=EVERYTHING, q="a")),
+    ]
 
     assert texts[0] == texts[1]
 
@@ -87,7 +89,7 @@ def test_no_page_sorts_more_than_what_is_equal_by_its_index(
     set_max: int, streams_max: int, given_filter: Filter, sort: str, order: str
 ) -> None:
     shelf = Shelf()
-    search = Search(search=body(given_filter, sort=sort, order=order))
+    search = Search(scope=EVERYTHING, search=body(given_filter, sort=sort, order=order))
 
     with paths(set_max, streams_max):
         texts = texts_of(shelf, search)
@@ -123,7 +125,7 @@ def test_the_page_behind_a_place_begins_at_the_place() -> None:
     cursor = None
     for _ in range(25):
         search = SearchBody(sort="attempt", order="asc", cursor=cursor, limit=1_000)
-        found, steps = counting(shelf, Search(search=search))
+        found, steps = counting(shelf, Search(scope=EVERYTHING, search=search))
         taken.append(steps)
         cursor = found.cursor
 

@@ -37,6 +37,7 @@ from corvo.questions import (
     SearchBody,
     Standing,
 )
+from corvo.scopes import EVERYTHING
 from corvo.telemetry import Level, Log, Style
 from tests.mirror.replica import Replica, job
 from tests.shard.processes import Child, launch
@@ -114,7 +115,7 @@ def test_it_answers_what_it_has_followed_and_leaves_when_asked() -> None:
         async with replica.serving(), running(config) as child:
             async with calling(config) as client:
                 seen = await standing(client, s0=2)
-                found = await ask(client, Search())
+                found = await ask(client, Search(scope=EVERYTHING))
             assert child.process.stdin is not None
             await child.process.stdin.send_all(LEAVE)
             code = await child.stop()
@@ -376,7 +377,7 @@ def test_what_nobody_waits_for_any_more_is_ended(
     async def scenario(directory: Path) -> None:
         async with open_desk(directory) as (config, mirror):
             async with calling(config) as client, trio.open_nursery() as nursery:
-                nursery.start_soon(ask, client, Search())
+                nursery.start_soon(ask, client, Search(scope=EVERYTHING))
                 while not slow.began:
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
@@ -397,7 +398,7 @@ def test_too_many_questions_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> 
             async with calling(config) as client, trio.open_nursery() as nursery:
 
                 async def one() -> None:
-                    body = msgspec.json.encode(Search(budget_ms=50))
+                    body = msgspec.json.encode(Search(scope=EVERYTHING, budget_ms=50))
                     answers.append(await client.ask(NUMBERS[Search], body))
 
                 for _ in range(5):
@@ -420,14 +421,14 @@ def test_whoever_waits_for_what_will_never_be_keeps_nobody_out() -> None:
             async with calling(config) as client, trio.open_nursery() as nursery:
 
                 async def one() -> None:
-                    body = msgspec.json.encode(Search(min_seq={0: 1 << 40}))
+                    body = msgspec.json.encode(Search(scope=EVERYTHING, min_seq={0: 1 << 40}))
                     turned_away.append(await client.ask(NUMBERS[Search], body))
 
                 for _ in range(3):
                     nursery.start_soon(one)
                 while not turned_away:  # two wait, and there is no room for a third
                     await trio.lowlevel.checkpoint()
-                found = await ask(client, Search())
+                found = await ask(client, Search(scope=EVERYTHING))
                 nursery.cancel_scope.cancel()
 
         assert found.code == ""
@@ -445,7 +446,7 @@ def test_scans_leave_a_reader_to_other_questions(
         return slow(reading, task) if task.needs_scan else answer(reading, task)
 
     monkeypatch.setattr(readers, "answer", either)
-    scan = Search(search=SearchBody(payload_contains="x"), budget_ms=600_000)
+    scan = Search(scope=EVERYTHING, search=SearchBody(payload_contains="x"), budget_ms=600_000)
 
     async def scenario(directory: Path) -> None:
         async with (
@@ -457,7 +458,7 @@ def test_scans_leave_a_reader_to_other_questions(
                 nursery.start_soon(ask, client, scan)
             while not slow.began:
                 await trio.lowlevel.checkpoint()
-            found = await ask(client, Search())
+            found = await ask(client, Search(scope=EVERYTHING))
             began = slow.began
             nursery.cancel_scope.cancel()
 
@@ -484,9 +485,9 @@ def test_a_question_that_is_a_bug_costs_nobody_else_anything(
     async def scenario(directory: Path) -> None:
         async with open_desk(directory, logged) as (config, _), calling(config) as client:
             await standing(client, s0=1)
-            bug = await ask(client, Search(budget_ms=7))
-            wrong = await ask(client, Search(budget_ms=8))
-            right = await ask(client, Search())
+            bug = await ask(client, Search(scope=EVERYTHING, budget_ms=7))
+            wrong = await ask(client, Search(scope=EVERYTHING, budget_ms=8))
+            right = await ask(client, Search(scope=EVERYTHING))
 
         assert bug.code == wrong.code == "failed"
         assert right.code == ""
@@ -508,8 +509,8 @@ def test_an_answer_that_is_too_large_for_a_message_costs_nobody_else_anything(
     async def scenario(directory: Path) -> None:
         async with open_desk(directory, logged) as (config, _), calling(config) as client:
             await standing(client, s0=1)
-            large = await ask(client, Search(budget_ms=7))
-            right = await ask(client, Search())
+            large = await ask(client, Search(scope=EVERYTHING, budget_ms=7))
+            right = await ask(client, Search(scope=EVERYTHING))
 
         assert (large.code, right.code, right.body) == ("too_large", "", b"x")
         assert logged.count("question.too_large") == 1
@@ -527,7 +528,7 @@ def test_answers_that_are_more_than_a_link_takes_at_a_time_come_all(
         answers: list[wire.Reply] = []
 
         async def ask_once(client: LinkClient) -> None:
-            answers.append(await ask(client, Search()))
+            answers.append(await ask(client, Search(scope=EVERYTHING)))
 
         async with (
             open_desk(directory) as (config, _),
@@ -551,7 +552,7 @@ def test_what_is_nested_too_deeply_for_sqlite_is_refused_by_its_name(jq: str) ->
     async def scenario(directory: Path) -> None:
         async with open_desk(directory) as (config, _), calling(config) as client:
             await standing(client, s0=1)
-            answer = await ask(client, Search(search=SearchBody(payload_jq=jq)))
+            answer = await ask(client, Search(scope=EVERYTHING, search=SearchBody(payload_jq=jq)))
 
         if answer.code:
             assert jq != ".a"
@@ -575,7 +576,7 @@ def test_damage_that_a_question_finds_ends_the_process() -> None:
                 opened.write(os.urandom(file.stat().st_size - 8_192))
             with pytest.raises(LinkLost):
                 async with calling(config) as client:
-                    await ask(client, Search())
+                    await ask(client, Search(scope=EVERYTHING))
             code = await child.process.wait()
             said = await child.last_words()
 

@@ -24,6 +24,7 @@ from corvo.questions import (
     Summary,
     Throughput,
 )
+from corvo.scopes import EVERYTHING, NOTHING, Scope
 from tests.mirror.shelves import NOW_NS, Shelf
 from tests.mirror.twin import EPOCH_NS, Kept
 
@@ -50,7 +51,7 @@ def test_rates_are_of_whole_minutes_and_of_all_shards_together() -> None:
         ("b", 0, 2, 1), ("c", 0, 1, 0),
     )  # fmt: skip
 
-    found = shelf.ask(GetRates(), AllRates).queues
+    found = shelf.ask(GetRates(scope=EVERYTHING), AllRates).queues
 
     assert found == [
         Rates(
@@ -81,9 +82,9 @@ def test_rates_are_of_whole_minutes_and_of_all_shards_together() -> None:
 def test_rates_are_of_queues_that_are_asked_for_and_may_be_seen() -> None:
     shelf = shelf_of(("a", 0, 1, 1), ("ab", 0, 1, 1), ("b", 0, 1, 1))
 
-    named = shelf.ask(GetRates(queues=("b", "nobody", "a")), AllRates).queues
-    seen = shelf.ask(GetRates(scope=("a*",)), AllRates).queues
-    both = shelf.ask(GetRates(scope=("a*",), queues=("b", "ab")), AllRates).queues
+    named = shelf.ask(GetRates(scope=EVERYTHING, queues=("b", "nobody", "a")), AllRates).queues
+    seen = shelf.ask(GetRates(scope=Scope(("a*",))), AllRates).queues
+    both = shelf.ask(GetRates(scope=Scope(("a*",)), queues=("b", "ab")), AllRates).queues
 
     assert [one.queue for one in named] == ["a", "b"]
     assert [one.queue for one in seen] == ["a", "ab"]
@@ -96,9 +97,9 @@ def test_throughput_has_every_whole_minute_and_zeros_where_nothing_went_on() -> 
         ("_corvo.bulk", 0, 1, 500),
     )  # fmt: skip
 
-    everything = shelf.ask(GetThroughput(minutes=3), Throughput).minutes
-    one = shelf.ask(GetThroughput(queue="a", minutes=3), Throughput).minutes
-    seen = shelf.ask(GetThroughput(scope=("b*",), minutes=1), Throughput).minutes
+    everything = shelf.ask(GetThroughput(scope=EVERYTHING, minutes=3), Throughput).minutes
+    one = shelf.ask(GetThroughput(scope=EVERYTHING, queue="a", minutes=3), Throughput).minutes
+    seen = shelf.ask(GetThroughput(scope=Scope(("b*",)), minutes=1), Throughput).minutes
 
     assert [minute.minute for minute in everything] == [
         "2026-02-11T10:07:00Z",
@@ -147,8 +148,8 @@ def test_a_worker_beat_when_the_lease_of_any_of_its_jobs_began_anew() -> None:
         ]
     )
 
-    found = shelf.ask(GetBeats(), Beats).workers
-    seen = shelf.ask(GetBeats(scope=("b",)), Beats).workers
+    found = shelf.ask(GetBeats(scope=EVERYTHING), Beats).workers
+    seen = shelf.ask(GetBeats(scope=Scope(("b",))), Beats).workers
 
     assert [(one.worker_id, one.active, one.queues) for one in found] == [
         ("w1", 3, ("a", "b")),
@@ -171,10 +172,10 @@ def test_a_worker_beat_when_the_lease_of_any_of_its_jobs_began_anew() -> None:
         ),
         max_size=12,
     ),
-    st.sampled_from(((), ("a",), ("a*",), ("b",))),
+    st.sampled_from((EVERYTHING, NOTHING, *map(Scope, (("a",), ("a*",), ("b",))))),
 )
 def test_the_summary_counts_queues_and_knows_their_oldest_pending_job(
-    told: list[tuple[str, State, int, int]], scope: tuple[str, ...]
+    told: list[tuple[str, State, int, int]], scope: Scope
 ) -> None:
     keeps = [
         Kept(
@@ -198,7 +199,7 @@ def test_the_summary_counts_queues_and_knows_their_oldest_pending_job(
     visible = [
         kept
         for kept in keeps
-        if kept.job.queue != "_corvo.bulk" and (not scope or kept.job.queue in seen_by(scope))
+        if kept.job.queue != "_corvo.bulk" and kept.job.queue in seen_by(scope)
     ]
     assert [one.name for one in found] == sorted({kept.job.queue for kept in visible})
     for one in found:
@@ -210,8 +211,10 @@ def test_the_summary_counts_queues_and_knows_their_oldest_pending_job(
         assert one.oldest_pending_at == (shown(min(pending)) if pending else "")
 
 
-def seen_by(scope: tuple[str, ...]) -> set[str]:
-    return {"a", "ab"} if scope == ("a*",) else set(scope)
+def seen_by(scope: Scope) -> set[str]:
+    if scope == EVERYTHING:
+        return {"a", "ab", "b"}
+    return {"a", "ab"} if scope.names == ("a*",) else set(scope.names)
 
 
 def shown(at_ns: int) -> str:
@@ -227,7 +230,7 @@ def test_the_summary_has_queues_without_jobs_and_says_which_are_paused() -> None
             (name, shard, paused),
         )
 
-    found = shelf.ask(GetSummary(), Summary).queues
+    found = shelf.ask(GetSummary(scope=EVERYTHING), Summary).queues
 
     assert [(one.name, one.is_paused, one.enqueued_1m) for one in found] == [
         ("a", True, 1),
@@ -237,7 +240,7 @@ def test_the_summary_has_queues_without_jobs_and_says_which_are_paused() -> None
 
 def test_a_report_that_has_no_time_is_refused() -> None:
     shelf = Shelf(active(number, f"w{number}", "a", lease_s=1, beat_s=1) for number in range(500))
-    question = GetBeats(budget_ms=1)
+    question = GetBeats(scope=EVERYTHING, budget_ms=1)
 
     refused = shelf.refusal(question, every=10)
 
@@ -254,7 +257,7 @@ def test_every_answer_says_how_far_the_mirror_has_come() -> None:
     shelf = Shelf()
     shelf.connection.execute("UPDATE cursors SET pass_key = x'00' WHERE shard = 1")
 
-    found = shelf.ask(GetRates(), AllRates).as_of
+    found = shelf.ask(GetRates(scope=EVERYTHING), AllRates).as_of
 
     assert [(name, place.index, place.is_whole) for name, place in found.items()] == [
         ("s0", 100, True),
@@ -268,10 +271,10 @@ def test_nothing_is_known_to_be_whole_of_a_shard_of_which_nothing_was_told_yet()
     shelf = Shelf([active(1, "w1", "a", lease_s=1, beat_s=1)])
     shelf.connection.execute("UPDATE cursors SET idx = 0, now_ns = 0 WHERE shard = 1")
 
-    rates = shelf.ask(GetRates(), AllRates)
-    found = shelf.ask(Search(), Found)
-    sifted = shelf.ask(Search(search=SearchBody(kind="x")), Found)
-    counted = shelf.ask(Count(), Counted)
+    rates = shelf.ask(GetRates(scope=EVERYTHING), AllRates)
+    found = shelf.ask(Search(scope=EVERYTHING), Found)
+    sifted = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(kind="x")), Found)
+    counted = shelf.ask(Count(scope=EVERYTHING), Counted)
 
     assert [place.is_whole for place in rates.as_of.values()] == [True, False, True]
     assert (found.total, found.total_is_exact) == (1, False)
@@ -283,8 +286,8 @@ def test_without_any_shard_nothing_is_exact() -> None:
     shelf = Shelf()
     shelf.connection.execute("DELETE FROM cursors")
 
-    found = shelf.ask(Search(), Found)
-    counted = shelf.ask(Count(), Counted)
+    found = shelf.ask(Search(scope=EVERYTHING), Found)
+    counted = shelf.ask(Count(scope=EVERYTHING), Counted)
 
     assert (found.total_is_exact, counted.is_exact) == (False, False)
 
@@ -308,8 +311,8 @@ def totals(shelf: Shelf, **words: object) -> set[tuple[int, bool]]:
     """What a page says, on which not all jobs have room, and what a count says."""
     given = msgspec.convert(words, Filter)
     search = msgspec.convert({**words, "limit": 1}, SearchBody)
-    found = shelf.ask(Search(search=search), Found)
-    counted = shelf.ask(Count(filter=given, samples=1), Counted)
+    found = shelf.ask(Search(scope=EVERYTHING, search=search), Found)
+    counted = shelf.ask(Count(scope=EVERYTHING, filter=given, samples=1), Counted)
     return {(found.total, found.total_is_exact), (counted.total, counted.is_exact)}
 
 
@@ -359,10 +362,10 @@ def test_as_soon_as_a_cursor_has_come_to_what_was_told_counts_are_exact_again() 
 
 def test_a_total_is_not_called_exact_while_a_pass_is_under_way() -> None:
     shelf = Shelf([active(1, "w1", "a", lease_s=1, beat_s=1)])
-    before = shelf.ask(Search(), dict[str, object])
+    before = shelf.ask(Search(scope=EVERYTHING), dict[str, object])
     shelf.connection.execute("UPDATE cursors SET pass_key = x'00' WHERE shard = 1")
 
-    found = shelf.ask(Search(), dict[str, object])
+    found = shelf.ask(Search(scope=EVERYTHING), dict[str, object])
 
     assert (before["total"], before["total_is_exact"]) == (1, True)
     assert (found["total"], found["total_is_exact"]) == (1, False)

@@ -17,6 +17,7 @@ from corvo.questions import (
     SearchBody,
     Select,
 )
+from corvo.scopes import EVERYTHING, Scope
 from tests.mirror import jobs
 from tests.mirror.shelves import Shelf
 from tests.mirror.test_search import ORDERS, SORTS, body, paths
@@ -49,7 +50,7 @@ AT = "2026-02-11T10:00:00Z"
     ],
 )
 def test_a_condition_that_no_index_answers_needs_a_scan(search: SearchBody) -> None:
-    assert task_of(Search(search=search)).needs_scan
+    assert task_of(Search(scope=EVERYTHING, search=search)).needs_scan
 
 
 @pytest.mark.parametrize(
@@ -66,25 +67,25 @@ def test_a_condition_that_no_index_answers_needs_a_scan(search: SearchBody) -> N
     ],
 )
 def test_jobs_that_an_index_has_in_order_need_no_scan(search: SearchBody) -> None:
-    assert not task_of(Search(search=search)).needs_scan
+    assert not task_of(Search(scope=EVERYTHING, search=search)).needs_scan
 
 
 @pytest.mark.parametrize(
     ("question", "needs_scan"),
     [
-        (Search(scope=("a", "b")), False),
-        (Search(scope=("a*",)), True),
-        (Search(scope=tuple("abcdefgh")), True),
-        (Search(scope=("a*",), search=SearchBody(queue="ab")), False),
-        (Search(scope=("a*",), search=SearchBody(queue="b", kind="x")), False),
-        (FullText(q="x"), True),
-        (Count(), False),
-        (Count(filter=Filter(queue="a", state=["dead"])), False),
-        (Count(filter=Filter(created_after=AT)), True),
-        (Select(filter=Filter(queue="a", state=["dead"])), False),
-        (Select(filter=Filter(kind="x")), True),
-        (GetBeats(), False),
-        (GetSummary(), False),
+        (Search(scope=Scope(("a", "b"))), False),
+        (Search(scope=Scope(("a*",))), True),
+        (Search(scope=Scope(tuple("abcdefgh"))), True),
+        (Search(scope=Scope(("a*",)), search=SearchBody(queue="ab")), False),
+        (Search(scope=Scope(("a*",)), search=SearchBody(queue="b", kind="x")), False),
+        (FullText(scope=EVERYTHING, q="x"), True),
+        (Count(scope=EVERYTHING), False),
+        (Count(scope=EVERYTHING, filter=Filter(queue="a", state=["dead"])), False),
+        (Count(scope=EVERYTHING, filter=Filter(created_after=AT)), True),
+        (Select(scope=EVERYTHING, filter=Filter(queue="a", state=["dead"])), False),
+        (Select(scope=EVERYTHING, filter=Filter(kind="x")), True),
+        (GetBeats(scope=EVERYTHING), False),
+        (GetSummary(scope=EVERYTHING), False),
     ],
 )
 def test_some_questions_scan_by_what_they_ask(question: Question, *, needs_scan: bool) -> None:
@@ -101,7 +102,7 @@ def test_a_question_without_a_scan_reads_only_jobs_that_match(
     given_filter: Filter, sort: str, order: str
 ) -> None:
     named = msgspec.structs.replace(given_filter, queue=given_filter.queue or "a")
-    question = Search(search=body(named, sort=sort, order=order))
+    question = Search(scope=EVERYTHING, search=body(named, sort=sort, order=order))
     shelf = Shelf()
     shelf.connection.texts = set()
 

@@ -15,6 +15,7 @@ from corvo.mirror.cursors import digest_of, write_cursor
 from corvo.mirror.terms import understand
 from corvo.model import Event, Job, JobError, State
 from corvo.questions import Filter, Found, Search, SearchBody
+from corvo.scopes import EVERYTHING, Scope
 from corvo.times import sortable
 from tests.mirror import jobs
 from tests.mirror.shelves import Shelf
@@ -54,7 +55,7 @@ def body(given: Filter, **words: object) -> SearchBody:
 
 
 def pages(
-    shelf: Shelf, search: SearchBody, scope: tuple[str, ...], *, every: int = 0, budget_ms: int = 60
+    shelf: Shelf, search: SearchBody, scope: Scope, *, every: int = 0, budget_ms: int = 60
 ) -> Iterator[Found]:
     """All pages, from the first to the last."""
     cursor = search.cursor
@@ -88,7 +89,7 @@ def test_all_pages_together_are_what_the_twin_finds(
     given_filter: Filter,
     sort: str,
     order: str,
-    scope: tuple[str, ...],
+    scope: Scope,
     limit: int,
 ) -> None:
     shelf = Shelf(keeps)
@@ -127,11 +128,11 @@ def test_turning_back_shows_the_same_jobs_once_more(
     search = body(given_filter, sort=sort, order=order, limit=limit)
 
     with paths(set_max, streams_max):
-        last = list(pages(shelf, search, ()))[-1]
+        last = list(pages(shelf, search, EVERYTHING))[-1]
         back = [last]
         while back[-1].prev_cursor is not None:
             turned = msgspec.structs.replace(search, cursor=back[-1].prev_cursor)
-            back.append(shelf.ask(Search(search=turned), Found))
+            back.append(shelf.ask(Search(scope=EVERYTHING, search=turned), Found))
 
     assert [name for page in back[::-1] for name in names(page)] == [
         kept.job.id for kept in expected
@@ -165,7 +166,7 @@ def test_what_the_time_was_over_for_comes_with_the_next_pages(
     search = body(given_filter, sort=sort, order=order, limit=limit)
 
     with paths(set_max, streams_max):
-        found = list(pages(shelf, search, (), every=every, budget_ms=budget_ms))
+        found = list(pages(shelf, search, EVERYTHING, every=every, budget_ms=budget_ms))
 
     assert [name for page in found for name in names(page)] == [kept.job.id for kept in expected]
     assert all(page.partial == bool(page.why_partial) for page in found)
@@ -193,7 +194,7 @@ def test_who_may_see_some_queues_gets_all_of_them_however_often_the_time_is_over
     given_filter: Filter,
     sort: str,
     order: str,
-    scope: tuple[str, ...],
+    scope: Scope,
     limit: int,
     every: int,
     budget_ms: int,
@@ -233,7 +234,7 @@ def test_the_place_where_the_time_was_over_does_not_tell_of_jobs_that_may_not_be
     search = SearchBody(sort=sort, order=order, payload_contains="not there")
 
     with paths(-1, 1):
-        found = list(pages(shelf, search, ("a*",), every=20, budget_ms=150))
+        found = list(pages(shelf, search, Scope(("a*",)), every=20, budget_ms=150))
 
     told = [urlsafe_b64decode(f"{page.cursor}==") for page in found if page.cursor is not None]
     times = {sortable(EPOCH_NS + number * late_ns).encode() for number in range(500)}
@@ -272,7 +273,7 @@ def test_what_comes_and_goes_meanwhile_moves_no_other_job(
 
     seen: list[str] = []
     with paths(set_max, streams_max):
-        for number, page in enumerate(pages(shelf, search, ())):
+        for number, page in enumerate(pages(shelf, search, EVERYTHING)):
             seen += identities(page)
             if number == 0:
                 shelf.put(new)
@@ -325,7 +326,7 @@ def test_a_page_shows_what_is_known_of_a_job() -> None:
     )
     shelf = Shelf([Kept(job, 0, errors)])
 
-    found = shelf.ask(Search(), Found)
+    found = shelf.ask(Search(scope=EVERYTHING), Found)
 
     assert bytes(found.jobs[0]).decode() == (
         '{"id":"s00_job_1","queue":"mail","state":"dead","payload":{"b": 1,  "a": 1e400},'
@@ -355,7 +356,7 @@ def test_a_page_of_large_jobs_is_cut_short_and_the_next_one_goes_on() -> None:
     ]
     shelf = Shelf(keeps)
 
-    found = list(pages(shelf, SearchBody(order="asc"), ()))
+    found = list(pages(shelf, SearchBody(order="asc"), EVERYTHING))
 
     assert [names(page) for page in found] == [
         ["s00_job_0", "s00_job_1"],
@@ -391,7 +392,7 @@ def test_a_page_of_large_jobs_is_cut_short_and_the_next_one_goes_on() -> None:
 def test_a_filter_that_cannot_be_meant_is_refused_with_what_is_allowed(
     search: SearchBody, field: str, told: str
 ) -> None:
-    refused = Shelf().refusal(Search(search=search))
+    refused = Shelf().refusal(Search(scope=EVERYTHING, search=search))
 
     assert (refused.code, refused.field) == ("bad_filter", field)
     assert told in refused.error
@@ -408,7 +409,7 @@ def test_a_filter_that_cannot_be_meant_is_refused_with_what_is_allowed(
     ],
 )
 def test_a_time_of_a_filter_is_held_between_1970_and_9999(text: str, written: str) -> None:
-    meaning = understand(SearchBody(created_after=text), ())
+    meaning = understand(SearchBody(created_after=text), EVERYTHING)
 
     assert meaning.parameter("created_after") == written
 
@@ -442,7 +443,9 @@ def test_from_an_empty_page_the_way_leads_back_to_all_that_is_there(
     search = SearchBody(sort=sort, order=order, limit=2, payload_contains="x", started_after=DAWN)
 
     def turn(cursor: str | None) -> Found:
-        return shelf.ask(Search(search=msgspec.structs.replace(search, cursor=cursor)), Found)
+        return shelf.ask(
+            Search(scope=EVERYTHING, search=msgspec.structs.replace(search, cursor=cursor)), Found
+        )
 
     with paths(set_max, streams_max):
         first = turn(None)
@@ -482,7 +485,9 @@ def test_a_cursor_that_somebody_made_up_shows_nothing_that_the_filter_does_not_m
     cursor = write_cursor(digest, "after", (outside, "", 0))
 
     with paths(set_max, streams_max):
-        found = shelf.ask(Search(search=msgspec.structs.replace(search, cursor=cursor)), Found)
+        found = shelf.ask(
+            Search(scope=EVERYTHING, search=msgspec.structs.replace(search, cursor=cursor)), Found
+        )
 
     assert sorted(names(found)) == ["s00_job_2", "s00_job_3"]
 
@@ -492,8 +497,8 @@ def test_an_interrupt_that_comes_late_costs_no_more_than_a_shorter_page(at: int)
     shelf = Shelf(four())
     search = SearchBody(order="asc", payload_contains="x")
 
-    found = shelf.disturbed(Search(search=search), Found, at=at)
-    rest = list(pages(shelf, msgspec.structs.replace(search, cursor=found.cursor), ()))
+    found = shelf.disturbed(Search(scope=EVERYTHING, search=search), Found, at=at)
+    rest = list(pages(shelf, msgspec.structs.replace(search, cursor=found.cursor), EVERYTHING))
     others = rest if found.cursor is not None else []
 
     assert [name for page in [found, *others] for name in names(page)] == [
@@ -548,7 +553,7 @@ def test_what_is_sorted_by_may_be_asked_for_up_to_a_border(
     expected = ordered([kept for kept in keeps if means(given_filter, kept)], sort, order)
 
     with paths(set_max, streams_max):
-        found = list(pages(shelf, body(given_filter, sort=sort, order=order, limit=4), ()))
+        found = list(pages(shelf, body(given_filter, sort=sort, order=order, limit=4), EVERYTHING))
 
     assert [name for page in found for name in names(page)] == [kept.job.id for kept in expected]
     assert {(page.total, page.total_is_exact) for page in found} == {(len(expected), True)}
@@ -563,7 +568,7 @@ def test_errors_are_of_a_job_in_its_shard(set_max: int, streams_max: int) -> Non
     searches = [SearchBody(error_contains="y"), SearchBody(worker_id="y")]
 
     with paths(set_max, streams_max):
-        found = [shelf.ask(Search(search=search), Found) for search in searches]
+        found = [shelf.ask(Search(scope=EVERYTHING, search=search), Found) for search in searches]
 
     assert [page.total for page in found] == [1, 1]
     assert ['"last_error":"y"' in bytes(page.jobs[0]).decode() for page in found] == [True, True]
@@ -587,7 +592,7 @@ def test_a_tag_is_not_found_in_the_text_of_others(
     job = msgspec.structs.replace(four()[0].job, tags=stored)
     shelf = Shelf([Kept(job, 0)])
 
-    other = shelf.ask(Search(search=SearchBody(tags=wanted)), Found)
-    own = shelf.ask(Search(search=SearchBody(tags=stored)), Found)
+    other = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(tags=wanted)), Found)
+    own = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(tags=stored)), Found)
 
     assert (other.total, own.total) == (0, 1)

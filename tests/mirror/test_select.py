@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from corvo.model import Event, Job, State
 from corvo.questions import Count, Counted, Filter, Select, Selected
+from corvo.scopes import EVERYTHING, Scope
 from tests.mirror import jobs
 from tests.mirror.shelves import NOW_NS, SHARDS, Shelf
 from tests.mirror.test_search import WAYS, paths
@@ -44,7 +45,7 @@ def test_a_selection_has_just_the_jobs_to_which_nothing_happened_since(
     streams_max: int,
     keeps: list[Kept],
     given_filter: Filter,
-    scope: tuple[str, ...],
+    scope: Scope,
     limit: int,
     bounds: dict[int, int],
     every: int,
@@ -75,7 +76,7 @@ def test_a_count_says_how_many_of_which_states_and_queues_there_are(
     streams_max: int,
     keeps: list[Kept],
     given_filter: Filter,
-    scope: tuple[str, ...],
+    scope: Scope,
 ) -> None:
     shelf = Shelf(keeps)
     meant = [kept for kept in keeps if means(given_filter, kept, scope)]
@@ -118,7 +119,7 @@ def many(number: int) -> list[Kept]:
 
 def test_a_count_that_the_time_is_over_for_says_at_least() -> None:
     shelf = Shelf(many(20_000))
-    question = Count(filter=Filter(payload_contains="n"), budget_ms=300)
+    question = Count(scope=EVERYTHING, filter=Filter(payload_contains="n"), budget_ms=300)
 
     counted = shelf.ask(question, Counted, every=1_000)
 
@@ -129,7 +130,7 @@ def test_a_count_that_the_time_is_over_for_says_at_least() -> None:
 
 def test_a_count_ends_where_more_does_not_matter() -> None:
     shelf = Shelf(many(20_000))
-    question = Count(filter=Filter(payload_contains="n"), exact_to=5_000)
+    question = Count(scope=EVERYTHING, filter=Filter(payload_contains="n"), exact_to=5_000)
 
     counted = shelf.ask(question, Counted)
 
@@ -140,7 +141,12 @@ def test_a_count_ends_where_more_does_not_matter() -> None:
 def test_a_selection_goes_on_where_it_was_when_what_it_selects_changes() -> None:
     keeps = many(500)
     shelf = Shelf(keeps)
-    question = Select(filter=Filter(queue="a", state=["dead"]), bounds={0: EPOCH_NS + 1}, limit=100)
+    question = Select(
+        scope=EVERYTHING,
+        filter=Filter(queue="a", state=["dead"]),
+        bounds={0: EPOCH_NS + 1},
+        limit=100,
+    )
     members: list[str] = []
 
     after = ""
@@ -168,8 +174,8 @@ def test_a_selection_goes_on_where_it_was_when_what_it_selects_changes() -> None
 def test_a_selection_is_not_continued_with_another_filter() -> None:
     shelf = Shelf(many(10))
     bounds = {0: EPOCH_NS + 1}
-    selected = shelf.ask(Select(bounds=bounds, limit=5), Selected)
+    selected = shelf.ask(Select(scope=EVERYTHING, bounds=bounds, limit=5), Selected)
 
-    other = Select(filter=Filter(queue="a"), bounds=bounds, after=selected.after)
+    other = Select(scope=EVERYTHING, filter=Filter(queue="a"), bounds=bounds, after=selected.after)
 
     assert shelf.refusal(other).code == "bad_cursor"

@@ -11,6 +11,7 @@ import msgspec
 
 from corvo.model import Job, JobError
 from corvo.questions import Filter
+from corvo.scopes import EVERYTHING, Scope
 
 EXPRESSIONS: "Final[dict[str, Callable[[Json], bool]]]" = {
     ".n > 2": lambda payload: _is_more(payload.get("n"), 2),
@@ -40,15 +41,17 @@ class Kept:
         return self.job.id, self.shard
 
 
-def may_see(queue: str, scope: Iterable[str]) -> bool:
-    names = list(scope)
-    return not names or any(
-        queue[: len(name) - 1] == name[:-1] if name[-1:] == "*" else queue == name for name in names
+def may_see(queue: str, scope: Scope) -> bool:
+    if scope == EVERYTHING:
+        return True
+    return any(
+        queue[: len(name) - 1] == name[:-1] if name[-1:] == "*" else queue == name
+        for name in scope.names
     )
 
 
-def means(given: Filter, kept: Kept, scope: Iterable[str] = ()) -> bool:
-    """Whether a filter means a job, for somebody who may see so much."""
+def means(given: Filter, kept: Kept, scope: Scope = EVERYTHING) -> bool:
+    """Whether a filter means a job, for a caller with a scope."""
     job = kept.job
     if given.queue is None and job.queue.startswith("_corvo."):
         return False

@@ -8,8 +8,9 @@ import trio
 from corvo import wire
 from corvo.placement import shard_of_queue
 from corvo.router.api import Api
+from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.http import Principal, Problem, Request, Response, problem_response
+from corvo.router.http import Problem, Request, Response, problem_response
 from corvo.router.problems import problem_of, read_refusal
 from corvo.router.shards import Answer, Shard
 from corvo.router.table import ROUTES
@@ -97,7 +98,7 @@ class Node:
         body: object = b"",
         *,
         method: str = "POST",
-        principal: Principal | None = None,
+        caller: Caller = ANONYMOUS,
         query: dict[str, str] | None = None,
         key: str | None = None,
     ) -> Response:
@@ -108,9 +109,8 @@ class Node:
             query=query or {},
             headers={} if key is None else {"idempotency-key": key},
             body=body if isinstance(body, bytes) else msgspec.json.encode(body),
+            caller=caller,
         )
-        if principal is not None:
-            request.principal = principal
         found = ROUTES.find(method, path)
         assert found is not None, f"there is a route {path}"
         request.params = found.params

@@ -28,7 +28,7 @@ from corvo.questions import (
     Throughput,
 )
 from corvo.router.config import RouterConfig
-from corvo.router.http import Problem, Request, encode_json
+from corvo.router.http import Problem, encode_json
 from corvo.router.mirror import Mirror, problem_of, unavailable
 from tests.router.nests import Nest
 
@@ -90,11 +90,6 @@ def give(nest: Nest) -> ScriptedMirror:
     }
     nest.api.mirror = mirror
     return mirror
-
-
-def asker(**headers: str) -> Request:
-    """Anybody who asks."""
-    return Request(method="GET", path="/", headers=headers)
 
 
 def number_of(question: Question) -> int:

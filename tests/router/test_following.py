@@ -10,8 +10,9 @@ import trio
 import trio.testing
 
 from corvo.router import following, listening, rings
+from corvo.router.caller import ANONYMOUS
 from corvo.router.events import Wish
-from corvo.router.http import ClientGone, Principal, Request
+from corvo.router.http import ClientGone, Request
 from corvo.router.listening import Listener
 from corvo.router.sse import parse
 from corvo.wire import Happening
@@ -41,7 +42,7 @@ async def listening_to(
     served: House, source: EventSource, wish: Wish, bytes_left: int
 ) -> AsyncIterator[None]:
     """A client that listens while the block runs, from behind its last event."""
-    request = Request(method="GET", path="", principal=Principal())
+    request = Request(method="GET", path="", caller=ANONYMOUS)
     places = parse(source.last_id, len(served.sources))
     listener = Listener(served.api, request, wish, places)
     listener.enter()

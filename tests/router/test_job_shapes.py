@@ -262,9 +262,15 @@ def test_a_read_waits_for_what_its_client_has_seen() -> None:
 @pytest.mark.parametrize("header", ["", "0", "s0", "s0=", "s9=1", "s0=1;s1=1"])
 def test_a_position_that_is_none_is_refused_also_where_there_is_nobody_to_ask(header: str) -> None:
     async def main() -> None:
-        answer = await Nest().ask("GET", "/api/v1/jobs/s99_job_1", corvo_min_seq=header)
+        nest = Nest()
+        job = await nest.ask("GET", "/api/v1/jobs/s99_job_1", corvo_min_seq=header)
+        search = await nest.ask("POST", "/api/v1/jobs/search", {}, corvo_min_seq=header)
+        bulk = await nest.ask("POST", "/api/v1/jobs/bulk", {}, corvo_min_seq=header)
+        made = await nest.ask("POST", "/api/v1/enqueue", {"queue": A}, corvo_min_seq=header)
 
-        assert problem(answer) == (400, "VALIDATION_ERROR", "", "Corvo-Min-Seq")
+        for answer in (job, search, bulk):
+            assert problem(answer) == (400, "VALIDATION_ERROR", "", "Corvo-Min-Seq")
+        assert made.status == 201, "it reads nothing, and the header is ignored"
 
     run(main)
 

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from corvo.model import ROLES, ApiKey
 from corvo.router.actions import Action
+from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import RouterConfig
-from corvo.router.http import ANONYMOUS, Principal, Problem, problem_response
+from corvo.router.http import Problem, problem_response
 from corvo.router.keys import (
     ALLOWED,
     KEY_BITS,
@@ -24,8 +25,8 @@ from corvo.router.keys import (
     hash_key,
     is_key,
     make_key,
-    may_see,
 )
+from corvo.scopes import EVERYTHING, Scope, scope_of_stored
 
 ROOT: Final = Path(__file__).parents[2]
 NOW_NS: Final = 1_700_000_000_000_000_000
@@ -58,7 +59,7 @@ def who(
     *,
     now_ns: int = NOW_NS,
     now_s: float = NOW_S,
-) -> Principal | tuple[int, str, str]:
+) -> Caller | tuple[int, str, str]:
     """Who it is, or the status, code and text of the refusal."""
     try:
         return ring.who(headers or {}, now_ns=now_ns, now_s=now_s)
@@ -78,8 +79,8 @@ UNKNOWN: Final = (
     "AUTH_UNAVAILABLE",
     "API keys cannot be checked: the shard that has them cannot be reached",
 )
-ADMIN: Final = Principal(name="admin", role="admin")
-CI: Final = Principal(name="ci", role="worker", key_hash=hash_key(KEY), queues=("mail",))
+ADMIN: Final = Caller(name="admin", role="admin", scope=EVERYTHING)
+CI: Final = Caller(name="ci", role="worker", key_hash=hash_key(KEY), scope=Scope(("mail",)))
 
 
 # Who it is.
@@ -333,7 +334,7 @@ def test_whatever_is_shown_the_answer_is_a_holder_or_a_refusal(headers: dict[str
 def test_every_role_may_do_what_it_is_for_and_nothing_else() -> None:
     may = {
         role: "".join(
-            "x" if may_do(Principal(name="k", role=role), action) else "-" for action in Action
+            "x" if may_do(Caller(name="k", role=role), action) else "-" for action in Action
         )
         for role in (*ROLES, "of a newer release")
     }
@@ -356,9 +357,9 @@ def test_every_role_may_do_what_it_is_for_and_nothing_else() -> None:
     }
 
 
-def may_do(principal: Principal, action: Action) -> bool:
+def may_do(caller: Caller, action: Action) -> bool:
     try:
-        allow(principal, action)
+        allow(caller, action)
     except Problem as problem:
         if (problem.status, problem.code) != (403, "FORBIDDEN"):
             raise
@@ -372,7 +373,7 @@ def test_every_role_has_its_actions() -> None:
 
 def test_a_refusal_says_which_roles_would_do() -> None:
     with pytest.raises(Problem) as refused:
-        allow(Principal(name="board", role="readonly"), Action.WORK)
+        allow(Caller(name="board", role="readonly"), Action.WORK)
 
     assert refused.value.error == (
         "insufficient role permissions: this takes worker, operator or admin, and the key 'board'"
@@ -403,14 +404,14 @@ def test_a_refusal_says_which_roles_would_do() -> None:
 def test_a_key_is_for_the_queues_of_its_scope(
     scope: tuple[str, ...], queue: str, is_for: bool
 ) -> None:
-    principal = Principal(name="k", role="worker", key_hash="9f", queues=scope)
+    caller = Caller(name="k", role="worker", key_hash="9f", scope=scope_of_stored(scope))
 
-    assert may_see(principal, queue) == is_for
+    assert caller.scope.covers(queue) == is_for
     if is_for:
-        allow_queue(principal, queue)
+        allow_queue(caller, queue)
         return
     with pytest.raises(Problem) as refused:
-        allow_queue(principal, queue)
+        allow_queue(caller, queue)
     problem = refused.value
     assert (problem.status, problem.code, problem.field) == (403, "FORBIDDEN", "queue")
     assert all(pattern in problem.error for pattern in scope)

@@ -12,10 +12,12 @@ import trio
 from corvo import wire
 from corvo.link import Link, listen_unix, open_link
 from corvo.questions import AllRates, GetRates, Place, Question, Refused, Search
+from corvo.router.caller import ANONYMOUS, NOBODY, Caller
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.http import Principal, Problem, Request
+from corvo.router.http import Problem
 from corvo.router.mirror import NO_SHARD, Mirror, problem_of
-from tests.router.mirrors import AT, asker, number_of
+from corvo.scopes import EVERYTHING, NOTHING, Scope
+from tests.router.mirrors import AT, number_of
 from tests.support.links import jumping, on_sockets
 
 RATES: Final = GetRates()
@@ -55,9 +57,9 @@ class World:
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
 
-    async def outcome(self, question: Question, request: Request) -> bytes | tuple[int, str]:
+    async def outcome(self, question: Question, caller: Caller) -> bytes | tuple[int, str]:
         try:
-            return await self.mirror.ask(question, request)
+            return await self.mirror.ask(question, caller)
         except Problem as problem:
             return problem.status, problem.code
 
@@ -86,8 +88,8 @@ class Outcome:
         self.ended = trio.Event()
         self.answer: bytes | tuple[int, str] = b""
 
-    async def run(self, there: World, question: Question, request: Request) -> None:
-        self.answer = await there.outcome(question, request)
+    async def run(self, there: World, question: Question, caller: Caller) -> None:
+        self.answer = await there.outcome(question, caller)
         self.ended.set()
 
     async def wait(self) -> bytes | tuple[int, str]:
@@ -99,10 +101,10 @@ def start(
     nursery: trio.Nursery,
     there: World,
     question: Question = RATES,
-    request: Request | None = None,
+    caller: Caller = ANONYMOUS,
 ) -> Outcome:
     outcome = Outcome()
-    nursery.start_soon(outcome.run, there, question, request or asker())
+    nursery.start_soon(outcome.run, there, question, caller)
     return outcome
 
 
@@ -110,9 +112,8 @@ def start(
 async def test_a_question_goes_out_with_scope_position_and_budget(tmp_path: Path) -> None:
     async with world(tmp_path) as (there, nursery):
         link, _ = await there.born()
-        request = asker(**{"corvo-min-seq": "s0=5,s2=9"})
-        request.principal = Principal(queues=("mail", "sms*"))
-        outcome = start(nursery, there, RATES, request)
+        caller = Caller(name="k", scope=Scope(("mail", "sms*")), min_seq={0: 5, 2: 9})
+        outcome = start(nursery, there, RATES, caller)
         asked = await heard(link)
 
         link.send(wire.Reply(asked.id, "", ANSWER))
@@ -121,24 +122,23 @@ async def test_a_question_goes_out_with_scope_position_and_budget(tmp_path: Path
         assert there.mirror.is_up
         assert asked.query == number_of(RATES)
         assert msgspec.json.decode(asked.body, type=GetRates) == GetRates(
-            scope=("mail", "sms*"), min_seq={0: 5, 2: 9}, budget_ms=700
+            scope=Scope(("mail", "sms*")), min_seq={0: 5, 2: 9}, budget_ms=700
         )
 
 
 @on_sockets
-async def test_a_scope_that_a_question_brings_stays_where_all_may_be_seen(tmp_path: Path) -> None:
+async def test_the_scope_of_a_question_is_its_callers_and_an_empty_one_stays_empty(
+    tmp_path: Path,
+) -> None:
     async with world(tmp_path) as (there, nursery):
         link, _ = await there.born()
-        start(nursery, there, GetRates(scope=("a",)))
-        free = await heard(link)
-        bound = asker()
-        bound.principal = Principal(queues=("b",))
-        start(nursery, there, GetRates(scope=("a",)), bound)
+        scopes = []
+        for caller in (ANONYMOUS, NOBODY, Caller(name="k", scope=Scope(("b",)))):
+            start(nursery, there, GetRates(scope=Scope(("a",))), caller)
+            asked = await heard(link)
+            scopes.append(msgspec.json.decode(asked.body, type=GetRates).scope)
 
-        scoped = await heard(link)
-
-        assert msgspec.json.decode(free.body, type=GetRates).scope == ("a",)
-        assert msgspec.json.decode(scoped.body, type=GetRates).scope == ("b",)
+        assert scopes == [EVERYTHING, NOTHING, Scope(("b",))]
 
 
 @on_sockets
@@ -176,8 +176,8 @@ async def test_while_no_mirror_comes_it_is_said_that_there_is_none(tmp_path: Pat
     async with trio.open_nursery() as nursery:
         nursery.start_soon(there.mirror.run)
 
-        outcome = await there.outcome(RATES, asker())
-        at_once = await there.mirror.ask_now(RATES, asker())
+        outcome = await there.outcome(RATES, ANONYMOUS)
+        at_once = await there.mirror.ask_now(RATES, ANONYMOUS)
 
         nursery.cancel_scope.cancel()
     assert outcome == (503, "MIRROR_UNAVAILABLE")
@@ -192,13 +192,13 @@ async def test_a_node_without_a_mirror_says_so_at_once() -> None:
 
     await mirror.run()  # it has nothing to keep
     with pytest.raises(Problem) as caught:
-        await mirror.ask(RATES, asker())
+        await mirror.ask(RATES, ANONYMOUS)
 
     assert (caught.value.status, caught.value.code) == (503, "MIRROR_UNAVAILABLE")
     assert "without one" in caught.value.error
     assert "jobs by their ids" in caught.value.error
     assert caught.value.retry_after_ms > 0
-    assert await mirror.ask_now(RATES, asker()) is None
+    assert await mirror.ask_now(RATES, ANONYMOUS) is None
 
 
 @on_sockets
@@ -207,9 +207,9 @@ async def test_a_mirror_that_is_silent_is_given_up(tmp_path: Path) -> None:
         link, _ = await there.born()
         nursery.start_soon(link.receive, wire.FROM_ROUTER)
 
-        answer = await there.mirror.ask_now(RATES, asker(), patience_s=0.05)
+        answer = await there.mirror.ask_now(RATES, ANONYMOUS, patience_s=0.05)
         with pytest.raises(Problem) as caught:
-            await there.mirror.ask(RATES, asker(), patience_s=0.05)
+            await there.mirror.ask(RATES, ANONYMOUS, patience_s=0.05)
 
         assert answer is None
         assert caught.value.code == "MIRROR_UNAVAILABLE"
@@ -222,9 +222,9 @@ async def test_who_can_do_without_a_stuck_mirror_waits_for_it_once_until_it_answ
 ) -> None:
     async with world(tmp_path) as (there, nursery):
         link, _ = await there.born()
-        waited = await there.mirror.ask_now(RATES, asker(), patience_s=0.05)
+        waited = await there.mirror.ask_now(RATES, ANONYMOUS, patience_s=0.05)
         first = await heard(link)
-        skipped = await there.mirror.ask_now(RATES, asker())
+        skipped = await there.mirror.ask_now(RATES, ANONYMOUS)
         outcome = start(nursery, there)
         second = await heard(link)
         link.send(wire.Reply(second.id, "", ANSWER))
@@ -237,7 +237,7 @@ async def test_who_can_do_without_a_stuck_mirror_waits_for_it_once_until_it_answ
 
         assert (waited, skipped) == (None, None)
         assert second.id == first.id + 1, "nobody asked in between"
-        assert await there.mirror.ask_now(RATES, asker()) == ANSWER
+        assert await there.mirror.ask_now(RATES, ANONYMOUS) == ANSWER
 
 
 @on_sockets
@@ -246,7 +246,7 @@ async def test_whoever_waits_for_a_position_in_vain_takes_the_mirror_from_nobody
 ) -> None:
     async with world(tmp_path) as (there, nursery):
         link, _ = await there.born()
-        waiting = asker(**{"corvo-min-seq": "s0=999999999"})
+        waiting = ANONYMOUS.as_of({0: 999_999_999})
         in_vain = await there.mirror.ask_now(RATES, waiting, patience_s=0.05)
         await heard(link)
 
@@ -256,18 +256,8 @@ async def test_whoever_waits_for_a_position_in_vain_takes_the_mirror_from_nobody
         nursery.start_soon(answer)
 
         assert in_vain is None
-        assert await there.mirror.ask_now(RATES, asker()) == ANSWER
+        assert await there.mirror.ask_now(RATES, ANONYMOUS) == ANSWER
         nursery.cancel_scope.cancel()
-
-
-@on_sockets
-async def test_a_bad_position_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
-    async with world(tmp_path) as (there, _):
-        await there.born()
-
-        for position in ("s3=1", "nonsense"):
-            outcome = await there.outcome(RATES, asker(**{"corvo-min-seq": position}))
-            assert outcome == (400, "VALIDATION_ERROR")
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,15 @@ from corvo import __version__
 from corvo.placement import shard_of_queue
 from corvo.router.actions import Action
 from corvo.router.api import Api
+from corvo.router.caller import Caller
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.door import Door
 from corvo.router.endpoints import node, producing, working
 from corvo.router.health import Alive, Check, ClusterStatus, Health, Info, Ready, Runtime
-from corvo.router.http import Principal, ProblemBody, Request, Response
+from corvo.router.http import ProblemBody, Request, Response
 from corvo.router.routes import Routes
 from corvo.router.seeing import MinuteView
+from corvo.scopes import Scope
 from corvo.shard.ops.enqueue import Enqueue, NewJob
 from corvo.shard.ops.work import Fetch
 from corvo.shard.queries import GetStatus
@@ -28,7 +30,7 @@ from tests.support.links import on_sockets
 
 T = TypeVar("T")
 JSON = dict[str, object]
-SCOPED: Final = Principal(name="mail only", role="readonly", queues=("mail*",))
+SCOPED: Final = Caller(name="mail only", role="readonly", scope=Scope(("mail*",)))
 
 
 class Node:
@@ -278,7 +280,7 @@ async def test_a_key_for_some_queues_sees_no_others(tmp_path: Path) -> None:
     async with serving(tmp_path) as here:
         await here.put("mail", "mail-eu", "payroll")
 
-        request = Request(method="GET", path="/metrics", principal=SCOPED)
+        request = Request(method="GET", path="/metrics", caller=SCOPED)
         seen = lines_of(await node.metrics(here.api, request))
 
     assert 'corvo_queue_jobs{queue="mail-eu",state="pending"}' in seen

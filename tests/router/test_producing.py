@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from corvo.ids import shard_of
 from corvo.model import Backoff, Job, State
+from corvo.router.caller import Caller
 from corvo.router.config import Limits
-from corvo.router.http import Principal, Problem
+from corvo.router.http import Problem
 from corvo.router.producing import (
     LIMITS,
     EnqueueItem,
@@ -22,6 +23,7 @@ from corvo.router.producing import (
     webhook_payload,
 )
 from corvo.router.words import read_body
+from corvo.scopes import EVERYTHING, Scope
 from corvo.shard.chains import Chain, Step
 from corvo.shard.ops.base import ITEMS_MAX, encode_json
 from corvo.shard.ops.base import Limits as OpLimits
@@ -468,14 +470,14 @@ def test_a_job_that_is_refused_is_not_called_the_first_of_many(
 @jumping
 async def test_who_made_a_job_is_in_its_trail() -> None:
     node = Node()
-    shop = Principal(name="shop", role="producer", key_hash="x")
+    shop = Caller(name="shop", role="producer", key_hash="x", scope=EVERYTHING)
 
-    response = await node.ask("/api/v1/enqueue", {"queue": "mail"}, principal=shop)
+    response = await node.ask("/api/v1/enqueue", {"queue": "mail"}, caller=shop)
 
     assert job(node, "mail", json_of(response)["job_id"]).trail[0].by == "shop"
 
 
-SCOPED: Final = Principal(name="shop", role="producer", key_hash="x", queues=("mail", "bill.*"))
+SCOPED: Final = Caller(name="shop", role="producer", key_hash="x", scope=Scope(("mail", "bill.*")))
 
 
 @pytest.mark.parametrize(
@@ -503,7 +505,7 @@ def test_a_key_for_some_queues_makes_jobs_in_no_others(
     async def main() -> None:
         node = Node()
 
-        response = await node.ask(f"/api/v1/{path}", body, principal=SCOPED)
+        response = await node.ask(f"/api/v1/{path}", body, caller=SCOPED)
 
         assert response.status == status
         if status == 403:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits
-from corvo.router.http import Principal, Problem, problem_response
+from corvo.router.http import Problem, problem_response
 from corvo.router.rates import CLIENTS_MAX, Rates, client_of
 
 NOW_S: Final = 1_000.0
@@ -244,10 +245,10 @@ def test_whoever_has_not_asked_for_longest_is_forgotten() -> None:
     ],
 )
 def test_a_client_without_a_key_is_where_it_comes_from(peer: str, client: str) -> None:
-    assert client_of(Principal(), peer) == client
+    assert client_of(ANONYMOUS, peer) == client
 
 
 def test_a_client_with_a_key_is_its_key_wherever_it_comes_from() -> None:
-    principal = Principal(name="ci", role="worker", key_hash="9f86")
+    caller = Caller(name="ci", role="worker", key_hash="9f86")
 
-    assert client_of(principal, "192.0.2.7") == client_of(principal, "::1") == "9f86"
+    assert client_of(caller, "192.0.2.7") == client_of(caller, "::1") == "9f86"

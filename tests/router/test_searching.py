@@ -26,6 +26,7 @@ from corvo.questions import (
 )
 from corvo.router.examples import ANSWERS
 from corvo.router.seeing import read_query
+from corvo.scopes import Scope
 from tests.router.mirrors import AS_OF, AT, give
 from tests.router.nests import JSON, Nest, header, problem, queue_of, run
 
@@ -88,7 +89,7 @@ def test_a_key_for_some_queues_searches_in_those_alone() -> None:
 
         scopes = {type(each): each.scope for each in mirror.asked}
         for kind in (Search, FullText, GetSummary, GetThroughput, GetRates):
-            assert scopes[kind] == (A,)
+            assert scopes[kind] == Scope((A,))
 
     run(main)
 

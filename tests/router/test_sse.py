@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 from corvo import wire
 from corvo.router import rings, sse
+from corvo.router.caller import Caller
 from corvo.router.events import Wish, told_of
-from corvo.router.http import Principal, Problem
+from corvo.router.http import Problem
 from corvo.router.rings import Nowhere, Page, Ring
 from corvo.router.sse import Place
+from corvo.scopes import EVERYTHING, Scope
 from tests.router.feeds import EventSource
 
 PLACES = st.builds(
@@ -170,16 +172,16 @@ SOME = st.frozensets(NAMES, max_size=2)
 @given(
     st.lists(st.tuples(NAMES, NAMES, NAMES), max_size=12),
     st.builds(Wish, SOME, SOME, SOME),
-    st.sampled_from([(), ("a",), ("a", "_corvo.*")]),
+    st.sampled_from([EVERYTHING, Scope(("a",)), Scope(("a", "_corvo.*"))]),
 )
 def test_what_is_found_by_its_names_is_what_is_found_by_looking_at_everything(
-    events: list[tuple[str, str, str]], wish: Wish, scope: tuple[str, ...]
+    events: list[tuple[str, str, str]], wish: Wish, scope: Scope
 ) -> None:
     told = tuple(wire.Happening(what, job_id, queue) for what, job_id, queue in events)
     page = Page(Place(0, 0), Place(1, 1), told_of(0, (wire.Happenings(1, 0, told),)))
-    principal = Principal(queues=scope)
+    caller = Caller(name="k", scope=scope)
 
-    found = [at for at in page.among(wish) if wish.wants(page.events[at], principal)]
+    found = [at for at in page.among(wish) if wish.wants(page.events[at], caller)]
 
     assert found == [
         at
@@ -187,10 +189,10 @@ def test_what_is_found_by_its_names_is_what_is_found_by_looking_at_everything(
         if (not wish.types or what in wish.types)
         and (not wish.job_ids or job_id in wish.job_ids)
         and (not wish.queues or queue in wish.queues)
-        and (not scope or queue == "a" or (queue == "_corvo.c" and len(scope) == 2))
+        and (scope == EVERYTHING or queue == "a" or (queue == "_corvo.c" and len(scope.names) == 2))
         and (queue != "_corvo.c" or wish.queues or wish.job_ids)
     ]
-    assert found == [at for at, each in enumerate(page.events) if wish.wants(each, principal)]
+    assert found == [at for at, each in enumerate(page.events) if wish.wants(each, caller)]
 
 
 def test_the_line_ends_of_a_payload_are_lines_of_the_event() -> None:

@@ -14,10 +14,12 @@ from corvo.model import ApiKey
 from corvo.router import boards, topics
 from corvo.router.api import Api
 from corvo.router.boards import Board, Summaries
+from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.endpoints import events
-from corvo.router.http import Principal, Problem, Request, Response
+from corvo.router.http import Problem, Response
 from corvo.router.seeing import SummaryBody, SummaryQueue, SummaryWorkers
 from corvo.router.topics import Changes, SummaryFrame, Tail, Topics, read_topics
+from corvo.scopes import Scope
 from tests.router.feeds import Ear, House, house
 
 
@@ -95,14 +97,13 @@ class World:
         self.summary: SummaryBody | Problem = summary(mail=1)
         self.summaries = Summaries()
 
-    async def sum_up(self, _: Request) -> SummaryBody:
+    async def sum_up(self, _: Caller) -> SummaryBody:
         self.sums += 1
         if isinstance(self.summary, Problem):
             raise self.summary
         return self.summary
 
-    async def look(self, request: Request, thing: str) -> bytes:
-        assert request.params == {"id": thing}
+    async def look(self, _: Caller, thing: str) -> bytes:
         self.looks.append(thing)
         if isinstance(self.answer, Problem):
             raise self.answer
@@ -121,7 +122,7 @@ def run(scene: Callable[[World], Awaitable[None]]) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-ADMIN = Principal()
+ADMIN = ANONYMOUS
 
 
 def test_a_thing_is_looked_at_when_it_has_changed_and_four_times_a_second_at_most() -> None:
@@ -176,7 +177,7 @@ def test_a_thing_whose_shard_is_away_is_looked_at_again() -> None:
 def test_all_with_the_same_scope_share_one_summary_of_each_second() -> None:
     async def scene(world: World) -> None:
         some = [world.board("summary") for _ in range(5)]
-        scoped = Principal(queues=("mail*",))
+        scoped = Caller(name="k", scope=Scope(("mail*",)))
         for _ in range(3):
             for board in some:
                 await board.frames(ADMIN)
@@ -193,7 +194,7 @@ def test_all_with_the_same_scope_share_one_summary_of_each_second() -> None:
 def test_summaries_of_few_scopes_are_kept() -> None:
     async def scene(world: World) -> None:
         for number in range(boards.SCOPES_MAX + 10):
-            await world.board("summary").frames(Principal(queues=(f"q{number}",)))
+            await world.board("summary").frames(Caller(name="k", scope=Scope((f"q{number}",))))
 
         assert len(world.summaries._kept) <= boards.SCOPES_MAX
 
@@ -227,14 +228,14 @@ def test_several_topics_come_in_one_stream_as_messages(
 ) -> None:
     monkeypatch.setattr(topics, "TAIL_EVENTS_MAX", 5)
 
-    async def sum_up(_: Api, __: Request) -> SummaryBody:
+    async def sum_up(_: Api, __: Caller) -> SummaryBody:
         return summary(mail=1)
 
-    async def get_job(_: Api, request: Request) -> Response:
-        return Response(body=b'{"id":"%b"}\n' % request.params["id"].encode())
+    async def read_job(_: Api, __: Caller, job_id: str) -> Response:
+        return Response(body=b'{"id":"%b"}\n' % job_id.encode())
 
     monkeypatch.setattr(events, "summary", sum_up)
-    monkeypatch.setattr(events, "get_job", get_job)
+    monkeypatch.setattr(events, "read_job", read_job)
 
     async def scene(served: House) -> None:
         ear = await served.listen("topics=summary,events,watch:j0-3&types=completed")
@@ -252,11 +253,11 @@ def test_several_topics_come_in_one_stream_as_messages(
 
 
 def test_a_watched_job_needs_no_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def get_job(_: Api, request: Request) -> Response:
-        assert request.principal.name == "m"
+    async def read_job(_: Api, caller: Caller, __: str) -> Response:
+        assert caller.name == "m"
         raise Problem(404, "NOT_FOUND", "no")
 
-    monkeypatch.setattr(events, "get_job", get_job)
+    monkeypatch.setattr(events, "read_job", read_job)
     keys = {"k": ApiKey(key_hash="", name="m", role="readonly")}
 
     async def scene(served: House) -> None:

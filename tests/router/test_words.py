@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.router.http import ANONYMOUS, Principal, Problem, Request
+from corvo.router.caller import ANONYMOUS, Caller
+from corvo.router.http import Problem, Request
 from corvo.router.words import (
     DURATION_MS_MAX,
     MICROS,
@@ -22,7 +23,6 @@ from corvo.router.words import (
     or_unset,
     read_body,
     request_key,
-    signature,
     time_ns,
 )
 from corvo.times import format_duration
@@ -290,5 +290,5 @@ def test_each_part_of_a_request_has_a_key_of_its_own_and_always_the_same() -> No
 
 
 def test_the_trail_names_who_has_a_name() -> None:
-    assert signature(ANONYMOUS) == ""
-    assert signature(Principal(name="shop", key_hash="x")) == "shop"
+    assert ANONYMOUS.signature == ""
+    assert Caller(name="shop", key_hash="x").signature == "shop"

@@ -10,6 +10,7 @@ from corvo.model import ApiKey
 from corvo.questions import Beat, Beats, GetBeats
 from corvo.router.api import Api
 from corvo.router.sightings import Judge
+from corvo.scopes import EVERYTHING
 from tests.router.mirrors import AS_OF, ScriptedMirror, give
 from tests.router.nests import JSON, Nest, queue_of, run
 
@@ -172,7 +173,7 @@ def test_a_key_for_some_queues_sees_workers_of_those_and_not_how_many_jobs_they_
         [row] = await workers(nest, "s")
 
         assert (row["id"], row["queue_names"], "active" in row) == ("both", [A], False)
-        assert mirror.last(GetBeats).scope == ()
+        assert mirror.last(GetBeats).scope == EVERYTHING
         assert len(await workers(nest, "f")) == 2
 
     run(main)

@@ -10,10 +10,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from corvo.model import Job, State
 from corvo.router.api import Api
+from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.http import Principal, Problem, Request, Response
+from corvo.router.http import Problem, Request, Response
 from corvo.router.table import ROUTES
 from corvo.router.working import Outcome, beat_answer
+from corvo.scopes import EVERYTHING, Scope
 from corvo.shard.ops.base import Rejected, encode_json
 from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.ops.jobs import Cancel
@@ -26,7 +28,7 @@ from tests.support.links import jumping, on_sockets
 GONE: Final = Problem(503, "LEADER_UNAVAILABLE", "shard 1 has no leader", retry_after_ms=1_000)
 LOST: Final = Problem(503, "OUTCOME_UNKNOWN", "shard 1 went away", outcome="unknown")
 STOPPED: Final = "cancelled".replace("ll", "l")  # the original's spelling
-ANN: Final = Principal(name="ann", role="worker", key_hash="x")
+ANN: Final = Caller(name="ann", role="worker", key_hash="x", scope=EVERYTHING)
 
 
 def raw(data: bytes) -> msgspec.Raw:
@@ -184,7 +186,7 @@ async def test_who_acknowledges_is_in_the_trail_by_the_key_if_no_worker_is_named
     node = Node()
     job_id, _ = await claimed(node)
 
-    await node.ask(f"/api/v1/ack/{job_id}", principal=ANN)
+    await node.ask(f"/api/v1/ack/{job_id}", caller=ANN)
 
     assert stored(node, job_id).trail[-1].by == "ann"
 
@@ -620,7 +622,7 @@ def test_only_a_job_that_is_gone_is_to_be_stopped(
 # Keys for some queues.
 
 
-SCOPED: Final = Principal(name="ann", role="worker", key_hash="x", queues=("mail",))
+SCOPED: Final = Caller(name="ann", role="worker", key_hash="x", scope=Scope(("mail",)))
 
 
 @pytest.mark.parametrize("path", ["fetch", "fetch/batch"])
@@ -630,8 +632,8 @@ def test_a_key_for_some_queues_fetches_from_no_others(path: str) -> None:
         node = Node()
         body = {"queues": ["mail", "bill"], "wait_seconds": 0}
 
-        refused = await node.ask(f"/api/v1/{path}", body, principal=SCOPED)
-        allowed = await node.ask(f"/api/v1/{path}", body | {"queues": ["mail"]}, principal=SCOPED)
+        refused = await node.ask(f"/api/v1/{path}", body, caller=SCOPED)
+        allowed = await node.ask(f"/api/v1/{path}", body | {"queues": ["mail"]}, caller=SCOPED)
 
         assert (refused.status, allowed.status // 100) == (403, 2)
 
@@ -662,7 +664,7 @@ def test_a_key_for_some_queues_says_nothing_of_the_jobs_of_others(path: str, bod
             data = encode_json(body).replace(b"{}", job_id.encode(), 1)
             data = data if b'"' in data else b""
             where = f"/api/v1/{path.replace('{}', job_id)}"
-            return (await node.ask(where, data, principal=SCOPED)).status
+            return (await node.ask(where, data, caller=SCOPED)).status
 
         assert await say(theirs) == 403
         assert stored(node, theirs).state is State.ACTIVE
@@ -714,6 +716,7 @@ async def test_a_job_is_made_waited_for_kept_alive_and_completed(tmp_path: Path)
 
         async def ask(path: str, body: object, status: int) -> JSON:
             request = Request(method="POST", path=f"/api/v1/{path}", body=encode_json(body))
+            request.caller = ANONYMOUS
             found = ROUTES.find("POST", request.path)
             assert found is not None
             request.params = found.params

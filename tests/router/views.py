@@ -19,9 +19,8 @@ from corvo.questions import (
     Select,
     Selected,
 )
-from corvo.router import positions
-from corvo.router.http import Problem, Request
-from corvo.router.keys import may_see
+from corvo.router.caller import Caller
+from corvo.router.http import Problem
 from corvo.router.mirror import Mirror, unavailable
 from corvo.shard.tables import JOBS
 from tests.router.nests import Nest
@@ -47,7 +46,7 @@ class WalkingMirror(Mirror):
         self.is_away = False
         self.is_none = False
         self.is_whole = True
-        self.asked: list[tuple[Question, Request]] = []
+        self.asked: list[tuple[Question, Caller]] = []
         self.before: Callable[[], None] = lambda: None
         """Called before each answer."""
         vars(nest.api)["mirror"] = self
@@ -73,7 +72,7 @@ class WalkingMirror(Mirror):
     async def ask(
         self,
         question: Question,
-        request: Request,
+        caller: Caller,
         *,
         budget_ms: int | None = None,
         patience_s: float | None = None,
@@ -85,17 +84,16 @@ class WalkingMirror(Mirror):
         if self.is_away:
             raise unavailable("away")
         views = self._views if self._views is not None else self._walk()
-        seen = positions.parse(request.headers.get("corvo-min-seq", "s0=0"), len(views))
-        if any(views[number].index < index for number, index in seen.items()):
+        if any(views[number].index < index for number, index in caller.min_seq.items()):
             raise Problem(503, "NOT_CAUGHT_UP", "it lags behind", retry_after_ms=1_000)
-        self.asked.append((question, request))
+        self.asked.append((question, caller))
         match question:
             case Count():
-                return msgspec.json.encode(self._count(question, request, views))
+                return msgspec.json.encode(self._count(question, caller, views))
             case Select():
-                return msgspec.json.encode(self._select(question, request, views))
+                return msgspec.json.encode(self._select(question, caller, views))
             case Search():
-                found = self._found(question.search, request, views)
+                found = self._found(question.search, caller, views)
                 found.reverse()
                 jobs = [{"id": job.id} for _, job in found[: question.search.limit or 50]]
                 return msgspec.json.encode({"jobs": jobs})
@@ -108,17 +106,17 @@ class WalkingMirror(Mirror):
             for number, view in enumerate(views)
         }
 
-    def _found(self, filter_: Filter, request: Request, views: list[View]) -> list[tuple[int, Job]]:
+    def _found(self, filter_: Filter, caller: Caller, views: list[View]) -> list[tuple[int, Job]]:
         found = [
             (number, job)
             for number, view in enumerate(views)
             for job in view.jobs
-            if means(filter_, job) and may_see(request.principal, job.queue)
+            if means(filter_, job) and caller.scope.covers(job.queue)
         ]
         return sorted(found, key=lambda each: (each[1].created_ns, each[1].id, each[0]))
 
-    def _count(self, question: Count, request: Request, views: list[View]) -> Counted:
-        found = self._found(question.filter, request, views)
+    def _count(self, question: Count, caller: Caller, views: list[View]) -> Counted:
+        found = self._found(question.filter, caller, views)
         return Counted(
             total=min(len(found), question.exact_to),
             is_exact=len(found) <= question.exact_to,
@@ -129,10 +127,10 @@ class WalkingMirror(Mirror):
             as_of=self._places(views),
         )
 
-    def _select(self, question: Select, request: Request, views: list[View]) -> Selected:
+    def _select(self, question: Select, caller: Caller, views: list[View]) -> Selected:
         found = [
             (number, job)
-            for number, job in self._found(question.filter, request, views)
+            for number, job in self._found(question.filter, caller, views)
             if number in question.bounds and job.trail[-1].at_ns <= question.bounds[number]
         ]
         keys = [f"{job.created_ns:020}/{job.id}/{number}" for number, job in found]

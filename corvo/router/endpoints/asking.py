@@ -7,10 +7,10 @@ from typing import Final, NamedTuple, TypeVar
 import trio
 
 from corvo.ids import shard_of
-from corvo.router import positions
 from corvo.router.addressing import HOPS_MAX, missing, together
 from corvo.router.api import Api
-from corvo.router.http import Problem, Request
+from corvo.router.caller import Caller
+from corvo.router.http import Problem
 from corvo.router.jobs import Seen, View, read_seen
 from corvo.router.problems import problem_of
 from corvo.router.shards import Answer
@@ -25,16 +25,14 @@ _TRAVEL_S: Final = 0.05
 Q_co = TypeVar("Q_co", bound=Query, covariant=True)
 
 
-async def ask_each(
-    api: Api, request: Request, questions: Sequence[tuple[int, Q_co]]
-) -> list[Answer]:
+async def ask_each(api: Api, caller: Caller, questions: Sequence[tuple[int, Q_co]]) -> list[Answer]:
     """Ask shards at once; their answers in the order of the questions. Raises `Problem`."""
     answers: dict[int, Answer | Problem] = {}
 
     async def ask(place: int) -> None:
         shard, query = questions[place]
         try:
-            answers[place] = await api.ask(shard, query, request)
+            answers[place] = await api.ask(shard, query, caller)
         except Problem as problem:
             answers[place] = problem
 
@@ -56,16 +54,13 @@ class Found(NamedTuple):
     positions: dict[int, int]
 
 
-async def find_jobs(api: Api, request: Request, job_ids: Sequence[str]) -> Found:
+async def find_jobs(api: Api, caller: Caller, job_ids: Sequence[str]) -> Found:
     """Find jobs; those that are nowhere are left out. Raises `Problem`.
 
     A job that has moved is found by way of its home, which knows where it is. While it travels it
     is in neither shard, and is waited for.
     """
-    header = request.headers.get("corvo-min-seq")
-    if header is not None:
-        positions.parse(header, len(api.shards))  # also when no shard will be asked
-    search = _Search(api, request)
+    search = _Search(api, caller)
     wanted = {job_id: api.addresses.candidates(job_id) for job_id in job_ids}
     homes: dict[str, int] = {}
     for hop in range(2 * HOPS_MAX):
@@ -94,13 +89,13 @@ async def find_jobs(api: Api, request: Request, job_ids: Sequence[str]) -> Found
     )
 
 
-async def find_job(api: Api, request: Request, job_id: str) -> tuple[View, int, dict[int, int]]:
+async def find_job(api: Api, caller: Caller, job_id: str) -> tuple[View, int, dict[int, int]]:
     """A job that somebody may see, the shard that has it, and how far that was."""
-    found = await find_jobs(api, request, [job_id])
+    found = await find_jobs(api, caller, [job_id])
     view = found.views.get(job_id)
     if view is None:
         raise problem_of(missing(job_id))
-    api.allow_queue(request.principal, view.job.queue)
+    api.allow_queue(caller, view.job.queue)
     shard = found.shards[job_id]
     return view, shard, {shard: found.positions[shard]}
 
@@ -108,10 +103,10 @@ async def find_job(api: Api, request: Request, job_id: str) -> tuple[View, int, 
 class _Search:
     """What was found so far."""
 
-    def __init__(self, api: Api, request: Request) -> None:
+    def __init__(self, api: Api, caller: Caller) -> None:
         self.found: Final = Found({}, {}, {})
         self._api = api
-        self._request = request
+        self._caller = caller
         self._bytes = 0
 
     async def ask(self, wanted: dict[str, list[int]]) -> dict[int, Seen]:
@@ -125,7 +120,7 @@ class _Search:
             questions = [
                 (shard, GetJobs(job_ids=ids[:ITEMS_MAX])) for shard, ids in by_shard.items()
             ]
-            answers = await ask_each(self._api, self._request, questions)
+            answers = await ask_each(self._api, self._caller, questions)
             for (shard, query), answer in zip(questions, answers, strict=True):
                 seen = self._take(shard, answer)
                 before = heard.get(shard)

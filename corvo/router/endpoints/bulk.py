@@ -41,8 +41,9 @@ from corvo.router.bulk import (
     read_order,
     status_of,
 )
+from corvo.router.caller import ROUTER, Caller
 from corvo.router.endpoints.asking import find_jobs
-from corvo.router.http import Principal, Problem, Request, Response, Sink, json_response
+from corvo.router.http import Problem, Request, Response, Sink, json_response
 from corvo.router.jobs import View, job_summary, read_results, read_seen
 from corvo.router.problems import problem_of
 from corvo.router.routes import Parameter, Route
@@ -82,19 +83,19 @@ async def bulk(api: Api, request: Request) -> Response:
     """Do something to many jobs."""
     began_s = trio.current_time()
     body = read_body(decode_bulk, request.body)
-    order = order_of(body, request.principal)
+    order = order_of(body, request.caller)
     if order.move_to_queue:
-        api.allow_queue(request.principal, order.move_to_queue)
+        api.allow_queue(request.caller, order.move_to_queue)
     key = request_key(request, body.request_key)
     counted: Counted | None = None
     if order.filter is None:
-        api.charge(request, Action.OPERATE, items=max(1, order.total), charged=1)
-        await api.allow_jobs(request.principal, order.job_ids)
+        api.charge(request.caller, Action.OPERATE, items=max(1, order.total), charged=1)
+        await api.allow_jobs(request.caller, order.job_ids)
     else:
-        order, counted = await _fix(api, order, request)
+        order, counted = await _fix(api, order, request.caller)
     is_async = body.is_async or not is_direct(order)
     if body.dry_run:
-        counted = counted or await _look(api, order, request)
+        counted = counted or await _look(api, order, request.caller)
         would = dry_run_of(order, counted, is_async=is_async)
         return json_response(answer_of(Mark(), _since_ms(began_s), would))
     if is_async:
@@ -105,16 +106,16 @@ async def bulk(api: Api, request: Request) -> Response:
     return await _do_now(api, order)
 
 
-async def _fix(api: Api, order: Order, request: Request) -> tuple[Order, Counted]:
+async def _fix(api: Api, order: Order, caller: Caller) -> tuple[Order, Counted]:
     try:
-        return await bulking.fix(api, order, request)
+        return await bulking.fix(api, order, caller)
     except Problem as problem:
         if problem.status == 400 and problem.field:
             raise bad_field(f"filter.{problem.field}", problem.error) from None
         raise
 
 
-async def _look(api: Api, order: Order, request: Request) -> Counted:
+async def _look(api: Api, order: Order, caller: Caller) -> Counted:
     """Named jobs, as a count has those that a filter means."""
     ids = order.job_ids[:LOOKED_AT_MAX]
     states: dict[str, int] = {}
@@ -122,7 +123,7 @@ async def _look(api: Api, order: Order, request: Request) -> Counted:
     samples: list[msgspec.Raw] = []
     total = 0
     for start in range(0, len(ids), _LOOK_JOBS):
-        found = await find_jobs(api, request, ids[start : start + _LOOK_JOBS])
+        found = await find_jobs(api, caller, ids[start : start + _LOOK_JOBS])
         for view in found.views.values():
             total += 1
             states[view.job.state.value] = states.get(view.job.state.value, 0) + 1
@@ -216,7 +217,12 @@ async def _wait(api: Api, job_id: str, began_s: float) -> Response | None:
 
 async def get_bulk(api: Api, request: Request) -> Response:
     """One bulk operation."""
-    view, index = await _find(api, request)
+    return await read_bulk(api, request.caller, params.job_id_of(request))
+
+
+async def read_bulk(api: Api, caller: Caller, bulk_id: str) -> Response:
+    """One bulk operation, as a caller sees it."""
+    view, index = await _find(api, caller, bulk_id)
     mark = mark_of(view)
     mark.reach({bulking.home(api): index})
     return json_response(status_of(view), seq=positions.render(mark.reached))
@@ -225,33 +231,33 @@ async def get_bulk(api: Api, request: Request) -> Response:
 async def list_bulks(api: Api, request: Request) -> Response:
     """Bulk operations, the newest first."""
     limit = params.number_of(request, "limit", default=LIST, at_most=LIST_MAX)
-    # Its queue is in nobody's scope: whose it is, is looked at here.
-    everyone = Request(method="GET", path="", headers=request.headers, principal=Principal())
-    wanted = LIST_MAX if request.principal.queues else limit
+    # The queue of bulk operations is in the scope of no key: their owners are looked at here.
+    caller = request.caller
+    finder = ROUTER.as_of(caller.min_seq)
+    wanted = limit if caller.scope.has_everything else LIST_MAX
     search = SearchQuestion(search=SearchBody(queue=QUEUE, limit=wanted))
-    ids = [each.id for each in _read_ids(await api.mirror.ask(search, everyone)).jobs]
+    ids = [each.id for each in _read_ids(await api.mirror.ask(search, finder)).jobs]
     bulks: list[BulkStatus] = []
     while ids and len(bulks) < limit:
-        answer = await api.ask(bulking.home(api), GetJobs(job_ids=ids), request)
+        answer = await api.ask(bulking.home(api), GetJobs(job_ids=ids), caller)
         seen = read_seen(answer.body)
         bulks += [
             status_of(view)
             for view in seen.jobs
-            if view.job.queue == QUEUE and may_watch(view, request.principal)
+            if view.job.queue == QUEUE and may_watch(view, caller)
         ]
         assert seen.looked_at > 0
         ids = ids[seen.looked_at :]
     return json_response(BulkList(bulks[:limit]))
 
 
-async def _find(api: Api, request: Request) -> tuple[View, int]:
-    """The bulk in the path, which somebody may see. Raises `Problem`."""
-    bulk_id = params.job_id_of(request)
+async def _find(api: Api, caller: Caller, bulk_id: str) -> tuple[View, int]:
+    """A bulk operation that a caller may see. Raises `Problem`."""
     job_id = job_id_of(bulk_id)
     if job_id:
-        answer = await api.ask(bulking.home(api), GetJobs(job_ids=[job_id]), request)
+        answer = await api.ask(bulking.home(api), GetJobs(job_ids=[job_id]), caller)
         for view in read_seen(answer.body).jobs:
-            if view.job.queue == QUEUE and may_watch(view, request.principal):
+            if view.job.queue == QUEUE and may_watch(view, caller):
                 return view, answer.index
     raise Problem(404, "NOT_FOUND", f'bulk operation "{bulk_id}" not found')
 
@@ -264,7 +270,7 @@ async def _view(api: Api, job_id: str) -> View | None:
 
 async def watch(api: Api, request: Request) -> Response:
     """One bulk operation, step by step."""
-    view, _ = await _find(api, request)
+    view, _ = await _find(api, request.caller, params.job_id_of(request))
     if api.watchers >= api.limits.listeners_max:
         raise Problem(
             429,
@@ -325,9 +331,9 @@ async def _tell_on(api: Api, request: Request, first: View, sink: Sink) -> None:
 
 async def _check(api: Api, request: Request, view: View) -> None:
     """Raise `Problem` when the key is not what it was: revoked, or for other queues."""
-    principal = await api.who(request.headers)
-    keys.allow(principal, Action.READ)
-    if not may_watch(view, principal):
+    caller = await api.who(request)
+    keys.allow(caller, Action.READ)
+    if not may_watch(view, caller):
         raise Problem(403, "FORBIDDEN", "the key is not for this bulk operation any more")
 
 
@@ -336,8 +342,8 @@ async def _check(api: Api, request: Request, view: View) -> None:
 
 async def cancel_bulk(api: Api, request: Request) -> Response:
     """Let a bulk operation stop. What was done stays done."""
-    view, _ = await _find(api, request)
-    op = Cancel(job_ids=[view.job.id], by=request.principal.name, request_key=request_key(request))
+    view, _ = await _find(api, request.caller, params.job_id_of(request))
+    op = Cancel(job_ids=[view.job.id], by=request.caller.name, request_key=request_key(request))
     answer = await api.shards[bulking.home(api)].submit(op)
     [result] = read_results(answer.body)
     if isinstance(result, Rejected):
@@ -358,6 +364,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary=f"Do something to many jobs: up to {DIRECT_MAX:,} at once, and any number later",
         takes=BulkBody,
         gives={200: BulkAnswer, 202: BulkBegun},
+        has_min_seq=True,
         problems=(404, 409, 413, 422),
     ),
     Route(
@@ -367,6 +374,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.READ,
         summary="Bulk operations, the newest first",
         gives={200: BulkList},
+        has_min_seq=True,
         query=(
             Parameter("limit", "integer", f"How many at most; {LIST} if not given.", 1, LIST_MAX),
         ),
@@ -378,6 +386,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.READ,
         summary="How far a bulk operation has come",
         gives={200: BulkStatus},
+        has_min_seq=True,
         problems=(404,),
     ),
     Route(
@@ -388,6 +397,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="The steps of a bulk operation as server-sent events, until it has ended",
         gives={200: None},
         problems=(404,),
+        has_min_seq=True,
         is_parked=True,
     ),
     Route(
@@ -397,6 +407,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.OPERATE,
         summary="Let a bulk operation stop; what was done stays done",
         gives={200: BulkStatus},
+        has_min_seq=True,
         problems=(404, 409),
     ),
 )

@@ -5,8 +5,9 @@ from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.boards import Board
 from corvo.router.bulk import job_id_of
-from corvo.router.endpoints.bulk import get_bulk
-from corvo.router.endpoints.jobs import get_job
+from corvo.router.caller import Caller
+from corvo.router.endpoints.bulk import read_bulk
+from corvo.router.endpoints.jobs import read_job
 from corvo.router.endpoints.searching import summary
 from corvo.router.events import LiveEvent, read_wish
 from corvo.router.http import Request, Response, Sink, encode_json
@@ -49,12 +50,12 @@ async def listen(api: Api, request: Request) -> Response:
 
 
 def _board(api: Api, topics: Topics) -> Board:
-    async def sum_up(asked: Request) -> SummaryBody:
-        return await summary(api, asked)
+    async def sum_up(caller: Caller) -> SummaryBody:
+        return await summary(api, caller)
 
-    async def look(asked: Request, thing: str) -> bytes:
-        see = get_bulk if job_id_of(thing) else get_job
-        return (await see(api, asked)).body
+    async def look(caller: Caller, thing: str) -> bytes:
+        read = read_bulk if job_id_of(thing) else read_job
+        return (await read(api, caller, thing)).body
 
     jobs = {job_id_of(thing) or thing: thing for thing in topics.watched}
     return Board(topics, api.summaries, sum_up, look, jobs)

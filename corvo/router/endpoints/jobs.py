@@ -8,6 +8,7 @@ from corvo.model import State
 from corvo.router import keys, params, positions
 from corvo.router.actions import Action
 from corvo.router.api import Api
+from corvo.router.caller import Caller
 from corvo.router.endpoints.asking import ask_each, find_job, find_jobs
 from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.jobs import (
@@ -78,7 +79,12 @@ _read_queue: Final = msgspec.json.Decoder(QueueView).decode
 
 async def get_job(api: Api, request: Request) -> Response:
     """One job."""
-    view, _, seen = await find_job(api, request, params.job_id_of(request))
+    return await read_job(api, request.caller, params.job_id_of(request))
+
+
+async def read_job(api: Api, caller: Caller, job_id: str) -> Response:
+    """One job, as a caller sees it."""
+    view, _, seen = await find_job(api, caller, job_id)
     return json_response(job_body(view), seq=positions.render(seen))
 
 
@@ -86,9 +92,9 @@ async def bulk_get(api: Api, request: Request) -> Response:
     """Many jobs, in the order asked for, without those that are not there."""
     wanted = read_body(_read_bulk_get, request.body)
     ids = list(dict.fromkeys(wanted.job_ids))
-    found = await find_jobs(api, request, ids)
+    found = await find_jobs(api, request.caller, ids)
     views = [found.views[job_id] for job_id in ids if job_id in found.views]
-    visible = [view for view in views if api.may_see(request.principal, view.job.queue)]
+    visible = [view for view in views if request.caller.scope.covers(view.job.queue)]
     answer = JobList([job_body(view) for view in visible])
     return json_response(answer, seq=positions.render(found.positions))
 
@@ -96,8 +102,8 @@ async def bulk_get(api: Api, request: Request) -> Response:
 async def explain_job(api: Api, request: Request) -> Response:
     """Why a job is not being worked on."""
     job_id = params.job_id_of(request)
-    view, shard, _ = await find_job(api, request, job_id)
-    answer = await api.ask(shard, Explain(job_id=job_id), request)
+    view, shard, _ = await find_job(api, request.caller, job_id)
+    answer = await api.ask(shard, Explain(job_id=job_id), request.caller)
     explained = explain_body(view, read_explanation(answer.body))
     return json_response(explained, seq=positions.render({shard: answer.index}))
 
@@ -107,7 +113,7 @@ async def explain_job(api: Api, request: Request) -> Response:
 
 async def retry_job(api: Api, request: Request) -> Response:
     """Begin a job anew."""
-    op = Retry(job_ids=_named(request), by=request.principal.name, request_key=request_key(request))
+    op = Retry(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
     return await _change(api, request, op, conflict="RETRY_ERROR", word="retried")
 
 
@@ -117,7 +123,7 @@ async def cancel_job(api: Api, request: Request) -> Response:
     key = request_key(request, body.request_key)
     op = Cancel(
         job_ids=_named(request),
-        by=request.principal.name,
+        by=request.caller.name,
         why=body.why or body.reason or "",
         request_key=key,
     )
@@ -129,12 +135,12 @@ async def move_job(api: Api, request: Request) -> Response:
     body = read_body(_read_move, request.body)
     queue = params.checked_queue("queue", body.queue)
     not_reserved("queue", queue)
-    api.allow_queue(request.principal, queue)
+    api.allow_queue(request.caller, queue)
     key = request_key(request, body.request_key)
     resets = body.reset_attempts or False
     op = Move(
         job_ids=_named(request),
-        by=request.principal.name,
+        by=request.caller.name,
         queue=queue,
         reset_attempts=resets,
         request_key=key,
@@ -146,11 +152,11 @@ async def hold_job(api: Api, request: Request) -> Response:
     """Let a job wait for somebody's word. A worker may hold what it has; others operate."""
     body = read_body(_read_hold, request.body or b"{}")
     if body.lease_token is None:
-        keys.allow(request.principal, Action.OPERATE)
+        keys.allow(request.caller, Action.OPERATE)
     key = request_key(request, body.request_key)
     op = Hold(
         job_ids=_named(request),
-        by=request.principal.name,
+        by=request.caller.name,
         reason=body.reason or "",
         lease_token=body.lease_token,
         request_key=key,
@@ -160,9 +166,7 @@ async def hold_job(api: Api, request: Request) -> Response:
 
 async def approve_job(api: Api, request: Request) -> Response:
     """Let a held job be worked on."""
-    op = Approve(
-        job_ids=_named(request), by=request.principal.name, request_key=request_key(request)
-    )
+    op = Approve(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
     return await _change(api, request, op, conflict="APPROVE_ERROR")
 
 
@@ -172,7 +176,7 @@ async def reject_job(api: Api, request: Request) -> Response:
     key = request_key(request, body.request_key)
     op = Reject(
         job_ids=_named(request),
-        by=request.principal.name,
+        by=request.caller.name,
         why=body.why or body.reason or "",
         request_key=key,
     )
@@ -181,17 +185,13 @@ async def reject_job(api: Api, request: Request) -> Response:
 
 async def requeue_job(api: Api, request: Request) -> Response:
     """Give a dead job one more attempt."""
-    op = Requeue(
-        job_ids=_named(request), by=request.principal.name, request_key=request_key(request)
-    )
+    op = Requeue(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
     return await _change(api, request, op, conflict="REQUEUE_ERROR")
 
 
 async def expedite_job(api: Api, request: Request) -> Response:
     """Let a job be due now."""
-    op = Expedite(
-        job_ids=_named(request), by=request.principal.name, request_key=request_key(request)
-    )
+    op = Expedite(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
     return await _change(api, request, op, conflict="EXPEDITE_ERROR")
 
 
@@ -200,16 +200,14 @@ async def change_priority(api: Api, request: Request) -> Response:
     body = read_body(_read_priority, request.body)
     key = request_key(request, body.request_key)
     op = ChangePriority(
-        job_ids=_named(request), by=request.principal.name, priority=body.number, request_key=key
+        job_ids=_named(request), by=request.caller.name, priority=body.number, request_key=key
     )
     return await _change(api, request, op, conflict="PRIORITY_ERROR", word="ok")
 
 
 async def delete_job(api: Api, request: Request) -> Response:
     """Remove a job and all that is kept of it."""
-    op = Delete(
-        job_ids=_named(request), by=request.principal.name, request_key=request_key(request)
-    )
+    op = Delete(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
     return await _change(api, request, op, conflict="DELETE_ERROR")
 
 
@@ -226,7 +224,7 @@ async def _change(
     `conflict` is the code when the job's state does not do.
     """
     [job_id] = op.job_ids
-    await api.allow_jobs(request.principal, [job_id])
+    await api.allow_jobs(request.caller, [job_id])
     results = await api.to_jobs([job_id], lambda _: op, read_results)
     [outcome] = results.outcomes
     if isinstance(outcome, Problem):
@@ -251,7 +249,7 @@ async def list_dead(api: Api, request: Request) -> Response:
         if not asked:
             break
         questions = [(source.shard, _question(source, limit)) for source in asked]
-        answers = await ask_each(api, request, questions)
+        answers = await ask_each(api, request.caller, questions)
         for source, answer in zip(asked, answers, strict=True):
             newest.hear(source, read_dead(answer.body))
     views, place = newest.page()
@@ -293,9 +291,9 @@ async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
     named = request.query.get("queue")
     if named is not None:
         params.checked_queue("queue", named)
-        api.allow_queue(request.principal, named)
+        api.allow_queue(request.caller, named)
         shard = api.shards.of_queue(named).number
-        answer = await api.ask(shard, GetQueue(queue=named), request)
+        answer = await api.ask(shard, GetQueue(queue=named), request.caller)
         count = _read_queue(answer.body).counts[State.DEAD.value]
         return {shard: {named: count}}
     counts: dict[int, dict[str, int]] = {}
@@ -304,11 +302,11 @@ async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
         questions = [
             (shard, CountJobs(state=State.DEAD, after=name)) for shard, name in after.items()
         ]
-        answers = await ask_each(api, request, questions)
+        answers = await ask_each(api, request.caller, questions)
         after = {}
         for (shard, _), answer in zip(questions, answers, strict=True):
             page = _read_counts(answer.body)
-            visible = [each for each in page.queues if api.may_see(request.principal, each[0])]
+            visible = [each for each in page.queues if request.caller.scope.covers(each[0])]
             counts.setdefault(shard, {}).update(visible)
             if page.after:
                 after[shard] = page.after
@@ -344,6 +342,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.READ,
         summary="One job, with its errors and its trail",
         gives={200: JobBody},
+        has_min_seq=True,
         problems=(404, 413),
     ),
     Route(
@@ -353,6 +352,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.READ,
         summary="Why a job is not being worked on",
         gives={200: ExplainBody},
+        has_min_seq=True,
         problems=(404, 413),
     ),
     Route(
@@ -363,6 +363,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Many jobs by their ids; those that are not there are left out",
         takes=BulkGet,
         gives={200: JobList},
+        has_min_seq=True,
     ),
     _change_row("retry", retry_job, "Begin a finished job anew, or a scheduled one now"),
     _change_row("cancel", cancel_job, "Give a job up; its worker, if it has one, is told", Why),
@@ -389,6 +390,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.READ,
         summary="Dead jobs, the newest first",
         gives={200: DeadJobs},
+        has_min_seq=True,
         query=(
             Parameter("queue", "string", "Only those of this queue.", 1, NAME_BYTES_MAX),
             Parameter("limit", "integer", f"How many at most; {PAGE} if not given.", 1, PAGE_MAX),

@@ -8,17 +8,16 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from corvo import clock
-from corvo.model import ApiKey
+from corvo.model import DEFAULT_NAMESPACE, ApiKey
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.http import Problem, Request, Response, encode_json, json_response
 from corvo.router.keys import KEY_BITS, hash_key, make_key
 from corvo.router.positions import render
 from corvo.router.routes import Route
-from corvo.router.words import GivenTime, bad_field, read_body, request_key, signature, time_ns
+from corvo.router.words import GivenTime, bad_field, read_body, request_key, time_ns
 from corvo.shard.ops.base import NAME_BYTES_MAX
 from corvo.shard.ops.keys import (
-    DEFAULT_NAMESPACE,
     HOME,
     SCOPE_MAX,
     DeleteAPIKey,
@@ -101,8 +100,8 @@ class GoneKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warning: str = ""
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who asks."""
+class CallerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The caller of a request."""
 
     name: str
     role: str
@@ -114,8 +113,8 @@ class AuthStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     admin_password_set: bool
     keys_required: bool
-    caller: Caller | None = None
-    """Whoever asked, if that is somebody."""
+    caller: CallerView | None = None
+    """The caller of this request, where it is known."""
 
 
 # What is done.
@@ -131,7 +130,7 @@ async def make(api: Api, request: Request) -> Response:
         raise bad_field("expires_at", "expires_at: the key would be of no use, it is over already")
     op = UpsertAPIKey(
         request_key=request_key(request),
-        by=signature(request.principal),
+        by=request.caller.signature,
         key_hash=hash_key(key),
         name=new.name,
         role=new.role or "readonly",
@@ -176,7 +175,7 @@ async def delete_by_path(api: Api, request: Request) -> Response:
 
 async def _delete(api: Api, request: Request, key_hash: str) -> Response:
     op = DeleteAPIKey(
-        request_key=request_key(request), by=signature(request.principal), key_hash=key_hash
+        request_key=request_key(request), by=request.caller.signature, key_hash=key_hash
     )
     await api.keeper.read()
     left = {**api.keyring.keys}
@@ -192,15 +191,15 @@ async def _delete(api: Api, request: Request, key_hash: str) -> Response:
 
 async def status(api: Api, request: Request) -> Response:
     """Whether a key is needed, and whose it is that came with the question."""
-    caller: Caller | None = None
+    shown: CallerView | None = None
     with suppress(Problem):
-        principal = await api.who(request.headers)
-        caller = Caller(name=principal.name, role=principal.role, queue_scope=principal.queues)
+        caller = await api.who(request)
+        shown = CallerView(name=caller.name, role=caller.role, queue_scope=caller.scope.stored())
     return json_response(
         AuthStatus(
             admin_password_set=api.keyring.has_admin_key,
             keys_required=not api.keyring.is_open,
-            caller=caller,
+            caller=shown,
         ),
         headers=_NO_STORE,
     )

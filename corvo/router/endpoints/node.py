@@ -18,6 +18,7 @@ from corvo.router import params, positions
 from corvo.router.actions import Action
 from corvo.router.addressing import together
 from corvo.router.api import Api
+from corvo.router.caller import ROUTER
 from corvo.router.endpoints.queues import call_roll
 from corvo.router.exposition import CONTENT_TYPE
 from corvo.router.families import render
@@ -94,7 +95,7 @@ async def _each(
 
 async def _standing(api: Api) -> Standing | None:
     """What the mirror says of itself, if it does so in time."""
-    answer = await api.mirror.ask_now(GetStanding(), _NOBODY, patience_s=_DEADLINE_S)
+    answer = await api.mirror.ask_now(GetStanding(), ROUTER, patience_s=_DEADLINE_S)
     return _decode_standing(answer) if answer is not None else None
 
 
@@ -114,9 +115,6 @@ async def _node(api: Api) -> tuple[dict[int, Numbers], Standing | None]:
     return found, told[0] if told else None
 
 
-_NOBODY: Final = Request(method="GET", path="")
-
-
 # Metrics.
 
 
@@ -125,7 +123,7 @@ class _Collection:
 
     def __init__(self, api: Api, request: Request) -> None:
         self._api = api
-        self._principal = request.principal
+        self._scope = request.caller.scope
         self.queues = Queues()
         self.workers: dict[str, int] = {}
         self.standing: Standing | None = None
@@ -165,8 +163,7 @@ class _Collection:
             if queues.is_full:
                 query = GetQueueNumbers(after=after, limit=PAGE_NUMBERS_MAX, is_brief=True)
             page = _decode_queues((await shard.ask(query)).body)
-            may_see = self._api.may_see
-            queues.add(queue for queue in page.queues if may_see(self._principal, queue.name))
+            queues.add(queue for queue in page.queues if self._scope.covers(queue.name))
             after = page.after
             if not after:
                 return queues
@@ -225,9 +222,9 @@ async def throughput(api: Api, request: Request) -> Response:
     queue = request.query.get("queue", "")
     if queue:
         params.checked_queue("queue", queue)
-        api.allow_queue(request.principal, queue)
+        api.allow_queue(request.caller, queue)
     if api.mirror.is_there or queue:
-        body = await api.mirror.ask(GetThroughput(queue=queue), request)
+        body = await api.mirror.ask(GetThroughput(queue=queue), request.caller)
         told = read_minutes(body)
         return json_response([*told.minutes], seq=positions.render(reached(told.as_of)))
     # Where there is no mirror, this router tells what went through itself.
@@ -331,7 +328,7 @@ _SILENT: Final = "it did not answer in time"
 async def rebuild(api: Api, request: Request) -> Response:
     """Make the mirror anew from the shards. It goes on answering meanwhile."""
     request_key(request)
-    answer = await api.mirror.ask(Rebuild(), request)
+    answer = await api.mirror.ask(Rebuild(), request.caller)
     return json_response(_decode_rebuilding(answer), status=202)
 
 
@@ -373,6 +370,7 @@ def _get(
     gives: type | None,
     *query: Parameter,
     problems: tuple[int, ...] = (),
+    has_min_seq: bool = False,
 ) -> Route:
     assert endpoint.__doc__ is not None
     return Route(
@@ -384,6 +382,7 @@ def _get(
         gives={200: gives},
         query=query,
         problems=problems,
+        has_min_seq=has_min_seq,
     )
 
 
@@ -397,6 +396,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         list[MinuteView],
         Parameter("queue", "string", "Of this queue only.", None, NAME_BYTES_MAX),
         problems=(501,),
+        has_min_seq=True,
     ),
     _get("/livez", livez, Action.OPEN, Alive),
     _get("/readyz", readyz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),

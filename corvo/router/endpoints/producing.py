@@ -10,7 +10,8 @@ import trio
 from corvo.placement import shard_of_queue
 from corvo.router.addressing import together
 from corvo.router.api import Api
-from corvo.router.http import Principal, Problem, Request, Response, json_response
+from corvo.router.caller import Caller
+from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.positions import render
 from corvo.router.producing import (
     EnqueueAnswer,
@@ -36,7 +37,7 @@ from corvo.router.producing import (
     webhook_item,
 )
 from corvo.router.routes import Action, Parameter, Route
-from corvo.router.words import alone, bad_field, key_of, read_body, request_key, signature
+from corvo.router.words import alone, bad_field, key_of, read_body, request_key
 from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
 from corvo.shard.ops.workflow import NewBatch
 
@@ -60,10 +61,9 @@ async def webhook(api: Api, request: Request) -> Response:
 
 async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) -> Response:
     job = new_job(item)
-    if request.principal.queues:
-        _allow(api, request.principal, [job])
+    _allow(api, request.caller, [job])
     shard = shard_of_queue(job.queue, len(api.shards))
-    op = Enqueue(jobs=[job], request_key=key, by=signature(request.principal))
+    op = Enqueue(jobs=[job], request_key=key, by=request.caller.signature)
     try:
         answer = await api.shards[shard].submit(op)
     except Problem as problem:
@@ -82,13 +82,13 @@ async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) 
 async def enqueue_batch(api: Api, request: Request) -> Response:
     """Make many jobs, in as many shards as they have queues in."""
     body = read_body(decode_enqueue_batch, request.body)
-    api.charge(request, Action.PRODUCE, items=len(body.jobs), charged=1)
+    api.charge(request.caller, Action.PRODUCE, items=len(body.jobs), charged=1)
     key = request_key(request, body.request_key)
     batch = new_batch(body.batch)
     jobs = await _new_jobs(api, body, batch)
     check_batch(batch, len(jobs))
-    _allow(api, request.principal, jobs, batch)
-    sending = _Sending(api, key, signature(request.principal), len(jobs))
+    _allow(api, request.caller, jobs, batch)
+    sending = _Sending(api, key, request.caller.signature, len(jobs))
     await sending.send(plan(jobs, len(api.shards), batch), batch)
     answer = batch_answer(sending.outcomes, sending.batch_id, request.id)
     return json_response(
@@ -177,17 +177,15 @@ _NOT_SENT: Final = Problem(
 )
 
 
-def _allow(
-    api: Api, principal: Principal, jobs: Sequence[NewJob], batch: NewBatch | None = None
-) -> None:
+def _allow(api: Api, caller: Caller, jobs: Sequence[NewJob], batch: NewBatch | None = None) -> None:
     """Raise `Problem` unless a key is for all queues that jobs name."""
-    if not principal.queues:
+    if caller.scope.has_everything:
         return
     queues = dict.fromkeys(queue for job in jobs for queue in queues_of(job))
     if batch is not None and batch.callback_queue:
         queues[batch.callback_queue] = None
     for queue in queues:
-        api.allow_queue(principal, queue)
+        api.allow_queue(caller, queue)
 
 
 _TAGS: Final = "^([A-Za-z0-9_.-]{1,64}:[^,:]{0,64}(,[A-Za-z0-9_.-]{1,64}:[^,:]{0,64}){0,31})?$"

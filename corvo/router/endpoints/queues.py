@@ -13,6 +13,7 @@ from corvo.questions import Beats, GetBeats, GetRates
 from corvo.router import params, positions
 from corvo.router.actions import Action
 from corvo.router.api import Api
+from corvo.router.caller import ROUTER, Caller
 from corvo.router.endpoints.asking import ask_each
 from corvo.router.http import Request, Response, json_response
 from corvo.router.queues import (
@@ -43,7 +44,7 @@ from corvo.router.sightings import (
     in_order,
 )
 from corvo.router.words import not_reserved, read_body, request_key
-from corvo.scopes import RESERVED, covers, is_reserved
+from corvo.scopes import RESERVED, Scope, is_reserved
 from corvo.shard.ops.base import NAME_BYTES_MAX
 from corvo.shard.ops.queues import (
     Clear,
@@ -107,7 +108,7 @@ class _Lists(NamedTuple, Generic[P_co]):
 
 async def _lists(
     api: Api,
-    request: Request,
+    caller: Caller,
     question: Callable[[str, int], Query],
     read: Callable[[bytes], P_co],
     *,
@@ -126,7 +127,7 @@ async def _lists(
         if not following:
             break
         questions = [(shard, question(name, part)) for shard, name in following.items()]
-        answers = await ask_each(api, request, questions)
+        answers = await ask_each(api, caller, questions)
         following = {}
         for (shard, _query), answer in zip(questions, answers, strict=True):
             page = read(answer.body)
@@ -144,6 +145,7 @@ async def list_queues(api: Api, request: Request) -> Response:
     """All queues, by name. What is beyond the limit is behind the link `next`."""
     limit = params.number_of(request, "limit", default=PAGE_MAX, at_most=PAGE_MAX)
     behind: str | None = params.after_of(request)
+    caller = request.caller
     shows_reserved = request.query.get("reserved") == "true"
     found: list[QueueView] = []
     seen: dict[int, int] = {}
@@ -152,19 +154,18 @@ async def list_queues(api: Api, request: Request) -> Response:
     # here, from one name of the scope to the next: there are no more parts than a scope has names.
     while behind is not None:
         part = limit if not seen else min(limit, PART)
-        lists = await _lists(api, request, _ask_queues, _read_views, after=behind, limit=part)
+        lists = await _lists(api, caller, _ask_queues, _read_views, after=behind, limit=part)
         seen = {**lists.seen, **seen}
-        found += _visible(api, request, lists, shows_reserved=shows_reserved)
+        found += _visible(caller, lists, shows_reserved=shows_reserved)
         if len(found) > limit:
             following = found[limit - 1].queue.name
             break
-        scope = request.principal.queues
-        behind = _skip(lists.reached, scope, shows_reserved=shows_reserved)
+        behind = _skip(lists.reached, caller.scope, shows_reserved=shows_reserved)
         if behind == lists.reached:
             following = behind
             break
     shown = found[:limit]
-    rates = await _rates(api, request, [view.queue.name for view in shown])
+    rates = await _rates(api, caller, [view.queue.name for view in shown])
     headers = _told_without(rates)
     if following:
         url = f"/api/v1/queues?after={quote(following, safe='')}&limit={limit}"
@@ -174,23 +175,21 @@ async def list_queues(api: Api, request: Request) -> Response:
     return json_response([*bodies], seq=positions.render(seen), headers=headers)
 
 
-def _visible(
-    api: Api, request: Request, lists: _Lists[Queues], *, shows_reserved: bool
-) -> list[QueueView]:
-    """The queues that whoever asks may see, by name, as far as all lists were read."""
+def _visible(caller: Caller, lists: _Lists[Queues], *, shows_reserved: bool) -> list[QueueView]:
+    """The queues of the caller's scope, by name, as far as all lists were read."""
     found = [
         view
         for page in lists.pages
         for view in page.queues
         if (not lists.reached or view.queue.name <= lists.reached)
         and exists(view)
-        and api.may_see(request.principal, view.queue.name)
+        and caller.scope.covers(view.queue.name)
         and (shows_reserved or not is_reserved(view.queue.name))
     ]
     return sorted(found, key=lambda view: view.queue.name)
 
 
-def _skip(name: str, scope: tuple[str, ...], *, shows_reserved: bool) -> str | None:
+def _skip(name: str, scope: Scope, *, shows_reserved: bool) -> str | None:
     """A name behind which the next queue is that may be seen: this one, if it may be itself.
 
     None when there is none behind it, or this is the end.
@@ -199,9 +198,9 @@ def _skip(name: str, scope: tuple[str, ...], *, shows_reserved: bool) -> str | N
         return None
     if is_reserved(name) and not shows_reserved:
         return RESERVED + _BEHIND_ALL
-    if covers(scope, name):
+    if scope.covers(name):
         return name
-    beginnings = (one.removesuffix("*") for one in scope)
+    beginnings = (one.removesuffix("*") for one in scope.names)
     following = min((one for one in beginnings if one > name), default=None)
     return None if following is None else _ahead_of(following)
 
@@ -221,23 +220,18 @@ def _ask_queues(after: str, limit: int) -> Query:
     return GetQueues(after=after, limit=limit)
 
 
-async def all_queues(api: Api, request: Request) -> list[QueueView]:
+async def all_queues(api: Api, caller: Caller) -> list[QueueView]:
     """The queues of all shards, as many as one answer lists. Raises `Problem`."""
-    lists = await _lists(api, request, _ask_queues, _read_views, after="", limit=PAGE_MAX)
+    lists = await _lists(api, caller, _ask_queues, _read_views, after="", limit=PAGE_MAX)
     views = [view for page in lists.pages for view in page.queues]
     return sorted(views, key=lambda view: view.queue.name)[:PAGE_MAX]
 
 
-async def _rates(api: Api, request: Request, names: list[str]) -> dict[str, QueueRates] | None:
+async def _rates(api: Api, caller: Caller, names: list[str]) -> dict[str, QueueRates] | None:
     """What went on in queues; None while nobody can say it at once."""
     wanted = tuple(names) if len(names) <= _NAMED_MAX else ()
-    body = await api.mirror.ask_now(GetRates(queues=wanted), _of_now(request))
+    body = await api.mirror.ask_now(GetRates(queues=wanted), caller.as_of({}))
     return read_rates(body) if body is not None else None
-
-
-def _of_now(request: Request) -> Request:
-    """The same asker, who is content with what there is by now."""
-    return Request(method="GET", path=request.path, principal=request.principal)
 
 
 def _rates_of(rates: dict[str, QueueRates] | None, view: QueueView) -> QueueRates | None:
@@ -251,13 +245,13 @@ def _told_without(rates: dict[str, QueueRates] | None) -> list[tuple[str, str]]:
 async def get_queue(api: Api, request: Request) -> Response:
     """One queue."""
     name = params.queue_of(request)
-    api.allow_queue(request.principal, name)
+    api.allow_queue(request.caller, name)
     shard = api.shards.of_queue(name).number
-    answer = await api.ask(shard, GetQueue(queue=name), request)
+    answer = await api.ask(shard, GetQueue(queue=name), request.caller)
     view = _read_view(answer.body)
     if not exists(view):
         raise no_such_queue(name)
-    rates = await _rates(api, request, [name])
+    rates = await _rates(api, request.caller, [name])
     body = queue_body(view, _rates_of(rates, view))
     seq = positions.render({shard: answer.index})
     return json_response(body, seq=seq, headers=_told_without(rates))
@@ -265,13 +259,13 @@ async def get_queue(api: Api, request: Request) -> Response:
 
 async def list_workers(api: Api, request: Request) -> Response:
     """Workers that were heard of within the last day, the one heard of last first."""
-    lists = await _lists(api, request, _ask_workers, _read_workers, after="", limit=PAGE_MAX)
+    lists = await _lists(api, request.caller, _ask_workers, _read_workers, after="", limit=PAGE_MAX)
     known = (worker for page in lists.pages for worker in page.workers)
     roll = await call_roll(api, known)
     shown: list[msgspec.Struct] = []
-    tells_jobs = roll.knows_jobs and not request.principal.queues
+    tells_jobs = roll.knows_jobs and request.caller.scope.has_everything
     for count, (heard, manner) in enumerate(roll.workers, start=1):
-        names = _names_for(api, request, heard)
+        names = _names_for(request.caller, heard)
         if names:
             active = heard.active if tells_jobs else None
             shown.append(worker_body(heard, names, manner, active=active))
@@ -284,12 +278,10 @@ def _ask_workers(after: str, limit: int) -> Query:
     return GetWorkers(after=after, limit=limit)
 
 
-def _names_for(api: Api, request: Request, heard: Heard) -> list[str]:
-    """The queues of a worker that somebody may see."""
+def _names_for(caller: Caller, heard: Heard) -> list[str]:
+    """The queues of a worker that the caller's scope has."""
     return [
-        name
-        for name in sorted(heard.queues)
-        if api.may_see(request.principal, name) and not is_reserved(name)
+        name for name in sorted(heard.queues) if caller.scope.covers(name) and not is_reserved(name)
     ]
 
 
@@ -302,8 +294,8 @@ class Roll(NamedTuple):
 
 async def call_roll(api: Api, workers: Iterable[Worker]) -> Roll:
     """How workers are: those that shards know, that hold jobs, or that this router has heard."""
-    # Asked for all queues, whoever asks: how many jobs a worker holds must not depend on that.
-    body = await api.mirror.ask_now(GetBeats(), Request(method="GET", path=""))
+    # For all queues: how many jobs a worker holds must not depend on the caller.
+    body = await api.mirror.ask_now(GetBeats(), ROUTER)
     told = _read_beats(body) if body is not None else Beats(workers=[])
     knows_jobs = body is not None and all(place.is_whole for place in told.as_of.values())
     now_ns = clock.now_ns()
@@ -319,10 +311,10 @@ async def call_roll(api: Api, workers: Iterable[Worker]) -> Roll:
     return Roll(roll, knows_jobs)
 
 
-async def muster(api: Api, request: Request) -> SummaryWorkers:
-    """How many workers are heard of, of those that somebody may see."""
+async def muster(api: Api, caller: Caller) -> SummaryWorkers:
+    """How many workers there are that fetch from a queue of the caller's scope."""
     roll = await call_roll(api, ())
-    manners = [manner for heard, manner in roll.workers if _names_for(api, request, heard)]
+    manners = [manner for heard, manner in roll.workers if _names_for(caller, heard)]
     return SummaryWorkers(alive=manners.count(ALIVE), deaf=manners.count(DEAF))
 
 
@@ -402,12 +394,12 @@ def _named(request: Request) -> tuple[str, str]:
     """The queue in the path, which must not be the server's own, and who asks."""
     name = params.queue_of(request)
     not_reserved("name", name)
-    return name, request.principal.name
+    return name, request.caller.name
 
 
 async def _change(api: Api, request: Request, op: QueueOp) -> Response:
     """Carry an op out on a queue; it comes into being where it is not there."""
-    api.allow_queue(request.principal, op.queue)
+    api.allow_queue(request.caller, op.queue)
     shard = api.shards.of_queue(op.queue)
     answer = await shard.submit(op)
     done = _read_done(answer.body)
@@ -445,6 +437,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.READ,
         summary="All queues, by name: their settings, how many jobs they have, and their rates",
         gives={200: list[QueueBody]},
+        has_min_seq=True,
         query=(
             Parameter("after", "string", "Only those behind this name.", 0, NAME_BYTES_MAX),
             Parameter(
@@ -460,6 +453,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.READ,
         summary="One queue, its settings and how many jobs it has",
         gives={200: QueueBody},
+        has_min_seq=True,
         problems=(404,),
     ),
     _row("POST", f"{_QUEUE}/pause", pause_queue, "Give nothing out until it is resumed"),
@@ -496,5 +490,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.READ,
         summary="Workers of the last day and how they are, whoever was heard of last first",
         gives={200: list[WorkerBody]},
+        has_min_seq=True,
     ),
 )

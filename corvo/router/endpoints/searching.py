@@ -10,6 +10,7 @@ from corvo.questions import Summary as Told
 from corvo.router import params, positions, seeing
 from corvo.router.actions import Action
 from corvo.router.api import Api
+from corvo.router.caller import Caller
 from corvo.router.endpoints.asking import find_job
 from corvo.router.endpoints.queues import all_queues, muster
 from corvo.router.http import Request, Response, json_response
@@ -43,20 +44,20 @@ _read_summary: Final = msgspec.json.Decoder(Told).decode
 async def search(api: Api, request: Request) -> Response:
     """Jobs that a filter means, a page at a time."""
     wanted = read_body(_read_search, request.body or b"{}")
-    return _pass_on(await api.mirror.ask(Search(search=wanted), request))
+    return _pass_on(await api.mirror.ask(Search(search=wanted), request.caller))
 
 
 async def list_jobs(api: Api, request: Request) -> Response:
     """The same, with the filter in the query."""
     wanted = seeing.read_query(request.query)
-    return _pass_on(await api.mirror.ask(Search(search=wanted), request))
+    return _pass_on(await api.mirror.ask(Search(search=wanted), request.caller))
 
 
 async def full_text(api: Api, request: Request) -> Response:
     """Jobs that have words in their id, queue, payload or tags."""
     text = params.text_of(request, "q", at_most=TEXT_BYTES_MAX)
     limit = params.number_of(request, "limit", default=50, at_most=LIMIT_MAX)
-    return _pass_on(await api.mirror.ask(FullText(q=text, limit=limit), request))
+    return _pass_on(await api.mirror.ask(FullText(q=text, limit=limit), request.caller))
 
 
 def _pass_on(body: bytes) -> Response:
@@ -71,34 +72,31 @@ def _pass_on(body: bytes) -> Response:
 
 async def get_timeline(api: Api, request: Request) -> Response:
     """What happened to a job, and how long each part of it took."""
-    view, _, seen = await find_job(api, request, params.job_id_of(request))
+    view, _, seen = await find_job(api, request.caller, params.job_id_of(request))
     return json_response(timeline(view, clock.now_ns()), seq=positions.render(seen))
 
 
 # The summary.
 
 
-async def summary(api: Api, request: Request) -> SummaryBody:
-    """Everything at a glance, as far as whoever asks may see it. Raises `Problem`.
+async def summary(api: Api, caller: Caller) -> SummaryBody:
+    """Everything at a glance that the caller's scope has. Raises `Problem`.
 
     While the mirror is away, the shards are asked, which know no rates.
     """
-    body = await api.mirror.ask_now(GetSummary(), request, patience_s=_PATIENCE_S)
+    body = await api.mirror.ask_now(GetSummary(), caller, patience_s=_PATIENCE_S)
     told = _read_summary(body) if body is not None else Told(queues=[])
     queues = summary_queues(told.queues)
     if body is None:
-        queues = queues_at_a_glance(await all_queues(api, request))
-    may_see = api.may_see
+        queues = queues_at_a_glance(await all_queues(api, caller))
     shown = [
-        queue
-        for queue in queues
-        if may_see(request.principal, queue.name) and not is_reserved(queue.name)
+        queue for queue in queues if caller.scope.covers(queue.name) and not is_reserved(queue.name)
     ]
     return SummaryBody(
         at=format_time(clock.now_ns()),
         queues=shown,
         totals=totals(shown),
-        workers=await muster(api, request),
+        workers=await muster(api, caller),
         shards=[
             SummaryShard(
                 shard=shard.number,
@@ -115,7 +113,7 @@ async def summary(api: Api, request: Request) -> SummaryBody:
 
 async def get_summary(api: Api, request: Request) -> Response:
     """Everything at a glance, for a dashboard."""
-    told = await summary(api, request)
+    told = await summary(api, request.caller)
     return json_response(told, seq=positions.render(reached(told.as_of)))
 
 
@@ -173,6 +171,7 @@ def _row(
         gives={200: gives},
         query=query,
         problems=problems,
+        has_min_seq=True,
     )
 
 

@@ -13,7 +13,7 @@ from corvo.router.fetching import Fetched
 from corvo.router.http import Request, Response, json_response
 from corvo.router.positions import render
 from corvo.router.routes import Action, Route
-from corvo.router.words import key_of, read_body, request_key, signature
+from corvo.router.words import key_of, read_body, request_key
 from corvo.router.working import (
     ACKS_MAX,
     BEATS_MAX,
@@ -109,10 +109,10 @@ async def fetch_batch(api: Api, request: Request) -> Response:
 
 
 async def _fetch(api: Api, request: Request, body: FetchBody, count: int | None) -> Fetched:
-    if request.principal.queues:
+    if not request.caller.scope.has_everything:
         for queue in body.queues:
-            api.allow_queue(request.principal, queue)
-    op = fetch_op(body, request_key(request, body.request_key), signature(request.principal), count)
+            api.allow_queue(request.caller, queue)
+    op = fetch_op(body, request_key(request, body.request_key), request.caller.signature, count)
     return await api.fetching.fetch(op, wait_s(body, api.limits.fetch_wait_s_max))
 
 
@@ -187,9 +187,9 @@ async def ack_batch(api: Api, request: Request) -> Response:
     """Complete jobs: as many acks, each for itself."""
     body = read_body(decode_ack_batch, request.body)
     check_count("ack batch", "acks", len(body.acks), ACKS_MAX)
-    api.charge(request, Action.WORK, items=len(body.acks), charged=1)
+    api.charge(request.caller, Action.WORK, items=len(body.acks), charged=1)
     items = ack_items(body)
-    key, by = request_key(request, body.request_key), signature(request.principal)
+    key, by = request_key(request, body.request_key), request.caller.signature
     results = await _carry(api, request, items, lambda items, key: _ack(items, key, by), key)
     count, answers = item_answers(_ids(items), results.outcomes, "ACK_ERROR")
     api.metrics.throughput.completed(count)
@@ -200,9 +200,9 @@ async def fail_batch(api: Api, request: Request) -> Response:
     """Say of jobs that their attempts failed, each for itself."""
     body = read_body(decode_fail_batch, request.body)
     check_count("fail batch", "fails", len(body.fails), ACKS_MAX)
-    api.charge(request, Action.WORK, items=len(body.fails), charged=1)
+    api.charge(request.caller, Action.WORK, items=len(body.fails), charged=1)
     items = fail_items(body)
-    key, by = request_key(request, body.request_key), signature(request.principal)
+    key, by = request_key(request, body.request_key), request.caller.signature
     results = await _carry(api, request, items, lambda items, key: _fail(items, key, by), key)
     count, answers = item_answers(_ids(items), results.outcomes, "FAIL_ERROR", is_fail=True)
     api.metrics.throughput.failed(count)
@@ -213,9 +213,9 @@ async def release_batch(api: Api, request: Request) -> Response:
     """Give jobs back, each for itself."""
     body = read_body(decode_release_batch, request.body)
     check_count("release batch", "jobs", len(body.jobs), ACKS_MAX)
-    api.charge(request, Action.WORK, items=len(body.jobs), charged=1)
+    api.charge(request.caller, Action.WORK, items=len(body.jobs), charged=1)
     items = [release_item(each.job_id, each) for each in body.jobs]
-    key, by = request_key(request, body.request_key), signature(request.principal)
+    key, by = request_key(request, body.request_key), request.caller.signature
     results = await _carry(api, request, items, lambda items, key: _release(items, key, by), key)
     count, answers = item_answers(_ids(items), results.outcomes, "RELEASE_ERROR")
     return json_response(ReleaseBatchAnswer(count, answers), seq=render(results.positions))
@@ -230,7 +230,7 @@ async def heartbeat(api: Api, request: Request) -> Response:
         api.sightings.beats(body.worker_id, clock.now_ns())
     if not items:
         return json_response(heartbeat_answer((), ()))
-    key, by = request_key(request, body.request_key), signature(request.principal)
+    key, by = request_key(request, body.request_key), request.caller.signature
     results = await _carry(api, request, items, lambda items, key: _beat(items, key, by), key)
     answer = heartbeat_answer(_ids(items), results.outcomes)
     return json_response(answer, seq=render(results.positions))
@@ -241,8 +241,8 @@ async def _carry(
 ) -> Results[Outcome]:
     """Carry an op out on items, in as many parts as there have to be."""
     ids = _ids(items)
-    if request.principal.queues:
-        await api.allow_jobs(request.principal, ids)
+    if not request.caller.scope.has_everything:
+        await api.allow_jobs(request.caller, ids)
     if len(items) == 1:
         return await api.to_jobs(ids, lambda _: make(items, key), read_results)
     good, refused = sift(items, lambda some: make(some, ""))
@@ -288,7 +288,7 @@ def _snooze(items: Sequence[SnoozeItem], key: str, by: str) -> Op:
 
 
 def _by(request: Request, body: WordBody) -> str:
-    return body.worker_id or signature(request.principal)
+    return body.worker_id or request.caller.signature
 
 
 def _ids(items: Sequence[LeaseItem[object]]) -> list[str]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import STATES, EventType, Job, Priority, State
-from corvo.scopes import covers, is_reserved
+from corvo.scopes import is_reserved, scope_of_stored
 from corvo.shard import lifecycle, presence
 from corvo.shard.ops import transfer
 from corvo.shard.ops.base import (
@@ -68,8 +68,9 @@ class JobsOp(Op, frozen=True, kw_only=True):
     """By the shard's own time: a job to which anything happened later is left alone. 0 is no such
     condition."""
     scope: tuple[Name, ...] = ()
-    """The queues that whoever asks may touch, by name or beginning (`mail*`); none is all of them.
-    Who asked long ago, by ids, cannot have looked before in which queue a job is now."""
+    """The queues that the caller may change, as `corvo.scopes.scope_of_stored` reads them: an empty
+    list stands for every queue. The shard checks it, because a job that a bulk operation names may
+    have moved since the operation was authorised."""
 
     def apply(self, tx: Tx) -> JobResults:
         """Do it to one after the other."""
@@ -81,7 +82,7 @@ class JobsOp(Op, frozen=True, kw_only=True):
         found = presence.find(tx, job_id)
         if found is None:
             return lifecycle.missing(tx, job_id)
-        if self.scope and not covers(self.scope, found.document.queue):
+        if not scope_of_stored(self.scope).covers(found.document.queue):
             return lifecycle.not_yours(found.document)
         since_ns = self.unchanged_since_ns
         if since_ns and _changed_ns(found.document) > since_ns:

@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from corvo.kv.keys import META
-from corvo.model import ROLES, ApiKey
+from corvo.model import DEFAULT_NAMESPACE, ROLES, ApiKey
 from corvo.shard.ops.base import ITEMS_MAX, Limits, Name, Nanos, Op, Rejected
 from corvo.shard.ops.checks import bad_name
 from corvo.shard.tables import API_KEYS
@@ -21,7 +21,6 @@ KEYS_MAX: Final = 10_000
 """Every router has all of them in memory."""
 SCOPE_MAX: Final = 100
 """Names and beginnings of queues that one key may list."""
-DEFAULT_NAMESPACE: Final = "default"
 
 _COUNT_KEY: Final = META.build("api_keys")
 
