@@ -23,7 +23,7 @@ from corvo.router.metrics import Metrics
 from corvo.router.mirror import Mirror
 from corvo.router.rates import Rates, client_of
 from corvo.router.shards import Answer, Shards
-from corvo.router.sightings import Judge
+from corvo.router.sightings import WorkerHealth
 from corvo.shard.ops.base import ITEMS_MAX, Op, Rejected
 from corvo.shard.ops.keys import HOME
 from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
@@ -49,7 +49,9 @@ class Api:
         self.hub: Final = Hub(config)
         self.summaries: Final = Summaries()
         self.sightings: Final = self.fetching.sightings
-        self.judge = Judge(wait_s_max=config.limits.fetch_wait_s_max, began_ns=clock.now_ns())
+        self.worker_health = WorkerHealth(
+            wait_s_max=config.limits.fetch_wait_s_max, began_ns=clock.now_ns()
+        )
         self.keyring: Final = Keyring(config)
         self.keeper: Final = Keeper(self.keyring, self.shards)
         self.rates: Final = Rates(config.limits)

@@ -205,7 +205,7 @@ ANSWERS: Final[dict[str, dict[str, object] | list[object]]] = {
             }
         ],
         "totals": {"pending": 4, "active": 1, "dead": 2},
-        "workers": {"alive": 3, "deaf": 0},
+        "workers": {"alive": 3, "not_fetching": 0},
         "shards": [{"shard": 2, "status": "up", "leader": 1, "mirror": "following"}],
         "source": "mirror",
         "as_of": _AS_OF,

@@ -161,7 +161,7 @@ NODE: Final = Group[Scrape](
         gauge(
             "corvo_workers_deaf",
             "Workers that renew leases and have room for jobs, but do not fetch.",
-            lambda it: it.deaf if it.is_whole else None,
+            lambda it: it.not_fetching if it.is_whole else None,
         ),
         gauge(
             "corvo_mirror_up",

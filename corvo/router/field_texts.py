@@ -557,16 +557,16 @@ _QUEUES: Final[dict[str, Field]] = {
     "SummaryBody.shards": Field("The shards."),
     "source": Field("`mirror`, or `shards` while the mirror is unavailable.", "mirror"),
     "alive": Field("Number of workers that fetch jobs or are busy.", 8),
-    "deaf": Field("Number of workers that renew leases but do not fetch.", 0),
+    "not_fetching": Field("Number of workers that renew leases but do not fetch.", 0),
     "WorkerBody.id": Field("Id of the worker.", "worker-3"),
     "WorkerBody.queues": Field("The list of its queues, as JSON in a string.", '["mail"]'),
     "queue_names": Field("Queues that it fetched from.", ["mail"]),
     "last_heartbeat": Field("Time of its last request, by RFC 3339.", _TIME),
     "WorkerBody.started_at": Field("Time of its first request, by RFC 3339.", _TIME),
     "WorkerBody.state": Field(
-        "`alive`: fetches jobs or is busy. `deaf`: renews leases but has not fetched for 3 minutes"
-        " though it has room. `gone`: no request for 5 minutes and no lease. `unknown`: no request,"
-        " and the server has just started or the mirror is unavailable.",
+        "`alive`: fetches jobs or is busy. `not_fetching`: renews leases but has not fetched for"
+        " 3 minutes though it has room. `gone`: no request for 5 minutes and no lease. `unknown`:"
+        " no request, and the server has just started or the mirror is unavailable.",
         "alive",
     ),
     "waiting": Field("Whether a fetch of the worker waits for a job now.", True),

@@ -9,7 +9,7 @@ from corvo.model import State, Worker
 from corvo.questions import AllRates
 from corvo.router.http import Problem
 from corvo.router.params import Key
-from corvo.router.sightings import Heard, Manner
+from corvo.router.sightings import KnownWorker, WorkerState
 from corvo.router.words import DURATION_MS_MAX, Time, bad_field, either_ms
 from corvo.shard.limits import RATE_MAX
 from corvo.shard.ops.queues import CONCURRENCY_MAX
@@ -150,8 +150,8 @@ class WorkerBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_heartbeat: Time
     """When it was heard of last, however."""
     started_at: Time
-    state: Manner
-    """`deaf`: it is heard of, but does not ask for work though it has room for it."""
+    state: WorkerState
+    """`not_fetching`: it renews leases or sends heartbeats, and has room, but does not fetch."""
     waiting: bool = False
     """Whether a fetch of it waits for work now."""
     last_asked_at: Time | None = None
@@ -235,7 +235,9 @@ def _merge(one: Worker, other: Worker) -> Worker:
     )
 
 
-def worker_body(heard: Heard, names: list[str], state: Manner, *, active: int | None) -> WorkerBody:
+def worker_body(
+    heard: KnownWorker, names: list[str], state: WorkerState, *, active: int | None
+) -> WorkerBody:
     """A worker for whoever may see queues of these names."""
     return WorkerBody(
         id=heard.id,

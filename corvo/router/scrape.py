@@ -137,7 +137,7 @@ class Scrape(msgspec.Struct, kw_only=True):
     has_mirror: bool = False
     mirror: Standing | None = None
     """None when it did not answer in time, or there is none."""
-    deaf: int | None = None
+    not_fetching: int | None = None
     """Workers that are heard of and do not ask for work; None when that cannot be known."""
 
     @property

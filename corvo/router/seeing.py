@@ -153,7 +153,7 @@ class SummaryWorkers(msgspec.Struct, frozen=True, kw_only=True):
     """How many workers are heard of. Those that went long ago are not counted."""
 
     alive: int
-    deaf: int
+    not_fetching: int
 
 
 class SummaryShard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,22 +1,20 @@
-"""Workers that this router has heard of, and how each of them is: alive, deaf or gone.
+"""Workers that sent requests to this router, and the state of each: alive, not fetching or gone.
 
-A worker that finds nothing leaves no trace in a shard's log, and one whose loop has stopped to ask
-for work may go on renewing its leases for hours. Only who hears the fetches can tell the two apart,
-and that is the router. What it has seen is merged with what the shards keep of fetches that found
-something, and with what the mirror says of leases.
+A worker that finds no job leaves no trace in a shard's log, and a worker whose loop has stopped may
+renew its leases for hours. Only the router sees the fetches that tell the two apart. Its sightings
+are merged with the fetches that shards keep, and with the leases that the mirror knows.
 
-- **alive**: a fetch of it waits now, or it asked for work within the last `deaf_s`; or it holds as
-  many jobs as when it asked last, and so has no reason to ask.
-- **deaf**: it is heard of, by its leases or its heartbeats, but it has not asked for work for
-  `deaf_s`, though it has a free place: none of its jobs is left, or fewer than when it asked last.
-  One that took several jobs at once may wait for all of them to be done before it asks again.
-- **gone**: nothing was heard of it for `GONE_S`, and it holds no lease.
-- **unknown**: the same, but nobody could know: this router has begun only now, or the mirror, which
-  knows of the leases, is away.
+- **alive**: a fetch of the worker waits now, or the last one is not older than `not_fetching_s`; or
+  the worker holds as many jobs as at its last fetch, and so has no reason to fetch.
+- **not fetching**: the worker renews leases or sends heartbeats, but its last fetch is older than
+  `not_fetching_s`, though it has room: none of its jobs is left, or fewer than at its last fetch.
+  A worker that took several jobs at once may finish all of them before it fetches again.
+- **gone**: no request came for `GONE_S`, and the worker holds no lease.
+- **unknown**: as gone, but this router has just started, or the mirror, which knows the leases, is
+  unavailable.
 
-A worker that is busy with as many jobs as it takes is never called deaf, however long that is. No
-worker gets a job without asking, so the most jobs that it was seen to have since it asked last are
-those that it had then.
+A worker that is busy with as many jobs as it takes is always alive. No worker gets a job without a
+fetch, so the most jobs that it was seen to have since its last fetch are those that it had then.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +27,7 @@ from corvo.questions import Beat
 
 WORKERS_MAX: Final = 10_000
 """Workers that are remembered; some 300 bytes each."""
-DEAF_S_MIN: Final = 180.0
+NOT_FETCHING_S_MIN: Final = 180.0
 GONE_S: Final = 300.0
 KEPT_S: Final = 86_400
 """How long a worker is remembered that is not heard of, as the shards do."""
@@ -42,9 +40,9 @@ _BEGUN_S: Final = 15.0
 was started again."""
 _S: Final = 1_000_000_000
 
-Manner: TypeAlias = Literal["alive", "deaf", "gone", "unknown"]
+WorkerState: TypeAlias = Literal["alive", "not_fetching", "gone", "unknown"]
 ALIVE: Final = "alive"
-DEAF: Final = "deaf"
+NOT_FETCHING: Final = "not_fetching"
 GONE: Final = "gone"
 UNKNOWN: Final = "unknown"
 
@@ -148,7 +146,7 @@ class Sightings:
         return sighting
 
 
-class Heard(msgspec.Struct, kw_only=True):
+class KnownWorker(msgspec.Struct, kw_only=True):
     """All that is known of one worker."""
 
     id: str
@@ -180,24 +178,24 @@ class Heard(msgspec.Struct, kw_only=True):
 
 def gather(
     workers: Iterable[Worker], beats: Iterable[Beat], sightings: Sightings, now_ns: int
-) -> list[Heard]:
+) -> list[KnownWorker]:
     """What shards, mirror and this router know, worker by worker; who was heard of last is first.
 
     What the mirror says of their jobs is remembered with what was seen of them.
     """
-    heard: dict[str, Heard] = {}
+    heard: dict[str, KnownWorker] = {}
     for _ in gather_by_steps(heard, workers, beats, sightings, now_ns):
         pass
     return in_order(heard.values())
 
 
-def in_order(heard: Iterable[Heard]) -> list[Heard]:
+def in_order(heard: Iterable[KnownWorker]) -> list[KnownWorker]:
     """Workers, whoever was heard of last first."""
     return sorted(heard, key=lambda each: (-each.seen_ns, each.id))
 
 
 def gather_by_steps(
-    heard: dict[str, Heard],
+    heard: dict[str, KnownWorker],
     workers: Iterable[Worker],
     beats: Iterable[Beat],
     sightings: Sightings,
@@ -230,29 +228,29 @@ def gather_by_steps(
             yield
 
 
-def _of(heard: dict[str, Heard], worker_id: str) -> Heard:
+def _of(heard: dict[str, KnownWorker], worker_id: str) -> KnownWorker:
     known = heard.get(worker_id)
     if known is None:
-        known = heard[worker_id] = Heard(id=worker_id)
+        known = heard[worker_id] = KnownWorker(id=worker_id)
     return known
 
 
-class Judge:
-    """Says how workers are."""
+class WorkerHealth:
+    """Finds the state of a worker."""
 
     def __init__(self, *, wait_s_max: float, began_ns: int) -> None:
         """`wait_s_max` is how long a fetch may wait, `began_ns` when this router began."""
-        self.deaf_s: Final = max(DEAF_S_MIN, _POLLS * wait_s_max)
+        self.not_fetching_s: Final = max(NOT_FETCHING_S_MIN, _POLLS * wait_s_max)
         self._knows_ns: Final = began_ns + round((wait_s_max + _BEGUN_S) * _S)
 
-    def state(self, heard: Heard, now_ns: int, *, knows_jobs: bool) -> Manner:
-        """How a worker is. `knows_jobs` is whether anybody told which jobs workers hold."""
-        deaf_ns = round(self.deaf_s * _S)
-        if now_ns - heard.asked_ns <= deaf_ns:  # one whose fetch waits asks now
+    def state(self, heard: KnownWorker, now_ns: int, *, knows_jobs: bool) -> WorkerState:
+        """The state of a worker. `knows_jobs`: whether the mirror told which jobs workers hold."""
+        not_fetching_ns = round(self.not_fetching_s * _S)
+        if now_ns - heard.asked_ns <= not_fetching_ns:  # one whose fetch waits asks now
             return ALIVE
-        if heard.active or now_ns - heard.beat_ns <= deaf_ns:
+        if heard.active or now_ns - heard.beat_ns <= not_fetching_ns:
             is_full = heard.active > 0 and (heard.takes_many or heard.active >= heard.most)
-            return ALIVE if is_full or not knows_jobs else DEAF
+            return ALIVE if is_full or not knows_jobs else NOT_FETCHING
         if now_ns - heard.seen_ns <= round(GONE_S * _S):
             return ALIVE
         return GONE if knows_jobs and now_ns >= self._knows_ns else UNKNOWN

@@ -247,7 +247,7 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
         listeners=3,
         has_mirror=True,
         mirror=standing(len(shards)),
-        deaf=1,
+        not_fetching=1,
     )
 
 

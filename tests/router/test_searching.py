@@ -395,7 +395,7 @@ def test_a_summary_has_queues_their_sums_and_the_shards() -> None:
 
         assert [queue["name"] for queue in msgspec.convert(told["queues"], list[JSON])] == [A, B]
         assert told["totals"] == {"pending": 4, "dead": 2}
-        assert told["workers"] == {"alive": 0, "deaf": 0}
+        assert told["workers"] == {"alive": 0, "not_fetching": 0}
         assert told["source"] == "mirror"
         assert told["shards"] == [
             {"shard": 0, "status": "away", "mirror": "following"},

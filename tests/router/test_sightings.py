@@ -1,4 +1,4 @@
-"""How workers are: alive, deaf, gone; and that nobody is called deaf who is only busy."""
+"""States of workers: alive, not fetching, gone; a busy worker is always alive."""
 
 from typing import Final
 
@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from corvo.model import Worker
 from corvo.questions import Beat
 from corvo.router.sightings import (
-    DEAF_S_MIN,
     GONE_S,
     KEPT_S,
-    Heard,
-    Judge,
+    NOT_FETCHING_S_MIN,
+    KnownWorker,
     Sightings,
+    WorkerHealth,
     gather,
 )
 
 S: Final = 1_000_000_000
 T: Final = 1_700_000_000 * S
-JUDGE: Final = Judge(wait_s_max=60, began_ns=T - 3_600 * S)
+HEALTH: Final = WorkerHealth(wait_s_max=60, began_ns=T - 3_600 * S)
 
 
 class Scene:
@@ -49,7 +49,7 @@ class Scene:
     def renew(self) -> None:
         self.beat_ns = self.now_ns
 
-    def look(self, *, judge: Judge = JUDGE, knows_jobs: bool = True) -> str:
+    def look(self, *, health: WorkerHealth = HEALTH, knows_jobs: bool = True) -> str:
         """How it is, by all that is known now."""
         told = []
         if self.jobs and knows_jobs:
@@ -64,7 +64,7 @@ class Scene:
             )
             told.append(beat)
         [heard] = gather([], told, self.sightings, self.now_ns)
-        return judge.state(heard, self.now_ns, knows_jobs=knows_jobs)
+        return health.state(heard, self.now_ns, knows_jobs=knows_jobs)
 
 
 def test_a_worker_that_asks_is_alive_however_little_it_finds() -> None:
@@ -107,7 +107,7 @@ def test_a_worker_that_is_busy_in_every_place_is_alive() -> None:
         assert scene.look() == "alive"
 
 
-def test_a_worker_that_renews_and_does_not_fill_its_free_place_is_deaf() -> None:
+def test_a_worker_that_renews_and_does_not_fill_its_free_place_is_not_fetching() -> None:
     scene = Scene()
     for _ in range(3):
         scene.fetch()
@@ -120,7 +120,7 @@ def test_a_worker_that_renews_and_does_not_fill_its_free_place_is_deaf() -> None
         scene.renew()
         seen.append(scene.look())
 
-    assert seen == ["alive"] * 2 + ["deaf"] * 4
+    assert seen == ["alive"] * 2 + ["not_fetching"] * 4
     scene.fetch()
     assert scene.look() == "alive"
 
@@ -148,13 +148,13 @@ def test_a_worker_that_takes_several_at_once_may_finish_them_before_it_asks_agai
         assert scene.look() == "alive"
 
 
-def test_a_worker_that_says_it_is_there_and_has_nothing_to_do_and_does_not_ask_is_deaf() -> None:
+def test_a_worker_that_beats_without_a_job_and_without_a_fetch_is_not_fetching() -> None:
     scene = Scene()
     scene.fetch(0)
-    scene.wait(DEAF_S_MIN + 1)
+    scene.wait(NOT_FETCHING_S_MIN + 1)
     scene.sightings.beats("w", scene.now_ns)
 
-    assert scene.look() == "deaf"
+    assert scene.look() == "not_fetching"
 
 
 def test_a_worker_of_which_nothing_is_heard_is_gone() -> None:
@@ -176,10 +176,10 @@ def test_a_worker_that_holds_a_lease_is_not_gone() -> None:
     assert scene.look() == "alive"
 
 
-def test_nobody_is_deaf_or_gone_while_nobody_knows_which_jobs_workers_hold() -> None:
+def test_every_worker_is_alive_or_unknown_while_nobody_knows_which_jobs_workers_hold() -> None:
     scene = Scene()
     scene.fetch()
-    scene.wait(DEAF_S_MIN + 1)
+    scene.wait(NOT_FETCHING_S_MIN + 1)
     scene.sightings.beats("w", scene.now_ns)
     beating = scene.look(knows_jobs=False)
     scene.wait(GONE_S + 1)
@@ -188,19 +188,19 @@ def test_nobody_is_deaf_or_gone_while_nobody_knows_which_jobs_workers_hold() -> 
 
 
 def test_a_router_that_has_begun_only_now_calls_nobody_gone() -> None:
-    heard = Heard(id="w", asked_ns=T - 7_200 * S)
-    judge = Judge(wait_s_max=60, began_ns=T)
+    heard = KnownWorker(id="w", asked_ns=T - 7_200 * S)
+    health = WorkerHealth(wait_s_max=60, began_ns=T)
 
     states = [
-        judge.state(heard, T + seconds * S, knows_jobs=True) for seconds in (0, 74, 75, 1_000)
+        health.state(heard, T + seconds * S, knows_jobs=True) for seconds in (0, 74, 75, 1_000)
     ]
 
     assert states == ["unknown", "unknown", "gone", "gone"]
 
 
-def test_where_fetches_may_wait_for_long_deafness_takes_longer_to_be_seen() -> None:
-    assert Judge(wait_s_max=1, began_ns=0).deaf_s == DEAF_S_MIN
-    assert Judge(wait_s_max=600, began_ns=0).deaf_s == 1_800
+def test_where_fetches_may_wait_for_long_a_worker_is_alive_for_longer_without_a_fetch() -> None:
+    assert WorkerHealth(wait_s_max=1, began_ns=0).not_fetching_s == NOT_FETCHING_S_MIN
+    assert WorkerHealth(wait_s_max=600, began_ns=0).not_fetching_s == 1_800
 
 
 # Remembering.
@@ -222,7 +222,7 @@ def test_what_all_know_of_a_worker_is_put_together() -> None:
     heard = gather([other, worker], [beat], sightings, T)
 
     assert heard == [
-        Heard(
+        KnownWorker(
             id="w",
             hostname="rook",
             queues=frozenset({"mail", "sms", "push"}),
@@ -233,7 +233,9 @@ def test_what_all_know_of_a_worker_is_put_together() -> None:
             most=2,
             is_asking=True,
         ),
-        Heard(id="idle", queues=frozenset({"mail"}), started_ns=T - 99 * S, asked_ns=T - 98 * S),
+        KnownWorker(
+            id="idle", queues=frozenset({"mail"}), started_ns=T - 99 * S, asked_ns=T - 98 * S
+        ),
     ]
 
 

@@ -29,7 +29,7 @@ def summary(**pending: int) -> SummaryBody:
         SummaryQueue(name=name, paused=False, counts={"pending": count})
         for name, count in pending.items()
     ]
-    workers = SummaryWorkers(alive=1, deaf=0)
+    workers = SummaryWorkers(alive=1, not_fetching=0)
     return SummaryBody(at="now", queues=queues, totals={}, workers=workers, shards=[], source="")
 
 

@@ -9,7 +9,7 @@ import trio
 from corvo.model import ApiKey
 from corvo.questions import Beat, Beats, GetBeats
 from corvo.router.api import Api
-from corvo.router.sightings import Judge
+from corvo.router.sightings import WorkerHealth
 from corvo.scopes import EVERYTHING
 from tests.router.mirrors import AS_OF, ScriptedMirror, give
 from tests.router.nests import JSON, Nest, queue_of, run
@@ -44,7 +44,7 @@ def holds(mirror: ScriptedMirror, active: int, *, asked_ns: int, beat_ns: int) -
 
 def ago(api: Api, seconds: float) -> int:
     """Let the worker have asked for work so long ago, and this router have been there before."""
-    api.judge = Judge(wait_s_max=60, began_ns=0)
+    api.worker_health = WorkerHealth(wait_s_max=60, began_ns=0)
     [(_, sighting)] = api.sightings.all(0)
     sighting.asked_ns -= round(seconds * S)
     return sighting.asked_ns
@@ -97,7 +97,7 @@ def test_a_fetch_that_is_refused_makes_nobody_known() -> None:
     run(main)
 
 
-def test_a_worker_that_beats_and_does_not_ask_is_deaf_unless_it_is_busy() -> None:
+def test_a_worker_that_beats_and_does_not_ask_is_not_fetching_unless_it_is_busy() -> None:
     async def main() -> None:
         nest = Nest()
         mirror = give(nest)
@@ -111,7 +111,7 @@ def test_a_worker_that_beats_and_does_not_ask_is_deaf_unless_it_is_busy() -> Non
         holds(mirror, 2, asked_ns=asked_ns, beat_ns=now_ns)
         [busy] = await workers(nest)
         holds(mirror, 1, asked_ns=asked_ns, beat_ns=now_ns)
-        [deaf] = await workers(nest)
+        [idle] = await workers(nest)
         summed = await nest.read(JSON, "/api/v1/summary")
         mirror.is_away = True
         [unsure] = await workers(nest)
@@ -119,9 +119,9 @@ def test_a_worker_that_beats_and_does_not_ask_is_deaf_unless_it_is_busy() -> Non
         await fetch(nest, A)
         [awake] = await workers(nest)
 
-        assert [row["state"] for row in (busy, deaf, awake)] == ["alive", "deaf", "alive"]
-        assert (busy["active"], deaf["active"]) == (2, 1)
-        assert summed["workers"] == {"alive": 0, "deaf": 1}
+        assert [row["state"] for row in (busy, idle, awake)] == ["alive", "not_fetching", "alive"]
+        assert (busy["active"], idle["active"]) == (2, 1)
+        assert summed["workers"] == {"alive": 0, "not_fetching": 1}
         assert (unsure["state"], "active" in unsure) == ("alive", False)
 
     run(main)
@@ -137,12 +137,12 @@ def test_a_heartbeat_without_jobs_says_that_a_worker_is_there() -> None:
         await nest.ask("POST", "/api/v1/heartbeat", {"jobs": {}, "worker_id": "w"})
         await nest.ask("POST", "/api/v1/heartbeat", {"jobs": {}, "worker_id": "stranger"})
 
-        assert [(row["id"], row["state"]) for row in await workers(nest)] == [("w", "deaf")]
+        assert [(row["id"], row["state"]) for row in await workers(nest)] == [("w", "not_fetching")]
 
     run(main)
 
 
-def test_while_the_mirror_makes_a_full_pass_nobody_is_called_deaf() -> None:
+def test_while_the_mirror_makes_a_full_pass_every_worker_with_jobs_is_alive() -> None:
     async def main() -> None:
         nest = Nest()
         mirror = give(nest)

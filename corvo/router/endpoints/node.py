@@ -19,7 +19,7 @@ from corvo.router.actions import Action
 from corvo.router.addressing import together
 from corvo.router.api import Api
 from corvo.router.caller import ROUTER
-from corvo.router.endpoints.queues import call_roll
+from corvo.router.endpoints.queues import classify_workers
 from corvo.router.exposition import CONTENT_TYPE
 from corvo.router.families import render
 from corvo.router.health import (
@@ -45,7 +45,7 @@ from corvo.router.routes import Parameter, Route
 from corvo.router.scrape import ProcessScrape, Queues, Scrape, ShardScrape
 from corvo.router.seeing import MinuteView, minute_view, read_minutes
 from corvo.router.shards import Shard
-from corvo.router.sightings import DEAF
+from corvo.router.sightings import NOT_FETCHING
 from corvo.router.words import request_key
 from corvo.shard.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
 from corvo.shard.ops.base import NAME_BYTES_MAX
@@ -127,7 +127,7 @@ class _Collection:
         self.queues = Queues()
         self.workers: dict[str, int] = {}
         self.standing: Standing | None = None
-        self.deaf: int | None = None
+        self.not_fetching: int | None = None
         self.shards = {
             shard.number: ShardScrape(number=shard.number, calls_in_flight=shard.calls_in_flight)
             for shard in api.shards
@@ -151,9 +151,9 @@ class _Collection:
     async def ask_mirror(self) -> None:
         """Ask the mirror how it is, and of the workers that hold jobs."""
         self.standing = await _standing(self._api)
-        roll = await call_roll(self._api, ())
-        if roll.knows_jobs:
-            self.deaf = sum(manner == DEAF for _, manner in roll.workers)
+        classified = await classify_workers(self._api, ())
+        if classified.knows_jobs:
+            self.not_fetching = sum(state == NOT_FETCHING for _, state in classified.workers)
 
     async def _ask_for_queues(self, shard: Shard) -> Queues:
         queues = Queues()
@@ -208,7 +208,7 @@ async def metrics(api: Api, request: Request) -> Response:
         listeners=api.hub.listeners,
         has_mirror=api.mirror.is_there,
         mirror=collection.standing,
-        deaf=collection.deaf,
+        not_fetching=collection.not_fetching,
     )
     pieces: list[bytes] = []
     for piece in render(scrape):

@@ -36,10 +36,10 @@ from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.router.seeing import SummaryWorkers
 from corvo.router.sightings import (
     ALIVE,
-    DEAF,
+    NOT_FETCHING,
     STEP,
-    Heard,
-    Manner,
+    KnownWorker,
+    WorkerState,
     gather_by_steps,
     in_order,
 )
@@ -261,14 +261,14 @@ async def list_workers(api: Api, request: Request) -> Response:
     """Workers that were heard of within the last day, the one heard of last first."""
     lists = await _lists(api, request.caller, _ask_workers, _read_workers, after="", limit=PAGE_MAX)
     known = (worker for page in lists.pages for worker in page.workers)
-    roll = await call_roll(api, known)
+    classified = await classify_workers(api, known)
     shown: list[msgspec.Struct] = []
-    tells_jobs = roll.knows_jobs and request.caller.scope.has_everything
-    for count, (heard, manner) in enumerate(roll.workers, start=1):
+    tells_jobs = classified.knows_jobs and request.caller.scope.has_everything
+    for count, (heard, state) in enumerate(classified.workers, start=1):
         names = _names_for(request.caller, heard)
         if names:
             active = heard.active if tells_jobs else None
-            shown.append(worker_body(heard, names, manner, active=active))
+            shown.append(worker_body(heard, names, state, active=active))
         if count % STEP == 0:
             await trio.lowlevel.checkpoint()
     return json_response(shown[:PAGE_MAX], seq=positions.render(lists.seen))
@@ -278,44 +278,44 @@ def _ask_workers(after: str, limit: int) -> Query:
     return GetWorkers(after=after, limit=limit)
 
 
-def _names_for(caller: Caller, heard: Heard) -> list[str]:
+def _names_for(caller: Caller, heard: KnownWorker) -> list[str]:
     """The queues of a worker that the caller's scope has."""
     return [
         name for name in sorted(heard.queues) if caller.scope.covers(name) and not is_reserved(name)
     ]
 
 
-class Roll(NamedTuple):
-    """Workers and how they are, and whether anybody could say which jobs they hold."""
+class ClassifiedWorkers(NamedTuple):
+    """Workers with their states, and whether the mirror told which jobs they hold."""
 
-    workers: list[tuple[Heard, Manner]]
+    workers: list[tuple[KnownWorker, WorkerState]]
     knows_jobs: bool
 
 
-async def call_roll(api: Api, workers: Iterable[Worker]) -> Roll:
-    """How workers are: those that shards know, that hold jobs, or that this router has heard."""
+async def classify_workers(api: Api, workers: Iterable[Worker]) -> ClassifiedWorkers:
+    """States of workers: of those that shards know, that hold jobs, or that this router saw."""
     # For all queues: how many jobs a worker holds must not depend on the caller.
     body = await api.mirror.ask_now(GetBeats(), ROUTER)
     told = _read_beats(body) if body is not None else Beats(workers=[])
     knows_jobs = body is not None and all(place.is_whole for place in told.as_of.values())
     now_ns = clock.now_ns()
-    heard: dict[str, Heard] = {}
+    heard: dict[str, KnownWorker] = {}
     known = merge_workers(workers)
     for _ in gather_by_steps(heard, known, told.workers, api.sightings, now_ns):
         await trio.lowlevel.checkpoint()
-    roll: list[tuple[Heard, Manner]] = []
+    classified: list[tuple[KnownWorker, WorkerState]] = []
     for each in in_order(heard.values()):
-        roll.append((each, api.judge.state(each, now_ns, knows_jobs=knows_jobs)))
-        if len(roll) % STEP == 0:
+        classified.append((each, api.worker_health.state(each, now_ns, knows_jobs=knows_jobs)))
+        if len(classified) % STEP == 0:
             await trio.lowlevel.checkpoint()
-    return Roll(roll, knows_jobs)
+    return ClassifiedWorkers(classified, knows_jobs)
 
 
-async def muster(api: Api, caller: Caller) -> SummaryWorkers:
+async def count_workers(api: Api, caller: Caller) -> SummaryWorkers:
     """How many workers there are that fetch from a queue of the caller's scope."""
-    roll = await call_roll(api, ())
-    manners = [manner for heard, manner in roll.workers if _names_for(caller, heard)]
-    return SummaryWorkers(alive=manners.count(ALIVE), deaf=manners.count(DEAF))
+    classified = await classify_workers(api, ())
+    states = [state for heard, state in classified.workers if _names_for(caller, heard)]
+    return SummaryWorkers(alive=states.count(ALIVE), not_fetching=states.count(NOT_FETCHING))
 
 
 # Changing.

@@ -12,7 +12,7 @@ from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.endpoints.asking import find_job
-from corvo.router.endpoints.queues import all_queues, muster
+from corvo.router.endpoints.queues import all_queues, count_workers
 from corvo.router.http import Request, Response, json_response
 from corvo.router.mirror import reached
 from corvo.router.routes import Endpoint, Parameter, Route
@@ -96,7 +96,7 @@ async def summary(api: Api, caller: Caller) -> SummaryBody:
         at=format_time(clock.now_ns()),
         queues=shown,
         totals=totals(shown),
-        workers=await muster(api, caller),
+        workers=await count_workers(api, caller),
         shards=[
             SummaryShard(
                 shard=shard.number,
