@@ -29,9 +29,9 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = {
-    "server": Command("run a node: the queue, ready for clients", "corvo.commands:server"),
-    "config": Command("show every setting, its value and who set it", "corvo.commands:config"),
-    "openapi": Command("print the description of the HTTP API", "corvo.commands:openapi"),
+    "server": Command("start a server", "corvo.commands:server"),
+    "config": Command("show every setting, its value and its source", "corvo.commands:config"),
+    "openapi": Command("print the HTTP API as OpenAPI", "corvo.commands:openapi"),
     "version": Command("print the version", "corvo.cli:version"),
 }
 _INTERNAL: Final = {
@@ -47,11 +47,11 @@ def usage() -> str:
     width = max(len(name) for name in COMMANDS)
     lines = [f"  {name:<{width}}   {command.summary}" for name, command in COMMANDS.items()]
     return (
-        "Corvo, a job queue that needs nothing beside itself.\n"
+        "Corvo, a job queue server with no database and no broker.\n"
         "\n"
         "usage: corvo COMMAND [OPTION ...]\n"
         "\n" + "\n".join(lines) + "\n\n"
-        "`corvo COMMAND --help` explains a command. To try it out: `corvo server`.\n"
+        "`corvo COMMAND --help` shows the options of a command. To start: `corvo server`.\n"
     )
 
 
@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments say; returns the exit code."""
     if not __debug__:
         sys.stderr.write(
-            "corvo: refused: assertions are switched off (python -O, PYTHONOPTIMIZE), and Corvo"
-            " stops on a wrong state by them: start it without\n"
+            "corvo: refused: assertions are switched off (python -O or PYTHONOPTIMIZE), and Corvo"
+            " needs them to stop on an invalid state: start it without this option\n"
         )
         return MISCONFIGURED
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -99,8 +99,8 @@ def resolve(command: Command) -> Run:
 def unknown(name: str) -> int:
     """Say what may have been meant."""
     near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean `corvo {near[0]}`?" if near else "`corvo --help` lists what there is"
-    sys.stderr.write(f"corvo: there is no command {name!r}: {hint}\n")
+    hint = f"did you mean `corvo {near[0]}`?" if near else "`corvo --help` lists all commands"
+    sys.stderr.write(f"corvo: unknown command {name!r}; {hint}\n")
     return BAD_USAGE
 
 

@@ -31,17 +31,33 @@ FILE: Final = "corvo.toml"
 VARIABLE: Final = "CORVO_CONFIG"
 
 _FLAGS: Final = {
-    "--data-dir": ("data_dir", "DIR", "where everything is kept (default: data)"),
-    "--bind": ("bind", "HOST:PORT", "where clients come in (default: 127.0.0.1:8080)"),
-    "--shards": ("shards", "N", "processes that share the queues; fixed at the first start"),
-    "--durability": ("durability", "sync|relaxed", "whether an answer waits for the disk"),
-    "--mirror": ("mirror.enabled", "on|off", "off: no search, and nothing that needs it"),
-    "--retention": ("retention", "TIME", "how long finished jobs are kept (default: 168h)"),
-    "--admin-key": ("admin_key", "KEY", "may do everything; better set as CORVO_ADMIN_KEY"),
-    "--auth": ("auth", "on|off", "off: anybody who can reach the node may do anything"),
-    "--tls-cert": ("tls_cert", "FILE", "certificate and its chain, in PEM"),
-    "--tls-key": ("tls_key", "FILE", "its private key, in PEM"),
-    "--log-format": ("log_format", "auto|text|json", "auto: text on a terminal, else JSON"),
+    "--data-dir": ("data_dir", "DIR", "directory for all data (default: data)"),
+    "--bind": ("bind", "HOST:PORT", "address and port to listen on (default: 127.0.0.1:8080)"),
+    "--shards": (
+        "shards",
+        "N",
+        "processes that share the queues, fixed at the first start (default: 4)",
+    ),
+    "--durability": (
+        "durability",
+        "sync|relaxed",
+        "sync: on disk before confirmed (default: sync)",
+    ),
+    "--mirror": ("mirror.enabled", "on|off", "off: no search (default: on)"),
+    "--retention": ("retention", "TIME", "time that finished jobs are kept (default: 168h)"),
+    "--admin-key": (
+        "admin_key",
+        "KEY",
+        "key with full access; prefer the variable CORVO_ADMIN_KEY",
+    ),
+    "--auth": ("auth", "on|off", "off: every client has full access (default: on)"),
+    "--tls-cert": ("tls_cert", "FILE", "TLS certificate and its chain, in PEM"),
+    "--tls-key": ("tls_key", "FILE", "private key of the certificate, in PEM"),
+    "--log-format": (
+        "log_format",
+        "auto|text|json",
+        "auto: text on a terminal, JSON otherwise (default: auto)",
+    ),
     "--log-level": ("log_level", "LEVEL", "debug, info, warning or error (default: info)"),
 }
 """What is set often has a flag of its own: its key, what stands behind it, what it means."""
@@ -49,7 +65,7 @@ _FLAGS: Final = {
 
 def server(arguments: Sequence[str]) -> int:
     """`corvo server`: run a node."""
-    parser = _parser("server", "Run a node: the queue, ready for clients.")
+    parser = _parser("server", "Start a server.")
     read = parser.parse_args(arguments)
     try:
         resolved = gather(read)
@@ -62,10 +78,10 @@ def config(arguments: Sequence[str]) -> int:
     """`corvo config`: show what holds, and who set it."""
     parser = _parser(
         "config",
-        "Show every setting, its value and who set it, as `corvo server`"
-        " with the same options would have it.",
+        "Show every setting, its value and its source, as `corvo server` with the same options"
+        " would use it.",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     read = parser.parse_args(arguments)
     try:
         rows = gather(read).rows()
@@ -114,12 +130,12 @@ def _parser(name: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         f"corvo {name}",
         description=description,
-        epilog="Everything can be set in a file, in the environment and here; the later beats the"
-        " earlier. docs/config.md has every key.",
+        epilog="Order: file, environment, flags; the last one wins. docs/config.md lists all"
+        " settings.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--config", metavar="FILE", help=f"read this file (default: {FILE}, when it is there)"
+        "--config", metavar="FILE", help=f"settings file (default: {FILE}, if it exists)"
     )
     for flag, (key, shown, meaning) in _FLAGS.items():
         parser.add_argument(flag, dest=key, metavar=shown, help=meaning.replace("%", "%%"))
@@ -128,7 +144,7 @@ def _parser(name: str, description: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set any key, such as limits.connections_max=500",
+        help="change any setting, such as limits.connections_max=500",
     )
     return parser
 
@@ -154,9 +170,7 @@ def given_by_place(place: str, *, is_named: bool) -> list[Given]:
         text = Path(place).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         if is_named:
-            raise ConfigRefused(
-                [f"{place}: there is no such file (--config, {VARIABLE})"]
-            ) from error
+            raise ConfigRefused([f"{place}: no such file (--config, {VARIABLE})"]) from error
         return []
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigRefused([f"{place} cannot be read: {error}"]) from error
@@ -169,7 +183,7 @@ def given_by_flags(options: _Read) -> list[Given]:
     for assigned in options.set:
         name, equals, text = assigned.partition("=")
         if not equals:
-            raise ConfigRefused([f"--set {assigned}: it must be --set KEY=VALUE"])
+            raise ConfigRefused([f"--set {assigned}: expected --set KEY=VALUE"])
         given.append(Given(name.strip(), text, f"--set {name.strip()}"))
     values: dict[str, str | None] = vars(options)
     for flag, (key, _, _) in _FLAGS.items():

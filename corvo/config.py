@@ -104,73 +104,76 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ABOUT: Final = {
-    "data_dir": "where the node keeps everything; made, for this user alone, if it is not there",
-    "bind": "where clients come in: HOST:PORT, several with commas between them; without a host,"
-    " everywhere",
-    "node": "which node of the cluster this is",
-    "shards": "how many processes share the queues; fixed for ever at the first start",
-    "durability": "`sync`: an answer means that the disk has it; `relaxed`: the disk follows within"
+    "data_dir": "directory for all data; created, readable by this user only, if it does not exist",
+    "bind": "addresses and ports to listen on: HOST:PORT, several with commas between them; without"
+    " HOST, all addresses",
+    "node": "number of this node in its cluster",
+    "shards": "number of processes that share the queues; cannot be changed after the first start",
+    "durability": "`sync`: a job is on disk before it is confirmed; `relaxed`: it is on disk within"
     " half a second",
-    "retention": "how long a finished job is kept",
-    "auth": "`off` lets anybody who can reach the node do anything",
-    "admin_key": "the key that may do everything; `CORVO_ADMIN_PASSWORD` means the same",
-    "tls_cert": "file with the certificate and its chain, in PEM; with `tls_key`",
-    "tls_key": "file with the certificate's private key, in PEM",
-    "cors_origins": "pages that may call from a browser, with commas between them; `*` is any",
-    "log_format": "`auto` is text on a terminal, and JSON lines otherwise",
-    "log_level": "the least that is logged",
-    "drain_ms": "how long requests under way have to end when the node stops",
-    "shard.tick_ms": "how often a replica looks at its clock",
-    "shard.election_ticks": "ticks of silence after which another replica stands for election",
-    "shard.grace_ms": "how long after its lease a job is left to its worker",
-    "shard.segment_bytes": "size of one file of the log",
-    "shard.ballast_bytes": "room kept in reserve for the day the disk is full",
-    "shard.checkpoint_bytes": "log written after which a checkpoint is made",
-    "shard.checkpoint_entries": "entries after which a checkpoint is made",
-    "shard.keep_entries": "entries kept behind a checkpoint, for replicas that lag a little",
-    "shard.feed_bytes": "kept of what the mirror and listeners to events follow",
-    "shard.room_bytes_min": "with less room than this on the disk nothing new is taken",
-    "mirror.enabled": "`off` is a node without search, and without whatever needs it",
-    "mirror.readers": "questions that are looked up at a time",
-    "mirror.questions_max": "questions that are looked up or wait",
-    "mirror.pause_ms": "how long changes gather before they are written",
-    "mirror.wal_bytes_max": "what SQLite's log may grow to while somebody reads all the time",
-    "mirror.room_bytes_min": "with less room than this on the disk the mirror writes nothing",
-    "mirror.niceness": "how much the mirror stands back for others who want a processor",
-    "limits.body_bytes_max": "of a request's body",
-    "limits.bodies_bytes_max": "of all bodies together that are still coming in",
-    "limits.header_bytes_max": "of a request's line and headers together",
-    "limits.headers_max": "headers of a request",
-    "limits.connections_max": "connections at a time; beyond it one that is slow or idle is closed",
-    "limits.idle_ms": "how long a connection may be quiet between two requests",
-    "limits.header_ms": "from the first byte of a request to the end of its headers",
-    "limits.body_grace_ms": "how long a body may take whatever its size is",
-    "limits.body_rate_min": "bytes in a second that a body has to bring after its grace",
-    "limits.send_ms": "how long an answer may wait for a client that does not read",
-    "limits.in_flight_max": "requests being answered at a time, parked fetches not counted",
-    "limits.parked_max": "fetches that wait for work",
-    "limits.fetch_wait_s_max": "how long a fetch may wait for work",
-    "limits.batch_jobs_max": "jobs of one `enqueue/batch`",
-    "limits.leader_wait_ms": "how long a request waits for a shard that has no leader",
-    "limits.search_ms_max": "how long the mirror may look for what is searched",
-    "limits.listeners_max": "clients at a time that events are sent to as they happen",
-    "limits.streams_max": "streams of workers at a time",
-    "limits.stream_frames_max": "frames of one stream that are being answered",
+    "retention": "time that finished jobs are kept",
+    "auth": "`on`: requests need an API key, once one exists; `off`: every client has full access",
+    "admin_key": "API key with full access; `CORVO_ADMIN_PASSWORD` is the same setting",
+    "tls_cert": "file with the TLS certificate and its chain, in PEM; needs `tls_key`",
+    "tls_key": "file with the private key of the TLS certificate, in PEM",
+    "cors_origins": "origins of web pages that may call the API, such as https://ops.example;"
+    " `*` is any origin",
+    "log_format": "`auto`: text on a terminal, JSON lines otherwise",
+    "log_level": "lowest level that is logged",
+    "drain_ms": "time that running requests have to end when the node stops",
+    "shard.tick_ms": "interval of a shard's Raft clock",
+    "shard.election_ticks": "ticks without a message of the leader, after which an election starts",
+    "shard.grace_ms": "after a start or change of leader, no lease expires for this long",
+    "shard.segment_bytes": "size of one log file",
+    "shard.ballast_bytes": "disk space that is reserved, and freed when the disk is full",
+    "shard.checkpoint_bytes": "bytes of log after which a checkpoint is made",
+    "shard.checkpoint_entries": "log entries after which a checkpoint is made",
+    "shard.keep_entries": "log entries that are kept before a checkpoint, for slow replicas",
+    "shard.feed_bytes": "size of the list of changes that is kept for the mirror and for events",
+    "shard.room_bytes_min": "free disk space below which new jobs are rejected",
+    "mirror.enabled": "`off`: no search, no bulk operations by filter, no rates",
+    "mirror.readers": "searches that run at the same time",
+    "mirror.questions_max": "searches that run or wait; more are rejected",
+    "mirror.pause_ms": "time that changes are collected before they are written",
+    "mirror.wal_bytes_max": "size of SQLite's write-ahead log above which new searches wait until"
+    " it is emptied",
+    "mirror.room_bytes_min": "free disk space below which the mirror stops writing",
+    "mirror.niceness": "nice value of the mirror's process: 0 is normal, 19 the lowest priority",
+    "limits.body_bytes_max": "size of a request's body",
+    "limits.bodies_bytes_max": "size of all bodies together that are being received",
+    "limits.header_bytes_max": "size of a request's line and headers together",
+    "limits.headers_max": "number of headers in a request",
+    "limits.connections_max": "open connections; above it, an idle or slow one is closed",
+    "limits.idle_ms": "time that a connection may be idle between two requests",
+    "limits.header_ms": "time from the first byte of a request to the end of its headers",
+    "limits.body_grace_ms": "time before the minimum upload speed (`limits.body_rate_min`) is"
+    " enforced",
+    "limits.body_rate_min": "minimum upload speed of a body, in bytes a second",
+    "limits.send_ms": "time that an answer waits for a client that does not read it",
+    "limits.in_flight_max": "requests that are answered at the same time, without waiting fetches",
+    "limits.parked_max": "fetches that wait for a job at the same time",
+    "limits.fetch_wait_s_max": "time that a fetch may wait for a job",
+    "limits.batch_jobs_max": "jobs in one `enqueue/batch`",
+    "limits.leader_wait_ms": "time that a request waits for a shard that has no leader",
+    "limits.search_ms_max": "time that a search may take; then it answers with what it has found",
+    "limits.listeners_max": "clients that follow events at the same time",
+    "limits.streams_max": "open streams (`/api/v1/stream`)",
+    "limits.stream_frames_max": "frames of one stream that are answered at the same time",
     "limits.read_rate": "reading requests of one client in a second; 0 is no limit",
-    "limits.read_burst": "reading requests of one client at once",
+    "limits.read_burst": "reading requests that one client may send at once",
     "limits.write_rate": "changing requests of one client in a second; 0 is no limit",
-    "limits.write_burst": "changing requests of one client at once",
-    "limits.payload_bytes_max": "of a job's payload",
-    "limits.result_bytes_max": "of a job's result",
-    "limits.checkpoint_bytes_max": "of what a job keeps between two attempts",
-    "limits.progress_bytes_max": "of what a job says of its progress",
-    "limits.tags_max": "tags of a job",
-    "limits.tag_bytes_max": "of a tag's name, and of its value",
-    "limits.error_bytes_max": "of an error message that a worker reports",
-    "limits.backtrace_bytes_max": "of a backtrace that a worker reports",
-    "limits.op_bytes_max": "of one request to a shard",
+    "limits.write_burst": "changing requests that one client may send at once",
+    "limits.payload_bytes_max": "size of a job's payload",
+    "limits.result_bytes_max": "size of a job's result",
+    "limits.checkpoint_bytes_max": "size of a job's checkpoint",
+    "limits.progress_bytes_max": "size of a job's progress",
+    "limits.tags_max": "number of tags of a job",
+    "limits.tag_bytes_max": "size of a tag's name, and of its value",
+    "limits.error_bytes_max": "size of an error message; a longer one is cut",
+    "limits.backtrace_bytes_max": "size of a stack trace; a longer one is cut",
+    "limits.op_bytes_max": "size of one operation in a shard's log",
 }
-"""What each key means, for `corvo config` and `docs/config.md`."""
+"""The text of each setting, for `corvo config` and `docs/config.md`."""
 
 _SECRETS: Final = ("admin_key",)
 _SECTIONS: Final[tuple[tuple[str, str, type[msgspec.Struct]], ...]] = (
@@ -218,9 +221,9 @@ class Key(msgspec.Struct, frozen=True):
             case inspect.IntType():
                 return self._wanted_number()
             case inspect.VarTupleType():
-                return "texts with commas between them"
+                return "strings with commas between them"
             case _:
-                return "a text"
+                return "a string"
 
     @property
     def example(self) -> str:
@@ -412,11 +415,13 @@ def resolve(given: Iterable[Given]) -> Resolved:
         if value is None:
             told = "***" if key.is_secret else _quoted(one.value)
             hint = f", such as {key.example}" if key.example else ""
-            problems.append(f"{key.name} is {told} ({one.source}): it must be {key.wanted}{hint}")
+            problems.append(f"{key.name} is {told} ({one.source}): expected {key.wanted}{hint}")
             continue
         is_alias = one.source == _PASSWORD and sources.get(key.name) == key.variable
         if is_alias and values[key.name] != value:
-            problems.append(f"{key.name}: CORVO_ADMIN_KEY and {_PASSWORD} differ: set one of them")
+            problems.append(
+                f"{key.name}: CORVO_ADMIN_KEY and {_PASSWORD} differ: set only one of them"
+            )
         values[key.name] = value
         sources[key.name] = one.source
     if not problems:
@@ -430,12 +435,20 @@ def resolve(given: Iterable[Given]) -> Resolved:
 def _unknown(given: Given) -> str:
     name = given.name
     if name in _GROUPS:
-        return f"{name} ({given.source}) is a group: its keys are set one by one, as {name}.KEY"
+        return f"{name} ({given.source}) is a group: set its settings, such as {_first_of(name)}"
     if name.partition(".")[0] in KEYS:
-        return f"{name} ({given.source}) is no key: {name.partition('.')[0]} is not a group"
+        return f"unknown setting {name} ({given.source}): {name.partition('.')[0]} is not a group"
     near = difflib.get_close_matches(name, KEYS, n=1, cutoff=0.5)
-    hint = f"is {near[0]} meant ({KEYS[near[0]].variable})?" if near else "`corvo config` lists all"
-    return f"{name} ({given.source}) is no key: {hint}"
+    is_variable = given.source.startswith(ENVIRONMENT)
+    written = given.source if is_variable else f"{name} ({given.source})"
+    if not near:
+        return f"unknown setting {written}; `corvo config` lists all settings"
+    meant = KEYS[near[0]].variable if is_variable else near[0]
+    return f"unknown setting {written}; did you mean {meant}?"
+
+
+def _first_of(group: str) -> str:
+    return next(name for name in KEYS if name.startswith(f"{group}."))
 
 
 def _quoted(value: object) -> str:
@@ -564,27 +577,28 @@ def contradictions(config: Config, sources: Mapping[str, str]) -> list[str]:
     listened = addresses(config.bind)
     if listened is None:
         problems.append(
-            f"{told('bind')} is {_quoted(config.bind)}: it must be HOST:PORT, such as"
+            f"{told('bind')} is {_quoted(config.bind)}: expected HOST:PORT, such as"
             " 127.0.0.1:8080, [::1]:8080 or :8080"
         )
     elif config.must_be_loopback and not all(one.is_loopback for one in listened):
         problems.append(
-            f"{told('bind')} is {config.bind}, which others can reach, and there is no key: set"
-            " CORVO_ADMIN_KEY (or --admin-key), or let anybody do anything with --auth off"
+            f"{told('bind')} is {config.bind}, which is reachable from outside, and no admin key is"
+            " set: set CORVO_ADMIN_KEY (or --admin-key), or give every client full access with"
+            " --auth off"
         )
     if config.auth == "off" and config.admin_key:
         problems.append(
-            f"{told('auth')} is off and {told('admin_key')} is set: nobody would be asked for the"
-            " key; leave one of them out"
+            f"{told('auth')} is off and {told('admin_key')} is set: the key would have no effect;"
+            " remove one of the two settings"
         )
     if not config.admin_key.isascii() or config.admin_key != config.admin_key.strip():
         problems.append(
-            f"{told('admin_key')} has letters that no header carries, or blanks around it: choose"
-            " one of ASCII"
+            f"{told('admin_key')} has characters that an HTTP header cannot carry, or spaces at an"
+            " end: use printable ASCII"
         )
     if bool(config.tls_cert) != bool(config.tls_key):
         missing, there = ("tls_key", "tls_cert") if config.tls_cert else ("tls_cert", "tls_key")
-        problems.append(f"{told(there)} is set and {missing} is not: set both or none")
+        problems.append(f"{told(there)} is set and {missing} is not: set both or neither")
     return problems + _sizes(config, told("limits.op_bytes_max"), told("limits.body_bytes_max"))
 
 
@@ -592,17 +606,16 @@ def _sizes(config: Config, op: str, body: str) -> list[str]:
     problems = []
     jobs = config.jobs
     if jobs.op_bytes_max > OP_BYTES_MAX:
-        problems.append(f"{op} is {jobs.op_bytes_max}: it must be at most {OP_BYTES_MAX}")
+        problems.append(f"{op} is {jobs.op_bytes_max}: expected at most {OP_BYTES_MAX}")
     for name in ("payload_bytes_max", "result_bytes_max", "checkpoint_bytes_max"):
         part: int = getattr(jobs, name)
         if part > jobs.op_bytes_max:
             problems.append(
-                f"limits.{name} is {part}, more than {op}, which is {jobs.op_bytes_max} and has to"
-                " hold it"
+                f"limits.{name} is {part}: expected at most {jobs.op_bytes_max}, the value of {op}"
             )
     if config.limits.body_bytes_max < jobs.payload_bytes_max:
         problems.append(
-            f"{body} is {config.limits.body_bytes_max}, less than limits.payload_bytes_max, which"
-            f" is {jobs.payload_bytes_max}: no request could bring such a payload"
+            f"{body} is {config.limits.body_bytes_max}: expected at least"
+            f" {jobs.payload_bytes_max}, the value of limits.payload_bytes_max"
         )
     return problems

@@ -82,22 +82,22 @@ class DataDir:
         if found is None:
             if self.shard(0).exists():
                 raise DirectoryUnfit(
-                    f"{self.root} has shards and no node.json, which says how many there are to be:"
-                    " restore it from a backup, or choose another --data-dir"
+                    f"{self.root} has shards but no node.json, which has their number: restore it"
+                    " from a backup, or use another --data-dir"
                 )
             made = Identity(cluster=secrets.token_hex(16), node=node, shards=shards)
             self._write(made)
             return made, True
         if is_given and found.shards != shards:
             raise DirectoryUnfit(
-                f"{self.root} has {found.shards} shards, and {shards} are asked for: the number is"
-                " fixed at the first start, since it says which queue lives where. Leave --shards"
-                " out, or start with another --data-dir"
+                f"{self.root} has {found.shards} shards, and the setting shards is {shards}:"
+                " the number cannot be changed after the first start. Remove the setting, or use"
+                " another --data-dir"
             )
         if found.node != node:
             raise DirectoryUnfit(
-                f"{self.root} belongs to node {found.node}, and this is to be node {node}: set node"
-                " to that number, or choose another --data-dir"
+                f"{self.root} belongs to node {found.node}, and the setting node is {node}: set it"
+                f" to {found.node}, or use another --data-dir"
             )
         return found, False
 
@@ -117,8 +117,8 @@ class DataDir:
                 " a backup"
             ) from error
         raise DirectoryUnfit(
-            f"{place} has format {written}, and this version knows {FORMAT}: a newer version has"
-            " been here, so start that one"
+            f"{place} has format {written}, and this version supports {FORMAT}: start the newer"
+            " version that wrote it"
         )
 
     def _write(self, identity: Identity) -> None:
@@ -170,14 +170,14 @@ class DataDir:
         fitting = [place for place in places if _fits(place / f"shard-{shards - 1}.sock")]
         if not fitting:
             raise DirectoryUnfit(
-                f"{self.root} and {elsewhere} are too long for the path of a socket, which has at"
-                f" most {SOCKET_BYTES_MAX} bytes: choose another --data-dir, or set TMPDIR"
+                f"{self.root} and {elsewhere} are too long for the path of a socket, at most"
+                f" {SOCKET_BYTES_MAX} bytes: use another --data-dir, or set TMPDIR"
             )
         directory = fitting[0]
         directory.mkdir(mode=0o700, exist_ok=True)
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise DirectoryUnfit(f"{directory} is not a directory of this user's: remove it")
+            raise DirectoryUnfit(f"{directory} is not a directory of this user: remove it")
         directory.chmod(0o700)
         return [str(directory / f"shard-{number}.sock") for number in range(shards)]
 
@@ -213,9 +213,9 @@ def open_directory(path: str) -> DataDir:
         missing = [each for each in (root, *root.parents) if not each.exists()]
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise DirectoryUnfit(f"{root} cannot be made: {error.strerror}") from error
+        raise DirectoryUnfit(f"{root} cannot be created: {error.strerror}") from error
     if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
-        raise DirectoryUnfit(f"{root} cannot be written by this user: choose another --data-dir")
+        raise DirectoryUnfit(f"{root} is not writable for this user: use another --data-dir")
     for made in missing:
         directories.sync_names(made.parent)
     return DataDir(root)

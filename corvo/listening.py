@@ -49,7 +49,7 @@ async def listen(wanted: Sequence[Address]) -> list[socket.socket]:
                     opened.append(listening)
                     port = port_of(listening)  # a port that the kernel chose is one for all
         if not opened:
-            raise ListenFailed("there is no address of any kind to listen on")
+            raise ListenFailed("no address to listen on")
         undo.pop_all()
     return opened
 
@@ -125,8 +125,8 @@ def check_certificate(certificate: str, key: str) -> None:
         context.load_cert_chain(certificate, key, password="")
     except OSError as error:
         raise ListenFailed(
-            f"tls_cert, tls_key: {certificate} and {key} are not a certificate and its key, in PEM"
-            f" and without a password: {error}"
+            f"tls_cert, tls_key: expected a certificate and its private key, in PEM and without a"
+            f" password, in {certificate} and {key}: {error}"
         ) from error
 
 

@@ -290,7 +290,7 @@ async def _wait_for_lock(directory: DataDir, log: Log, wish: Wish) -> int | None
         "data.in_use",
         data=str(directory.root),
         by=directory.holders(),
-        then=f"waiting up to {_LOCK_WAIT_S:.0f} s for it",
+        then=f"waiting up to {_LOCK_WAIT_S:.0f} s",
     )
     deadline = trio.current_time() + _LOCK_WAIT_S
     while trio.current_time() < deadline:
@@ -300,9 +300,9 @@ async def _wait_for_lock(directory: DataDir, log: Log, wish: Wish) -> int | None
         lock = directory.try_lock()
         if lock is not None:
             return lock
-    holders = ", ".join(directory.holders()) or "a process that this user cannot see"
+    holders = ", ".join(directory.holders()) or "a process of another user"
     raise DirectoryUnfit(
-        f"{directory.root} is in use by {holders}: stop that, or choose another --data-dir"
+        f"{directory.root} is in use by {holders}: stop it, or use another --data-dir"
     )
 
 
@@ -311,8 +311,9 @@ def _insist_on_loopback(listening: Iterable[socket.socket]) -> None:
     for each in listening:
         if not ip_address(host_of(each)).is_loopback:
             raise ListenFailed(
-                f"{host_of(each)} can be reached by others, and there is no key: set"
-                " CORVO_ADMIN_KEY (or --admin-key), or let anybody do anything with --auth off"
+                f"{host_of(each)} is reachable from outside, and no admin key is set: set"
+                " CORVO_ADMIN_KEY (or --admin-key), or give every client full access with --auth"
+                " off"
             )
 
 
@@ -350,14 +351,14 @@ def _welcome(log: Log, config: Config, house: House, listening: Sequence[socket.
 
 def welcome(config: Config, urls: Sequence[str], directory: DataDir, shards: int) -> str:
     """A few lines for the person at the terminal."""
-    access = "by key"
+    access = "API key required"
     if config.must_be_loopback:
-        access = "open to every user of this machine; set CORVO_ADMIN_KEY to ask for a key"
+        access = "open to every user of this machine; set CORVO_ADMIN_KEY to require a key"
     elif config.is_open:
-        access = "OPEN TO EVERYBODY who can reach it (auth is off)"
+        access = "OPEN: every client has full access (auth is off)"
     durability = {
-        "sync": "an answer means that it is on the disk",
-        "relaxed": "RELAXED: a loss of power takes the last half second",
+        "sync": "sync: a job is on disk before it is confirmed",
+        "relaxed": "RELAXED: a loss of power can lose the last half second",
     }[config.durability]
     url = urls[0].replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
     header = "" if config.is_open else ' -H "X-API-Key: $CORVO_ADMIN_KEY"'

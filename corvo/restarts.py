@@ -51,12 +51,12 @@ class Restarts:
     def ended(self, code: int, *, now_ns: int, dice: int) -> Restart | Hold | Leave:
         """It ended unasked, with an exit code or, below zero, by a signal."""
         if code == MISCONFIGURED:
-            return Leave(MISCONFIGURED, "a config that cannot work is not mended by a restart")
+            return Leave(MISCONFIGURED, "invalid settings: a restart does not help")
         if code == DAMAGED:
-            return self._give_up("a restart does not mend it")
+            return self._give_up("a restart does not help")
         self._times_ns = [time for time in self._times_ns if now_ns - time < WINDOW_NS]
         if len(self._times_ns) >= RESTARTS_MAX:
-            return self._give_up(f"it ended {RESTARTS_MAX + 1} times within ten minutes")
+            return self._give_up(f"the process ended {RESTARTS_MAX + 1} times within ten minutes")
         self._times_ns.append(now_ns)
         attempt = len(self._times_ns)
         if attempt == 1:
@@ -75,11 +75,11 @@ def meaning(code: int) -> str:
     if code < 0:
         return f"killed by {signal_name(-code)}"
     return {
-        OK: "left without being asked",
-        FAILED: "failed in a way that a restart may mend",
-        DAMAGED: "damage, or an entry that it cannot apply",
-        MISCONFIGURED: "was told something that cannot work",
-    }.get(code, "ended in an unknown way")
+        OK: "exited although the node is running",
+        FAILED: "failed; a restart may help",
+        DAMAGED: "damaged data, or a log entry that cannot be applied",
+        MISCONFIGURED: "invalid settings",
+    }.get(code, "unknown exit code")
 
 
 def signal_name(number: int) -> str:

@@ -221,7 +221,7 @@ class Supervisor:
                 return True
             case Hold(reason):
                 child.is_held = True
-                what = "stays down; the others go on"
+                what = "this process stays down; the other processes continue"
                 self._log.error("process.held", **told, code=code, why=reason, then=what)
                 self._look_at_all()
             case Leave(exit_code, reason):
@@ -281,7 +281,9 @@ class Supervisor:
                 await child.gone.wait()
         for child in children:
             if not child.gone.is_set():
-                self._log.warning("process.killed", name=child.plan.name, why="it took too long")
+                self._log.warning(
+                    "process.killed", name=child.plan.name, why="the process did not stop in time"
+                )
                 child.kill()
                 await child.gone.wait()
 

@@ -47,8 +47,8 @@ def test_a_word_that_is_not_there_is_refused_with_the_nearest() -> None:
     near, far = corvo("sever"), corvo("xyzzy")
 
     assert (near.returncode, far.returncode) == (2, 2)
-    assert near.stderr == "corvo: there is no command 'sever': did you mean `corvo server`?\n"
-    assert far.stderr == "corvo: there is no command 'xyzzy': `corvo --help` lists what there is\n"
+    assert near.stderr == "corvo: unknown command 'sever'; did you mean `corvo server`?\n"
+    assert far.stderr == "corvo: unknown command 'xyzzy'; `corvo --help` lists all commands\n"
 
 
 @pytest.mark.parametrize("word", ["version", "--version", "-V"])
@@ -157,7 +157,7 @@ def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
     done = corvo("server", "--config", "none.toml", cwd=tmp_path)
 
     assert done.returncode == 72
-    assert done.stderr.startswith("corvo server: refused: none.toml: there is no such file")
+    assert done.stderr.startswith("corvo server: refused: none.toml: no such file")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,12 +174,12 @@ def test_set_reaches_every_key_and_the_flag_of_its_own_beats_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--set", "limits.idle"], "it must be --set KEY=VALUE"),
+        (["--set", "limits.idle"], "expected --set KEY=VALUE"),
         (
             ["--set", "limits.idle=1"],
-            "limits.idle (--set limits.idle) is no key: is limits.idle_ms",
+            "unknown setting limits.idle (--set limits.idle); did you mean limits.idle_ms?",
         ),
-        (["--shards", "0"], "shards is '0' (--shards): it must be a number of at least 1"),
+        (["--shards", "0"], "shards is '0' (--shards): expected a number of at least 1"),
         (["--bind", ":8080"], "set CORVO_ADMIN_KEY (or --admin-key)"),
         (["--tls-cert", "a.pem"], "tls_cert (--tls-cert) is set and tls_key is not"),
     ],

@@ -130,7 +130,9 @@ def test_two_different_admin_keys_are_refused_without_showing_them() -> None:
         *given_by_environment({"CORVO_ADMIN_PASSWORD": "rook", "CORVO_ADMIN_KEY": "raven"})
     )
 
-    assert told == "admin_key: CORVO_ADMIN_KEY and CORVO_ADMIN_PASSWORD differ: set one of them"
+    assert (
+        told == "admin_key: CORVO_ADMIN_KEY and CORVO_ADMIN_PASSWORD differ: set only one of them"
+    )
 
 
 # ---- Values.
@@ -239,16 +241,16 @@ def test_nonsense_is_refused_with_the_key_its_source_and_what_would_do(
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("shards", "0", "shards is '0' (--set): it must be a number of at least 1 and at most 64"),
+        ("shards", "0", "shards is '0' (--set): expected a number of at least 1 and at most 64"),
         ("shards", "65", "at most 64"),
         ("retention", "1w", "such as 500ms, 30s or 168h"),
         ("retention", "-1h", "a duration of at least 0"),
         ("retention", "1.0001ms", "a duration"),
         ("retention", "9" * 5_000, "a duration"),
-        ("durability", "maybe", "it must be relaxed or sync"),
+        ("durability", "maybe", "expected relaxed or sync"),
         ("limits.fetch_wait_s_max", "500ms", "whole seconds"),
         ("limits.op_bytes_max", "5MiB", "at most 4194304"),
-        ("bind", "8080", "it must be HOST:PORT"),
+        ("bind", "8080", "expected HOST:PORT"),
         ("data_dir", "", "data_dir is ''"),
     ],
 )
@@ -261,12 +263,18 @@ def test_a_value_out_of_bounds_is_refused(name: str, value: str, told: str) -> N
     [
         (
             given_by_environment({"CORVO_DATADIR": "x"}),
-            "datadir (CORVO_DATADIR) is no key: is data",
+            "unknown setting CORVO_DATADIR; did you mean CORVO_DATA_DIR?",
         ),
-        (given_by_file("[limits]\nidle = 3", "c.toml"), "is limits.idle_ms meant"),
-        (given_by_file("limits = 3", "c.toml"), "limits (c.toml) is a group"),
+        (
+            given_by_file("[limits]\nidle = 3", "c.toml"),
+            "limits.idle (c.toml); did you mean limits.idle_ms?",
+        ),
+        (
+            given_by_file("limits = 3", "c.toml"),
+            "limits (c.toml) is a group: set its settings, such as limits.body_bytes_max",
+        ),
         (given_by_file("[bind]\nhost = 3", "c.toml"), "bind is not a group"),
-        ([Given("zzzzzz", "1", "--set zzzzzz")], "`corvo config` lists all"),
+        ([Given("zzzzzz", "1", "--set zzzzzz")], "`corvo config` lists all settings"),
     ],
 )
 def test_a_key_that_is_not_there_is_refused_with_the_nearest(given: list[Given], told: str) -> None:
@@ -297,17 +305,17 @@ def test_a_secret_is_never_shown() -> None:
     [
         (
             {"bind": ":8080"},
-            "set CORVO_ADMIN_KEY (or --admin-key), or let anybody do anything with",
+            "set CORVO_ADMIN_KEY (or --admin-key), or give every client full access",
         ),
-        ({"bind": "127.0.0.1:1,10.0.0.1:1"}, "which others can reach, and there is no key"),
-        ({"auth": "off", "admin_key": "k"}, "leave one of them out"),
-        ({"admin_key": "schlüssel"}, "choose one of ASCII"),
-        ({"admin_key": " k"}, "choose one of ASCII"),
-        ({"tls_cert": "a.pem"}, "tls_key is not: set both or none"),
-        ({"tls_key": "a.pem"}, "tls_cert is not: set both or none"),
-        ({"limits.payload_bytes_max": "4.5MiB"}, "has to hold it"),
-        ({"limits.result_bytes_max": "4.5MiB"}, "has to hold it"),
-        ({"limits.body_bytes_max": "64KiB"}, "no request could bring such a payload"),
+        ({"bind": "127.0.0.1:1,10.0.0.1:1"}, "reachable from outside, and no admin key is set"),
+        ({"auth": "off", "admin_key": "k"}, "remove one of the two settings"),
+        ({"admin_key": "schlüssel"}, "use printable ASCII"),
+        ({"admin_key": " k"}, "use printable ASCII"),
+        ({"tls_cert": "a.pem"}, "tls_key is not: set both or neither"),
+        ({"tls_key": "a.pem"}, "tls_cert is not: set both or neither"),
+        ({"limits.payload_bytes_max": "4.5MiB"}, "expected at most 4194304"),
+        ({"limits.result_bytes_max": "4.5MiB"}, "expected at most 4194304"),
+        ({"limits.body_bytes_max": "64KiB"}, "expected at least 1048576"),
     ],
 )
 def test_a_contradiction_is_refused_with_a_way_out(values: dict[str, str], told: str) -> None:

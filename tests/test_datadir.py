@@ -49,7 +49,7 @@ def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
 def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("")
 
-    with pytest.raises(DirectoryUnfit, match="cannot be made: File exists"):
+    with pytest.raises(DirectoryUnfit, match="cannot be created: File exists"):
         opened(tmp_path)
 
 
@@ -88,9 +88,9 @@ def test_another_number_of_shards_or_node_is_refused(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     directory.identify(node=1, shards=2, is_given=True)
 
-    with pytest.raises(DirectoryUnfit, match="has 2 shards, and 3 are asked for"):
+    with pytest.raises(DirectoryUnfit, match="has 2 shards, and the setting shards is 3"):
         directory.identify(node=1, shards=3, is_given=True)
-    with pytest.raises(DirectoryUnfit, match="belongs to node 1, and this is to be node 2"):
+    with pytest.raises(DirectoryUnfit, match="belongs to node 1, and the setting node is 2"):
         directory.identify(node=2, shards=2, is_given=False)
 
 
@@ -98,7 +98,7 @@ def test_shards_without_a_word_of_how_many_are_refused(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     directory.shard(0).mkdir()
 
-    with pytest.raises(DirectoryUnfit, match=r"has shards and no node\.json"):
+    with pytest.raises(DirectoryUnfit, match=r"has shards but no node\.json"):
         directory.identify(node=1, shards=1, is_given=False)
 
 
@@ -117,7 +117,7 @@ def test_a_newer_version_s_directory_is_refused(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     (directory.root / "node.json").write_bytes(b'{"format":2,"more":true}')
 
-    with pytest.raises(DirectoryUnfit, match="a newer version has been here"):
+    with pytest.raises(DirectoryUnfit, match="start the newer version"):
         directory.identify(node=1, shards=1, is_given=False)
 
 
@@ -187,7 +187,7 @@ def test_a_place_that_somebody_else_has_put_there_is_refused(tmp_path: Path, sho
     place.rmdir()
     place.symlink_to(short, target_is_directory=True)
 
-    with pytest.raises(DirectoryUnfit, match="not a directory of this user's"):
+    with pytest.raises(DirectoryUnfit, match="not a directory of this user: remove it"):
         directory.sockets(1)
 
 

@@ -87,5 +87,5 @@ def test_a_certificate_that_cannot_be_read_is_refused_by_its_key(tmp_path: Path)
         check_certificate(str(tmp_path / "none.pem"), str(there))
     with pytest.raises(ListenFailed, match=r"tls_key: .*none\.pem: No such file"):
         check_certificate(str(there), str(tmp_path / "none.pem"))
-    with pytest.raises(ListenFailed, match="are not a certificate and its key"):
+    with pytest.raises(ListenFailed, match="expected a certificate and its private key"):
         check_certificate(str(there), str(there))

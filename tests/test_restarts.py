@@ -55,7 +55,7 @@ def test_the_sixth_end_within_ten_minutes_is_the_last() -> None:
     verdicts = [ends(restarts, FAILED, now_ns=number) for number in range(RESTARTS_MAX + 1)]
 
     assert all(isinstance(verdict, Restart) for verdict in verdicts[:-1])
-    assert verdicts[-1] == Hold("it ended 6 times within ten minutes")
+    assert verdicts[-1] == Hold("the process ended 6 times within ten minutes")
 
 
 def test_ends_of_long_ago_are_forgotten() -> None:
@@ -69,7 +69,7 @@ def test_ends_of_long_ago_are_forgotten() -> None:
 
 
 def test_damage_is_never_started_again() -> None:
-    assert ends(Restarts(is_vital=False), DAMAGED) == Hold("a restart does not mend it")
+    assert ends(Restarts(is_vital=False), DAMAGED) == Hold("a restart does not help")
 
 
 def test_without_what_is_vital_the_node_leaves() -> None:
@@ -94,8 +94,8 @@ def test_a_config_that_cannot_work_ends_the_node(*, is_vital: bool) -> None:
     [
         (-9, "killed by SIGKILL"),
         (-200, "killed by signal 200"),
-        (FAILED, "failed in a way that a restart may mend"),
-        (3, "ended in an unknown way"),
+        (FAILED, "failed; a restart may help"),
+        (3, "unknown exit code"),
     ],
 )
 def test_an_exit_code_has_words(code: int, words: str) -> None:

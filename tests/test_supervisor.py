@@ -560,7 +560,7 @@ async def test_another_number_of_shards_is_refused_unless_it_is_only_the_default
 
     assert refused == MISCONFIGURED
     [said] = it.find("node.refused")
-    assert "has 3 shards, and 4 are asked for" in str(said["reason"])
+    assert "has 3 shards, and the setting shards is 4" in str(said["reason"])
     assert ready["shards"] == 3
 
 

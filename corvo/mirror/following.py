@@ -133,7 +133,7 @@ class Scribe:
                     self._log.warning(
                         "mirror.stuck",
                         reason=str(error),
-                        then="it waits, and answers from what it has",
+                        then="the mirror waits for free disk space, and answers with older data",
                     )
                 self._is_stuck = True
                 await trio.sleep(_RETRY_S)

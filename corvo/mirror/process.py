@@ -146,7 +146,7 @@ class Mirror:
             error=repr(error),
             trace="".join(lines[-_TRACE_LINES:]),
         )
-        return Refused(code="failed", error="the mirror could not answer; its log says why")
+        return Refused(code="failed", error="the mirror could not answer; the log has the reason")
 
     async def _answer(self, question: Question, readings: set[Reading]) -> bytes | Refused:
         match question:
@@ -332,7 +332,9 @@ async def _open(config: MirrorConfig, log: Log) -> Writing:
             writing, why = await trio.to_thread.run_sync(opening)
         except Stuck as error:
             if not is_told:
-                log.warning("mirror.stuck", reason=str(error), then="it waits for room")
+                log.warning(
+                    "mirror.stuck", reason=str(error), then="the mirror waits for free disk space"
+                )
             is_told = True
             await trio.sleep(_RETRY_S)
         else:
@@ -375,7 +377,7 @@ def end(config: MirrorConfig, error: BaseException, log: Log) -> int:
     match error:
         case Damaged():
             discard(Path(config.data_dir))
-            log.error("mirror.damaged", reason=str(error), then="the next start makes it anew")
+            log.error("mirror.damaged", reason=str(error), then="the next start rebuilds the file")
         case CorvoError() | OSError():
             log.error("mirror.failed", reason=str(error))
         case _:

@@ -193,7 +193,9 @@ class Writing:
     def check_room(self, bytes_min: int) -> None:
         """Raise `Stuck` when there is less room than this: what is left is for the shards."""
         if directories.room(self._directory) < bytes_min:
-            raise Stuck(f"less than {bytes_min} bytes of room are left")
+            raise Stuck(
+                f"less than {bytes_min} bytes of disk space are free (mirror.room_bytes_min)"
+            )
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):

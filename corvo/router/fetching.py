@@ -182,7 +182,7 @@ class Fetching:
                 job_id=claim.job_id,
                 lease_token=claim.lease_token,
                 is_own=is_reserved(claim.queue),
-                why="the client went away",
+                why="the client disconnected before the answer",
             )
             by_shard.setdefault(shard_of_queue(claim.queue, self._shard_count), []).append(item)
         with trio.move_on_after(_GIVE_BACK_S, shield=True):
