@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from corvo.ids import shard_of
 from corvo.kv.tables import Held
 from corvo.model import Batch, State
-from corvo.shard import births, outbox
-from corvo.shard.outbox import Birth, Tally
+from corvo.shard import outbox, spawning
+from corvo.shard.outbox import Spawn, Tally
 from corvo.shard.refusals import Rejected
 from corvo.shard.tables import BATCHES
 from corvo.shard.tx import Tx
@@ -151,7 +151,7 @@ def _call_back(tx: Tx, batch: Batch) -> None:
     if not batch.callback_queue:
         return
     payload = batch.callback_payload.encode() or b"{}"
-    if births.is_object(payload):
+    if spawning.is_object(payload):
         counts = {
             "batch_id": batch.id,
             "total": batch.total,
@@ -160,11 +160,11 @@ def _call_back(tx: Tx, batch: Batch) -> None:
             "cancelled": batch.cancelled,
         }
         payload = bytes(
-            births.as_payload(births.fields_of(payload) | {"batch": births.as_raw(counts)})
+            spawning.as_payload(spawning.fields_of(payload) | {"batch": spawning.as_raw(counts)})
         )
-    births.bear(
+    spawning.spawn(
         tx,
-        Birth(
+        Spawn(
             queue=batch.callback_queue,
             payload=msgspec.Raw(payload),
             why=f"all of {batch.id} have ended",

@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.model import Job, State
-from corvo.shard import births
-from corvo.shard.outbox import EFFECT_BYTES_MAX, Birth
+from corvo.shard import spawning
+from corvo.shard.outbox import EFFECT_BYTES_MAX, Spawn
 from corvo.shard.tables import JOBS
 from corvo.shard.tx import Tx
 
@@ -88,12 +88,12 @@ def _next(tx: Tx, job: Job) -> None:
     step = chain.on_exit if is_over else chain.steps[number]
     if step is None:
         return
-    fields = {"previous_job_id": births.as_raw(job.id)}
+    fields = {"previous_job_id": spawning.as_raw(job.id)}
     taken = len(job.result) + len(job.chain) + _bytes_of(step) + _ROOM_BYTES
     # A result that would make the next job too large to travel stays with its own job.
     if job.result and taken <= EFFECT_BYTES_MAX:
         fields["previous_result"] = msgspec.Raw(job.result)
-    _bear(tx, job, step, ON_EXIT if is_over else number, fields)
+    _spawn(tx, job, step, ON_EXIT if is_over else number, fields)
 
 
 def _fail(tx: Tx, job: Job, why: str) -> None:
@@ -101,25 +101,25 @@ def _fail(tx: Tx, job: Job, why: str) -> None:
     if step is None:
         return
     fields = {
-        "failed_job_id": births.as_raw(job.id),
-        "failed_step": births.as_raw(job.chain_step),
-        "error": births.as_raw(why[:_ERROR_CHARS_MAX]),
+        "failed_job_id": spawning.as_raw(job.id),
+        "failed_step": spawning.as_raw(job.chain_step),
+        "error": spawning.as_raw(why[:_ERROR_CHARS_MAX]),
     }
-    _bear(tx, job, step, ON_FAILURE, fields)
+    _spawn(tx, job, step, ON_FAILURE, fields)
 
 
-def _bear(tx: Tx, job: Job, step: Step, number: int, fields: dict[str, msgspec.Raw]) -> None:
+def _spawn(tx: Tx, job: Job, step: Step, number: int, fields: dict[str, msgspec.Raw]) -> None:
     own = b"" if step.payload is msgspec.UNSET else bytes(step.payload)
-    birth = Birth(
+    new = Spawn(
         queue=step.queue,
-        payload=births.as_payload(fields | births.fields_of(own)),
+        payload=spawning.as_payload(fields | spawning.fields_of(own)),
         why=f"after {job.id}",
         chain_id=job.chain_id,
         chain_step=number,
         chain=msgspec.Raw(job.chain),
         chain_marks=job.chain_marks & FAILED,
     )
-    births.bear(tx, birth)
+    spawning.spawn(tx, new)
 
 
 def _bytes_of(step: Step) -> int:

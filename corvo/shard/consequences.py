@@ -1,21 +1,21 @@
-"""What a job's end means for others: its batch, its chain, the jobs that waited for it.
+"""The effects of a job's end on its batch, on its chain and on the jobs that depend on it.
 
-One function is told of every end, whichever op brought it about. A job goes on with its chain from
-wherever it is. Its batch, and those who wait for it, hear of it by way of its home: the shard that
-knows where it is, and through which it goes when it moves on, so that no news overtakes another.
+`follow` is called at every end, whichever op causes it. A chain continues from the shard where the
+job is. Effects on the batch and on dependent jobs go through the job's home: the shard that knows
+where the job is, and through which every move leads, so that no effect overtakes another.
 """
 
 from msgspec.structs import replace
 
 from corvo.model import Forward, Job, State
-from corvo.shard import batches, births, chains, dependencies, outbox
-from corvo.shard.outbox import Became, Birth, Forget, News, Tally, Told, Watch
+from corvo.shard import batches, chains, dependencies, outbox, spawning
+from corvo.shard.outbox import Consequence, Forget, JobEnded, Spawn, Tally, Watch, WatchAnswer
 from corvo.shard.tables import FORWARDS
 from corvo.shard.tx import Tx
 
 
 def follow(tx: Tx, job: Job, *, why: str = "") -> None:
-    """`job` is completed, dead or cancelled, or is about to be removed while it was none of it."""
+    """Apply the effects of an end: `job` is completed, dead or cancelled, or is being removed."""
     if not (job.chain_id or job.batch_id or job.awaited or job.born_in >= 0):
         return
     if job.chain_id:
@@ -29,7 +29,7 @@ def follow(tx: Tx, job: Job, *, why: str = "") -> None:
 
 
 def reopened(tx: Tx, job: Job) -> None:
-    """`job`, as it still is, was completed, dead or cancelled and becomes pending again."""
+    """Undo the effects of an end: `job`, as it still is, becomes pending again."""
     if job.born_in >= 0:
         _tell_home(tx, job, step=-1)
     elif job.batch_id:
@@ -39,7 +39,7 @@ def reopened(tx: Tx, job: Job) -> None:
 
 
 def removed(tx: Tx, job: Job) -> None:
-    """`job` is gone from this shard for good: its home, if that is elsewhere, is told."""
+    """Apply the effects of a removal: `job` is gone from this shard for good."""
     if job.born_in >= 0:
         outbox.post(tx, job.born_in, outbox.encode(Forget(job.id, job.batch_id)))
     elif job.batch_id:
@@ -55,13 +55,13 @@ def forwarded(tx: Tx, job_id: str) -> Forward | None:
 
 
 def left(tx: Tx, job: Job) -> None:
-    """`job` goes to another shard. From here on, whoever waits for it here is told by its home."""
+    """Prepare for a move: the home of `job` answers those that depend on it in this shard."""
     if job.awaited and job.born_in >= 0:
         dependencies.watch_at(tx, job.id, job.born_in)
 
 
 def landed(tx: Tx, job: Job) -> Job:
-    """What `job` is that comes from another shard: what it waits for is looked at anew."""
+    """The job as it arrives from another shard, with its dependencies evaluated here."""
     if job.waits_for:
         job = dependencies.begin(tx, job, job.waits_for)
     if not job.awaited and dependencies.is_awaited(tx, job.id):
@@ -73,22 +73,22 @@ def landed(tx: Tx, job: Job) -> Job:
 
 
 def _tell_home(tx: Tx, job: Job, *, step: int) -> None:
-    became = Became(job.id, job.state.value, step, job.batch_id)
-    outbox.post(tx, job.born_in, outbox.encode(became))
+    ended = JobEnded(job.id, job.state.value, step, job.batch_id)
+    outbox.post(tx, job.born_in, outbox.encode(ended))
 
 
-def _became(tx: Tx, became: Became) -> None:
-    """A job of this shard that is away has ended, or is pending again."""
-    forward = FORWARDS.get(tx, became.job_id)
+def _job_ended(tx: Tx, ended: JobEnded) -> None:
+    """A job that has moved away from this shard has ended, or is pending again."""
+    forward = FORWARDS.get(tx, ended.job_id)
     assert forward is not None, "the home knows of every job that is away"
-    state = State(became.state)
-    FORWARDS.put(tx, replace(forward, state=became.state if became.step > 0 else ""))
-    if became.batch_id:
-        batches.count(tx, became.batch_id, state, became.step)
-    if became.step > 0:
-        dependencies.settle(tx, became.job_id, state)
+    state = State(ended.state)
+    FORWARDS.put(tx, replace(forward, state=ended.state if ended.step > 0 else ""))
+    if ended.batch_id:
+        batches.count(tx, ended.batch_id, state, ended.step)
+    if ended.step > 0:
+        dependencies.settle(tx, ended.job_id, state)
     else:
-        dependencies.reopened(tx, became.job_id)
+        dependencies.reopened(tx, ended.job_id)
 
 
 def _forget(tx: Tx, forget: Forget) -> None:
@@ -98,18 +98,18 @@ def _forget(tx: Tx, forget: Forget) -> None:
         batches.tally(tx, Tally(forget.batch_id, "removed"))
 
 
-def take(tx: Tx, source: int, effect: News) -> None:
-    """What happened to a job in another shard has its effect here."""
+def take(tx: Tx, source: int, effect: Consequence) -> None:
+    """Apply the effect of another shard on this one."""
     match effect:
-        case Became():
-            _became(tx, effect)
+        case JobEnded():
+            _job_ended(tx, effect)
         case Forget():
             _forget(tx, effect)
-        case Birth():
-            births.make(tx, effect)
+        case Spawn():
+            spawning.spawn_here(tx, effect)
         case Tally():
             batches.apply(tx, effect)
         case Watch(job_id=job_id):
             dependencies.watched(tx, source, job_id)
-        case Told(job_id=job_id, state=state):
+        case WatchAnswer(job_id=job_id, state=state):
             dependencies.told(tx, job_id, State(state))

@@ -1,11 +1,11 @@
-"""Dependencies: jobs that wait for others.
+"""Dependencies: jobs that wait for other jobs to complete.
 
-Who waits for a job of the same shard is in an index. For a job of another shard, the shard of the
-one that waits asks the job's home once (`Watch`), and is told once how it ended (`Told`). The home
-knows, wherever the job has moved: see `corvo.shard.consequences`.
+An index has the dependents of each job within a shard. For a job of another shard, the shard of the
+dependent job asks the home of the other once (`Watch`), and gets its end once (`WatchAnswer`). The
+home knows the end, wherever the job has moved: see `corvo.shard.consequences`.
 
-Any number may wait for one job. An entry tells some of them; the rest is told by the leader's op
-`Tell`, which a document (`Ending`) keeps due until all are told.
+Any number of jobs may depend on one. An entry settles some of them; the leader's op `Tell` settles
+the rest. A document (`Ending`) keeps `Tell` due until all are settled.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.model import FINISHED, Ending, EventType, Job, State
 from corvo.shard import outbox, presence
-from corvo.shard.outbox import Told, Watch
+from corvo.shard.outbox import Watch, WatchAnswer
 from corvo.shard.tables import ENDINGS, FORWARDS, JOBS
 from corvo.shard.tx import Tx
 
@@ -101,7 +101,7 @@ def watched(tx: Tx, source: int, job_id: str) -> None:
     """Another shard asks how a job of this one ends."""
     end = _end_of(tx, job_id)
     if end is not None:
-        outbox.post(tx, source, outbox.encode(Told(job_id, end.value)))
+        outbox.post(tx, source, outbox.encode(WatchAnswer(job_id, end.value)))
         return
     tx.set_key(keys.WATCHER.build(job_id, source), b"")
     found = presence.find(tx, job_id)
@@ -122,7 +122,7 @@ def settle(tx: Tx, job_id: str, state: State) -> None:
     """A job has ended: tell the shards that asked, and those here that wait."""
     prefix = keys.WATCHER.prefix + job_id.encode() + b"\0"
     for key in _first(tx, prefix, limit=tx.shards):
-        outbox.post(tx, _shard_in(key), outbox.encode(Told(job_id, state.value)))
+        outbox.post(tx, _shard_in(key), outbox.encode(WatchAnswer(job_id, state.value)))
         tx.remove_key(key)
     ending = Ending(job_id, state.value, tx.now_ns)
     if not tx.errands_left or not tell(tx, ending, tx.errands_left)[1]:

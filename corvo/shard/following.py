@@ -24,34 +24,34 @@ UNSENDABLE_S: Final = 5.0
 the same, and each time the answer is made anew."""
 
 
-class News:
-    """Wakes whoever waits for something to be applied."""
+class AppliedSignal:
+    """Wakes the tasks that wait for an entry to be applied."""
 
     def __init__(self) -> None:
         self._bell: trio.Event | None = None
         self._told = 0
 
-    def ring(self, applied: int) -> None:
-        """Something was done, and this is how far the state has come."""
+    def notify(self, applied: int) -> None:
+        """Wake them if the state has another index than the one at which they began to wait."""
         if self._bell is not None and applied != self._told:
             self._bell.set()
             self._bell = None
 
     async def wait(self, applied: int) -> None:
-        """Wait until the state is elsewhere than here."""
+        """Wait until the state has another index than `applied`."""
         if self._bell is None:
             self._bell = trio.Event()
             self._told = applied
         await self._bell.wait()
 
 
-async def serve_follower(link: Link, replica: Replica, news: News) -> None:
+async def serve_follower(link: Link, replica: Replica, signal: AppliedSignal) -> None:
     """Answer a follower until its link ends. Raises `LinkLost` and `WireError`."""
     asked, to_answer = trio.open_memory_channel[wire.FollowerRequest](REQUESTS_MAX)
     problem: LinkLost | WireError | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_answer, link, replica, news, to_answer)
-        # Whoever waits for news must go on hearing the link, which is also how it is kept alive.
+        nursery.start_soon(_answer, link, replica, signal, to_answer)
+        # The link is read while an answer waits; reading also keeps the link alive.
         try:
             while requests := await link.receive(wire.FROM_FOLLOWER):
                 for request in requests:
@@ -68,14 +68,14 @@ async def serve_follower(link: Link, replica: Replica, news: News) -> None:
 async def _answer(
     link: Link,
     replica: Replica,
-    news: News,
+    signal: AppliedSignal,
     to_answer: "trio.MemoryReceiveChannel[wire.FollowerRequest]",
 ) -> None:
     async for request in to_answer:
         answer: wire.FollowerAnswer
         match request:
             case wire.Follow():
-                answer = await _follow(replica, news, request)
+                answer = await _follow(replica, signal, request)
             case wire.Scan():
                 answer = await _scan(replica, request)
             case _:
@@ -93,13 +93,15 @@ async def _answer(
             return
 
 
-async def _follow(replica: Replica, news: News, request: wire.Follow) -> wire.Changes | wire.Reset:
+async def _follow(
+    replica: Replica, signal: AppliedSignal, request: wire.Follow
+) -> wire.Changes | wire.Reset:
     """What changed behind a place, once there is something."""
     while True:
         machine = replica.machine
         page = begin_page(replica, request)
         if page is None:
-            await news.wait(machine.applied)
+            await signal.wait(machine.applied)
         elif isinstance(page, wire.Reset):
             return page
         # A feed that was cut meanwhile has nothing for it, and a state that was replaced is closed.

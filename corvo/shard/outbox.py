@@ -75,34 +75,34 @@ def _with_json(job: Job, json: Mapping[str, bytes]) -> Job:
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """A job is gone for good: its home need not know any longer where it is."""
+    """A job is removed: its home removes the forwarding address."""
 
     job_id: str
     batch_id: str = ""
 
 
-class Became(msgspec.Struct, frozen=True, omit_defaults=True, tag="became"):
-    """A job that is away from its home has ended."""
+class JobEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="became"):
+    """A job that has moved away from its home has ended there."""
 
     job_id: str
     state: str
     step: int = 1
-    """-1: it had ended in this state, and is pending again."""
+    """-1 if the job had ended in this state and is pending again."""
     batch_id: str = ""
 
 
 class Tally(msgspec.Struct, frozen=True, omit_defaults=True, tag="tally"):
-    """A member of a batch is to be counted."""
+    """A member of a batch is counted."""
 
     batch_id: str
     what: str
-    """Its state; `removed`; or nothing, when there is one member fewer than was announced."""
+    """The state of the member; or `removed`; or empty, for one member fewer than announced."""
     step: int = 1
-    """-1: it had been counted, and is pending again."""
+    """-1 if the member was counted before and is pending again."""
 
 
-class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="birth"):
-    """A job is to be made: see `corvo.shard.births`."""
+class Spawn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="birth"):
+    """A job is created: see `corvo.shard.spawning`."""
 
     queue: str
     payload: msgspec.Raw
@@ -114,21 +114,21 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
 
 
 class Watch(msgspec.Struct, frozen=True, tag="watch"):
-    """Somebody waits for a job: its home is to tell how it ends."""
+    """A job depends on one of another shard: the home of that job answers when it has ended."""
 
     job_id: str
 
 
-class Told(msgspec.Struct, frozen=True, tag="told"):
-    """How a job has ended for which somebody waits. One that is not there counts as cancelled."""
+class WatchAnswer(msgspec.Struct, frozen=True, tag="told"):
+    """The state in which a watched job has ended. A job that does not exist counts as cancelled."""
 
     job_id: str
     state: str
 
 
-News: TypeAlias = Forget | Became | Tally | Birth | Watch | Told
-"""Effects that are no journey: see `corvo.shard.consequences`."""
-Effect: TypeAlias = Arrival | News
+Consequence: TypeAlias = Forget | JobEnded | Tally | Spawn | Watch | WatchAnswer
+"""Effects other than an arrival: see `corvo.shard.consequences`. Tags are stored, and so kept."""
+Effect: TypeAlias = Arrival | Consequence
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

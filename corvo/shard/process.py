@@ -72,7 +72,7 @@ from corvo.raft.filesystem import DirectoryRefused, Files
 from corvo.raft.identity import Identity
 from corvo.raft.wal import DiskStorage
 from corvo.shard.config import BadConfig, Peer, ShardConfig, read_config
-from corvo.shard.following import News, serve_follower
+from corvo.shard.following import AppliedSignal, serve_follower
 from corvo.shard.gathering import INTERNAL
 from corvo.shard.opening import Parts, assemble, first_membership, machine_on
 from corvo.shard.ops import NUMBERS
@@ -195,7 +195,7 @@ class Process:
         self._disk = trio.Semaphore(1, max_value=1)
         self._syncer = Syncer(self._storage.sync)
         self._sync_began = 0.0
-        self._news = News()
+        self._applied = AppliedSignal()
         self._links: dict[int, Link] = {}
         self._last_link = INTERNAL
         self._peers: dict[int, Link] = {}
@@ -262,7 +262,7 @@ class Process:
             with self._poison.watching(self._replica):
                 work = self._replica.work(clock.now_ns(), may_write=self._write is None)
             self._carry_out(work)
-            self._news.ring(self._replica.machine.applied)
+            self._applied.notify(self._replica.machine.applied)
             if work.write is None or not work.has_more:
                 return work
             # The disk has something to do; what it did before is applied meanwhile.
@@ -563,7 +563,7 @@ class Process:
                 if link.peer.role == wire.REPLICA:
                     await self._hear_peer(link)
                 elif link.peer.role in {wire.MIRROR, wire.FOLLOWER}:
-                    await serve_follower(link, self._replica, self._news)
+                    await serve_follower(link, self._replica, self._applied)
                 else:
                     await self._serve_client(link)
 

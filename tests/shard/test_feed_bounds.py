@@ -153,7 +153,9 @@ async def test_a_follower_whose_answer_is_too_large_is_shown_out_after_a_while()
     link = Strict()
     began = trio.current_time()
 
-    await following.serve_follower(cast("Link", link), alone(Shard().machine), following.News())
+    await following.serve_follower(
+        cast("Link", link), alone(Shard().machine), following.AppliedSignal()
+    )
 
     [(reason, at)] = link.closed
     assert "a message of many bytes" in reason

@@ -1,7 +1,7 @@
 """Jobs that move from shard to shard, whatever becomes of the messages in between."""
 
 from random import Random
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 import pytest
@@ -534,6 +534,14 @@ def test_a_message_from_nowhere_is_refused(cluster: Cluster) -> None:
         refused = cluster.shards[A].refused(Receive(source=source, seq=1, effect=Forget("x")))
 
         assert (refused.code, refused.field) == ("bad_request", "source")
+
+
+def test_the_tags_of_effects_never_change() -> None:
+    """They are in stored effects, and in the log."""
+    tags = [each.__struct_config__.tag for each in get_args(outbox.Consequence)]
+
+    assert tags == ["forget", "became", "tally", "birth", "watch", "told"]
+    assert outbox.Arrival.__struct_config__.tag == "arrival"
 
 
 def test_an_effect_is_kept_until_it_is_said_to_be_taken(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from corvo.ids import shard_of
 from corvo.model import Agent
-from corvo.shard import births, chains
+from corvo.shard import chains, spawning
 from corvo.shard.chains import CHAIN_BYTES_MAX, STEPS_MAX, Chain, Step
 from corvo.shard.dependencies import DEPENDENCIES_MAX
 from corvo.shard.ops.base import Json, Limits, Millis, Rejected
@@ -81,7 +81,7 @@ def _bad_payload(field: str, payload: Json, bytes_max: int) -> Rejected | None:
     refused = bad_json(field, payload, bytes_max)
     if refused is not None or payload is msgspec.UNSET:
         return refused
-    if births.has_bad_field(bytes(payload)):
+    if spawning.has_bad_field(bytes(payload)):
         return _bad(field, f"{field} has a name that is not text")
     return None
 

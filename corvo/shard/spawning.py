@@ -1,6 +1,6 @@
-"""Jobs that come of the end of others: the next step of a chain, a handler, a batch's callback.
+"""Jobs that the end of another job creates: the next step of a chain, a handler, a callback.
 
-Where the queue of one lives in another shard, it is made there: it goes through the outbox.
+A job whose queue lives in another shard is created there, by an effect through the outbox.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ import msgspec
 from corvo.model import Event, EventType, Job, State
 from corvo.placement import shard_of_queue
 from corvo.shard import outbox, presence
-from corvo.shard.outbox import Birth
+from corvo.shard.outbox import Spawn
 from corvo.shard.tables import JOBS
 from corvo.shard.tx import Tx
 
@@ -18,33 +18,33 @@ _decode: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def bear(tx: Tx, birth: Birth) -> None:
-    """Make a job where its queue lives."""
-    shard = shard_of_queue(birth.queue, tx.shards)
+def spawn(tx: Tx, new: Spawn) -> None:
+    """Create a job in the shard of its queue."""
+    shard = shard_of_queue(new.queue, tx.shards)
     if shard == tx.shard:
-        make(tx, birth)
+        spawn_here(tx, new)
     else:
-        outbox.post(tx, shard, outbox.encode(birth))
+        outbox.post(tx, shard, outbox.encode(new))
 
 
-def make(tx: Tx, birth: Birth) -> None:
-    """Make a job here, with whatever is the default for new ones."""
-    presence.ensure_queue(tx, birth.queue)
+def spawn_here(tx: Tx, new: Spawn) -> None:
+    """Create a job in this shard, with the defaults of new jobs."""
+    presence.ensure_queue(tx, new.queue)
     job = Job(
         id=tx.mint.job(),
-        queue=birth.queue,
+        queue=new.queue,
         state=State.PENDING,
-        payload=bytes(birth.payload),
+        payload=bytes(new.payload),
         created_ns=tx.now_ns,
         order_ns=tx.next_order_ns(),
-        trail=(Event(tx.now_ns, EventType.ENQUEUED.stored, tx.by, birth.why),),
-        chain_id=birth.chain_id,
-        chain_step=birth.chain_step,
-        chain=b"" if birth.chain is msgspec.UNSET else bytes(birth.chain),
-        chain_marks=birth.chain_marks,
+        trail=(Event(tx.now_ns, EventType.ENQUEUED.stored, tx.by, new.why),),
+        chain_id=new.chain_id,
+        chain_step=new.chain_step,
+        chain=b"" if new.chain is msgspec.UNSET else bytes(new.chain),
+        chain_marks=new.chain_marks,
     )
     JOBS.insert(tx, job)
-    tx.touched[birth.queue] = None
+    tx.touched[new.queue] = None
 
 
 def is_object(data: bytes) -> bool:
