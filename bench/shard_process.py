@@ -26,8 +26,8 @@ from bench import workload
 from bench.measure import Measurement
 from corvo import wire
 from corvo.link import LinkClient, UnixAddress, connect, open_client
+from corvo.protocol.ops.work import Claim, Claims
 from corvo.shard.entry import Record
-from corvo.shard.ops.work import Claim, Claims
 from corvo.shard.process import OP_VERSION
 
 CLUSTER: Final = "bench"

@@ -15,13 +15,9 @@ import msgspec
 
 from corvo.child import GC_AFTER
 from corvo.kv.level import LevelStore
-from corvo.shard.entry import Record, Stamp, encode
-from corvo.shard.machine import Answer, Machine
-from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.upkeep import Promote
-from corvo.shard.ops.work import (
+from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.work import (
     Ack,
     AckItem,
     BeatItem,
@@ -32,6 +28,10 @@ from corvo.shard.ops.work import (
     Fetch,
     Heartbeat,
 )
+from corvo.shard.entry import Record, Stamp, encode
+from corvo.shard.machine import Answer, Machine
+from corvo.shard.ops import NUMBERS
+from corvo.shard.ops.upkeep import Promote
 
 OPS_AN_ENTRY: Final = 64
 """What gathers into one entry on a busy shard."""

@@ -19,9 +19,9 @@ import msgspec
 from msgspec import inspect
 
 from corvo.errors import CorvoError
+from corvo.protocol.ops.base import Limits as JobLimits
 from corvo.router.config import Limits as DoorLimits
 from corvo.shard.config import OP_BYTES_MAX
-from corvo.shard.ops.base import Limits as JobLimits
 
 ENVIRONMENT: Final = "CORVO_"
 SHARDS_MAX: Final = 64

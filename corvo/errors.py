@@ -20,8 +20,8 @@
     ├── LineBroken          a client's connection is gone (corvo.router.lines)
     └── Poisoned            an entry that ended the process twice; see `docs/operations.md`
 
-Refusals of an op are values (`corvo.shard.ops.base.Rejected`), and bugs are assertions; neither is
-here.
+Refusals of an op are values (`corvo.protocol.ops.base.Rejected`), and bugs are assertions; neither
+is here.
 """
 
 

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from corvo.model import EventType, Job, State
+from corvo.protocol.ops.enqueue import NewJob
 from corvo.shard import lifecycle
 from corvo.shard.lifecycle import RunChanges
-from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.tables import JOBS
 from tests.shard.shard import Shard
 

@@ -13,9 +13,9 @@ import msgspec
 import trio
 
 from corvo.ids import shard_of
+from corvo.protocol.ops.base import Op, Rejected
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
-from corvo.shard.ops.base import Op, Rejected
 from corvo.shard.queries import GetWhereabouts, Whereabouts
 
 REMEMBERED_MAX: Final = 100_000

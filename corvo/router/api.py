@@ -8,6 +8,8 @@ import msgspec
 import trio
 
 from corvo import clock, wire
+from corvo.protocol.ops.base import ITEMS_MAX, Op, Rejected
+from corvo.protocol.ops.keys import HOME
 from corvo.router import keys
 from corvo.router.actions import Action
 from corvo.router.addressing import Addresses, Results, to_jobs, together
@@ -24,8 +26,6 @@ from corvo.router.mirror import Mirror
 from corvo.router.rates import Rates, client_of
 from corvo.router.shards import Answer, Shards
 from corvo.router.sightings import WorkerHealth
-from corvo.shard.ops.base import ITEMS_MAX, Op, Rejected
-from corvo.shard.ops.keys import HOME
 from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
 
 R = TypeVar("R")

@@ -21,16 +21,9 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from corvo.model import Priority, State
-from corvo.questions import AsOf, Counted, Filter, Member
-from corvo.router.caller import Caller
-from corvo.router.http import Problem, encode_json
-from corvo.router.jobs import PriorityWord, SetPriority, View
-from corvo.router.params import Key
-from corvo.router.words import Time, bad_field, not_reserved
-from corvo.scopes import RESERVED, is_reserved, scope_of_stored
-from corvo.shard.ops.base import Id, Rejected, Text
-from corvo.shard.ops.checks import bad_name
-from corvo.shard.ops.jobs import (
+from corvo.protocol.ops.base import Id, Rejected, Text
+from corvo.protocol.ops.checks import bad_name
+from corvo.protocol.ops.jobs import (
     Approve,
     Cancel,
     ChangePriority,
@@ -43,6 +36,13 @@ from corvo.shard.ops.jobs import (
     Requeue,
     Retry,
 )
+from corvo.questions import AsOf, Counted, Filter, Member
+from corvo.router.caller import Caller
+from corvo.router.http import Problem, encode_json
+from corvo.router.jobs import PriorityWord, SetPriority, View
+from corvo.router.params import Key
+from corvo.router.words import Time, bad_field, not_reserved
+from corvo.scopes import RESERVED, is_reserved, scope_of_stored
 from corvo.times import format_time, format_time_or_none
 
 QUEUE: Final = f"{RESERVED}bulk"

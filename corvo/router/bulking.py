@@ -17,6 +17,20 @@ import trio
 from corvo import clock
 from corvo.model import Priority
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import ITEMS_MAX, Json, Op, Rejected
+from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
+from corvo.protocol.ops.jobs import Done
+from corvo.protocol.ops.work import (
+    Ack,
+    AckItem,
+    BeatItem,
+    Fail,
+    FailItem,
+    Fetch,
+    Heartbeat,
+    Release,
+    ReleaseItem,
+)
 from corvo.questions import Count, Counted, Select, Selected
 from corvo.router.addressing import missing, together
 from corvo.router.api import Api
@@ -45,20 +59,6 @@ from corvo.router.bulk import (
 from corvo.router.caller import Caller
 from corvo.router.http import Problem, encode_json
 from corvo.router.jobs import read_results
-from corvo.shard.ops.base import ITEMS_MAX, Json, Op, Rejected
-from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
-from corvo.shard.ops.jobs import Done
-from corvo.shard.ops.work import (
-    Ack,
-    AckItem,
-    BeatItem,
-    Fail,
-    FailItem,
-    Fetch,
-    Heartbeat,
-    Release,
-    ReleaseItem,
-)
 from corvo.shard.queries import (
     Active,
     GetActive,

@@ -16,6 +16,21 @@ import trio
 
 from corvo.ids import shard_of
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Json, Op, Rejected
+from corvo.protocol.ops.checks import bad_json
+from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
+from corvo.protocol.ops.work import (
+    Ack,
+    AckItem,
+    BeatItem,
+    Claim,
+    Fail,
+    FailItem,
+    Fetch,
+    Heartbeat,
+    LeaseItem,
+)
+from corvo.protocol.ops.workflow import bad_batch_id
 from corvo.router import keys
 from corvo.router.actions import Action
 from corvo.router.addressing import missing, together
@@ -43,21 +58,6 @@ from corvo.router.working import (
     parts_of,
     read_results,
 )
-from corvo.shard.ops.base import Json, Op, Rejected
-from corvo.shard.ops.checks import bad_json
-from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
-from corvo.shard.ops.work import (
-    Ack,
-    AckItem,
-    BeatItem,
-    Claim,
-    Fail,
-    FailItem,
-    Fetch,
-    Heartbeat,
-    LeaseItem,
-)
-from corvo.shard.ops.workflow import bad_batch_id
 
 _ITEMS_AT_A_TIME: Final = 250
 """Items that are read before others have their turn: some milliseconds."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from corvo import __version__
 from corvo.model import STATES
+from corvo.protocol.ops import NAMES
 from corvo.questions import ShardStanding, Standing
 from corvo.router.exposition import Group, Page, Sample, counter, gauge, histogram
 from corvo.router.metrics import OTHER, Timing
@@ -16,7 +17,6 @@ from corvo.router.scrape import ACTIVE_NS, ProcessScrape, Scrape, ShardScrape
 from corvo.router.standing import lag_entries, lag_s, write_lag
 from corvo.shard.gathering import WAITING_OPS_MAX
 from corvo.shard.numbers import Numbers, QueueNumbers
-from corvo.shard.ops import OPS
 
 _QUEUES_AT_A_TIME: Final = 50
 """Queues whose lines are made at a time: some 0.2 ms."""
@@ -353,7 +353,7 @@ REPLICA: Final = Group[Numbers](
         counter(
             "corvo_ops_total",
             "Ops submitted to this replica and applied, refused ones included.",
-            lambda it: {(op.__name__,): it.counted.ops[number] for number, op in OPS.items()},
+            lambda it: {(name,): it.counted.ops[number] for number, name in NAMES.items()},
             "op",
         ),
         counter(

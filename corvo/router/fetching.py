@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from corvo import clock, wire
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.work import Claim, Claims, Fetch, Release, ReleaseItem
 from corvo.router.config import RouterConfig
 from corvo.router.http import Problem
 from corvo.router.parking import Parking
 from corvo.router.shards import Shards
 from corvo.router.sightings import Sighting, Sightings
 from corvo.scopes import is_reserved
-from corvo.shard.ops.work import Claim, Claims, Fetch, Release, ReleaseItem
 
 _GIVE_BACK_S: Final = 5.0
 """How long claims of a vanished client are tried to be given back; behind it their leases do."""

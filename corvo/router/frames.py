@@ -11,6 +11,8 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 import msgspec
 
 from corvo.errors import CorvoError
+from corvo.protocol.ops.base import ITEMS_MAX, Json, Millis, Name, Text
+from corvo.protocol.ops.work import FETCH_MAX, LEASE_MS, LEASE_MS_MIN, QUEUES_MAX
 from corvo.router.http import Problem, ProblemBody, encode_json, problem_body
 from corvo.router.producing import BatchedJob, ChainBody, EnqueueItem, StepBody
 from corvo.router.words import REQUEST_KEY_MAX, bad_body, bad_field
@@ -22,8 +24,6 @@ from corvo.router.working import (
     FetchedJob,
     ItemAnswer,
 )
-from corvo.shard.ops.base import ITEMS_MAX, Json, Millis, Name, Text
-from corvo.shard.ops.work import FETCH_MAX, LEASE_MS, LEASE_MS_MIN, QUEUES_MAX
 
 SUBPROTOCOL: Final = "corvo.v1"
 """May be asked for in the handshake, and need not be."""

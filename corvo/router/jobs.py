@@ -6,10 +6,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from corvo.model import Agent, Backoff, Event, JobError, Priority, State
+from corvo.protocol.ops.base import ITEMS_MAX, Id, Json, Rejected, Text, Token
+from corvo.protocol.ops.jobs import Done
 from corvo.router.params import Key, Place, QueueName
 from corvo.router.words import Time, usd
-from corvo.shard.ops.base import ITEMS_MAX, Id, Json, Rejected, Text, Token
-from corvo.shard.ops.jobs import Done
 from corvo.shard.select import Explanation
 from corvo.times import format_duration, format_time, format_time_or_none
 

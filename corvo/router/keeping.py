@@ -11,10 +11,10 @@ import msgspec
 import trio
 
 from corvo.model import ApiKey
+from corvo.protocol.ops.keys import HOME
 from corvo.router.http import Problem
 from corvo.router.keys import Keyring
 from corvo.router.shards import Shards
-from corvo.shard.ops.keys import HOME
 from corvo.shard.queries import ApiKeys, ListKeys
 
 CONFIRM_S: Final = 10.0

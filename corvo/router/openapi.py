@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
 from corvo.router import examples
 from corvo.router.actions import Action
 from corvo.router.api_texts import EXAMPLES, OPERATIONS, SCHEMAS, STATUSES, TAGS
@@ -18,7 +19,6 @@ from corvo.router.http import ProblemBody
 from corvo.router.params import NO_CONTROL
 from corvo.router.routes import Parameter, Route, Routes
 from corvo.router.words import REQUEST_KEY_MAX
-from corvo.shard.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
 
 Json: TypeAlias = dict[str, object]
 

@@ -6,11 +6,11 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
+from corvo.protocol.ops.checks import bad_name
 from corvo.router.http import Request
 from corvo.router.problems import problem_of
 from corvo.router.words import REQUEST_KEY_MAX, bad_field
-from corvo.shard.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
-from corvo.shard.ops.checks import bad_name
 
 Key: TypeAlias = Annotated[
     str, msgspec.Meta(max_length=REQUEST_KEY_MAX, pattern="^[\\x20-\\x7e]*$")

@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
+from corvo.protocol.ops.base import Rejected
 from corvo.router.http import APPLIED, NOT_APPLIED, UNKNOWN, Problem
-from corvo.shard.ops.base import Rejected
 
 _TABLE: Final[dict[str, tuple[int, str, str, int]]] = {
     "bad_request": (400, "VALIDATION_ERROR", NOT_APPLIED, 0),

@@ -13,6 +13,17 @@ from msgspec.structs import replace
 
 from corvo.model import Backoff
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import ITEMS_MAX, Id, Json, Limits, Millis, Text, encode_json
+from corvo.protocol.ops.enqueue import Enqueued, NewJob
+from corvo.protocol.ops.workflow import (
+    DEPENDENCIES_MAX,
+    STEPS_MAX,
+    Chain,
+    NewAgent,
+    NewBatch,
+    Step,
+    bad_batch_id,
+)
 from corvo.router.http import NOT_APPLIED, UNKNOWN, Problem
 from corvo.router.problems import problem_of
 from corvo.router.words import (
@@ -31,11 +42,6 @@ from corvo.router.words import (
     renamed,
     time_ns,
 )
-from corvo.shard.chains import STEPS_MAX, Chain, Step
-from corvo.shard.dependencies import DEPENDENCIES_MAX
-from corvo.shard.ops.base import ITEMS_MAX, Id, Json, Limits, Millis, Text, encode_json
-from corvo.shard.ops.enqueue import Enqueued, NewJob
-from corvo.shard.ops.workflow import NewAgent, NewBatch, bad_batch_id
 
 LIMITS: Final = Limits()
 """A batch is held to these before any of it is sent. A shard may have been given others."""

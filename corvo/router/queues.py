@@ -6,13 +6,12 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from corvo.model import State, Worker
+from corvo.protocol.ops.queues import CONCURRENCY_MAX, RATE_MAX
 from corvo.questions import AllRates
 from corvo.router.http import Problem
 from corvo.router.params import Key
 from corvo.router.sightings import KnownWorker, WorkerState
 from corvo.router.words import DURATION_MS_MAX, Time, bad_field, either_ms
-from corvo.shard.limits import RATE_MAX
-from corvo.shard.ops.queues import CONCURRENCY_MAX
 from corvo.shard.queries import QueueView
 from corvo.times import format_time, format_time_or_none
 

@@ -17,11 +17,11 @@ from corvo import wire
 from corvo.errors import WireError
 from corvo.link import Call, LinkClient, LinkLost, LinkRefused, UnixAddress, connect, open_client
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops import NUMBERS
+from corvo.protocol.ops.base import Op, encode_json
 from corvo.router.config import RouterConfig
 from corvo.router.http import UNKNOWN, Problem
 from corvo.router.problems import problem_of, read_refusal
-from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.base import Op, encode_json
 from corvo.shard.queries import NUMBERS as QUERY_NUMBERS
 from corvo.shard.queries import Query
 

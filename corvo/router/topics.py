@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
+from corvo.protocol.ops.base import ID_BYTES_MAX
 from corvo.router.events import NAMES_MAX
 from corvo.router.http import Problem, encode_json
 from corvo.router.seeing import SummaryBody, SummaryQueue
-from corvo.shard.ops.base import ID_BYTES_MAX
 
 SUMMARY_S: Final = 1.0
 WATCH_S: Final = 0.25

@@ -10,6 +10,33 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from corvo.protocol.ops.base import (
+    ITEMS_MAX,
+    Id,
+    Json,
+    Limits,
+    Millis,
+    Op,
+    Rejected,
+    Text,
+    encode_json,
+)
+from corvo.protocol.ops.work import (
+    FETCH_MAX,
+    LEASE_MS,
+    QUEUES_MAX,
+    AckItem,
+    AgentView,
+    BeatItem,
+    Claim,
+    FailItem,
+    Fetch,
+    ReleaseItem,
+    SnoozeItem,
+    StepStatus,
+    Usage,
+)
+from corvo.protocol.ops.workflow import AgentStatus
 from corvo.router.http import UNKNOWN, Problem
 from corvo.router.problems import problem_of
 from corvo.router.words import (
@@ -26,33 +53,6 @@ from corvo.router.words import (
     not_reserved,
     or_unset,
     usd,
-)
-from corvo.shard.agents import AgentStatus
-from corvo.shard.ops.base import (
-    ITEMS_MAX,
-    Id,
-    Json,
-    Limits,
-    Millis,
-    Op,
-    Rejected,
-    Text,
-    encode_json,
-)
-from corvo.shard.ops.work import (
-    FETCH_MAX,
-    LEASE_MS,
-    QUEUES_MAX,
-    AckItem,
-    AgentView,
-    BeatItem,
-    Claim,
-    FailItem,
-    Fetch,
-    ReleaseItem,
-    SnoozeItem,
-    StepStatus,
-    Usage,
 )
 from corvo.times import format_duration, format_time
 

@@ -1,6 +1,5 @@
 """Agents: jobs that loop. An ack ends such a job, continues it, or holds it for a person."""
 
-from enum import Enum
 from typing import Final, TypedDict, Unpack
 
 from msgspec.structs import replace
@@ -14,14 +13,6 @@ MAX_ITERATIONS: Final = "max_iterations"
 MAX_COST: Final = "max_cost"
 """Why a job is held that would loop beyond its limit."""
 _COST_MAX: Final = 1 << 62
-
-
-class AgentStatus(Enum):
-    """How an agent's job goes on after an iteration."""
-
-    CONTINUE = "continue"
-    DONE = "done"
-    HOLD = "hold"
 
 
 class Output(TypedDict):

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from corvo.ids import shard_of
 from corvo.kv.tables import Held
 from corvo.model import Batch, State
+from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.checks import fields_of, is_object
 from corvo.shard import outbox, spawning
 from corvo.shard.outbox import Spawn, Tally
-from corvo.shard.refusals import Rejected
 from corvo.shard.tables import BATCHES
 from corvo.shard.tx import Tx
 
@@ -151,7 +152,7 @@ def _call_back(tx: Tx, batch: Batch) -> None:
     if not batch.callback_queue:
         return
     payload = batch.callback_payload.encode() or b"{}"
-    if spawning.is_object(payload):
+    if is_object(payload):
         counts = {
             "batch_id": batch.id,
             "total": batch.total,
@@ -160,7 +161,7 @@ def _call_back(tx: Tx, batch: Batch) -> None:
             "cancelled": batch.cancelled,
         }
         payload = bytes(
-            spawning.as_payload(spawning.fields_of(payload) | {"batch": spawning.as_raw(counts)})
+            spawning.as_payload(fields_of(payload) | {"batch": spawning.as_raw(counts)})
         )
     spawning.spawn(
         tx,

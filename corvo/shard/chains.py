@@ -10,14 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.model import Job, State
+from corvo.protocol.ops.base import encode_json
+from corvo.protocol.ops.checks import fields_of
+from corvo.protocol.ops.workflow import Chain, Step
 from corvo.shard import spawning
 from corvo.shard.outbox import EFFECT_BYTES_MAX, Spawn
 from corvo.shard.tables import JOBS
 from corvo.shard.tx import Tx
 
-STEPS_MAX: Final = 100
-CHAIN_BYTES_MAX: Final = 1 << 20
-"""Of a definition as JSON: it is in every job of the chain."""
 ON_EXIT: Final = -1
 ON_FAILURE: Final = -2
 """What handlers have as their step."""
@@ -33,34 +33,12 @@ EXITS: Final = 4
 """Mark: this step's ack said that the chain ends here."""
 
 
-class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One job of a chain: where it goes, and what it gets beside what the one before it left."""
-
-    queue: str
-    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-class Chain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Jobs that follow each other."""
-
-    steps: list[Step]
-    """The first one is the job that is enqueued with the chain; its own payload is used."""
-    on_failure: Step | None = None
-    on_exit: Step | None = None
-
-
-_encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Chain).decode
-
-
-def encode(chain: Chain) -> bytes:
-    """A definition as it is kept."""
-    return _encode(chain)
 
 
 def begin(tx: Tx, job: Job, chain: Chain) -> Job:
     """A new job is the first step of a new chain."""
-    return replace(job, chain_id=tx.mint.mint("chain"), chain_step=0, chain=encode(chain))
+    return replace(job, chain_id=tx.mint.mint("chain"), chain_step=0, chain=encode_json(chain))
 
 
 def go_on(tx: Tx, job: Job, why: str) -> None:
@@ -112,7 +90,7 @@ def _spawn(tx: Tx, job: Job, step: Step, number: int, fields: dict[str, msgspec.
     own = b"" if step.payload is msgspec.UNSET else bytes(step.payload)
     new = Spawn(
         queue=step.queue,
-        payload=spawning.as_payload(fields | spawning.fields_of(own)),
+        payload=spawning.as_payload(fields | fields_of(own)),
         why=f"after {job.id}",
         chain_id=job.chain_id,
         chain_step=number,

@@ -6,7 +6,7 @@ import msgspec
 
 from corvo.errors import CorvoError
 from corvo.kv.feed import FEED_BYTES_MAX
-from corvo.shard.ops.base import Limits
+from corvo.protocol.ops.base import Limits
 
 SOCKET_BYTES_MAX: Final = 107
 """What the kernel takes as the path of a socket."""

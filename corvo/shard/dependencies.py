@@ -9,7 +9,6 @@ the rest. A document (`Ending`) keeps `Tell` due until all are settled.
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -21,10 +20,6 @@ from corvo.shard import outbox, presence
 from corvo.shard.outbox import Watch, WatchAnswer
 from corvo.shard.tables import ENDINGS, FORWARDS, JOBS
 from corvo.shard.tx import Tx
-
-DEPENDENCIES_MAX: Final = 64
-"""Jobs that one job may wait for."""
-
 
 # Beginning to wait.
 

@@ -14,10 +14,10 @@ from corvo.kv import keys
 from corvo.kv.keys import parse_unique_value
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Agent, EventType, Job, JobError, Settled, State
+from corvo.protocol.ops.base import Rejected
 from corvo.scopes import is_reserved
 from corvo.shard import consequences
 from corvo.shard.presence import find, trail
-from corvo.shard.refusals import Rejected
 from corvo.shard.tables import JOBS, QUEUES, queue_keys
 from corvo.shard.tx import Tx
 

@@ -8,11 +8,10 @@ import msgspec
 
 from corvo.kv.keys import prefix_end
 from corvo.model import Queue, State
+from corvo.protocol.ops.queues import RATE_MAX
 from corvo.shard.tables import queue_keys
 from corvo.shard.tx import Tx
 
-RATE_MAX: Final = 100_000
-"""Fetches that one window may have: each is a row, and in memory while the queue is busy."""
 ROWS_REMOVED_MAX: Final = 1_000
 """Rows that one fetch clears away."""
 _QUEUES_MAX: Final = 64

@@ -12,10 +12,10 @@ import msgspec
 from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
+from corvo.protocol.ops.base import Op, Rejected
 from corvo.shard import lifecycle, requests
 from corvo.shard.entry import Record, decode
-from corvo.shard.ops import OPS
-from corvo.shard.ops.base import Op, Rejected
+from corvo.shard.ops import APPLY, OPS
 from corvo.shard.tx import Tx
 
 
@@ -91,7 +91,7 @@ class Machine:
         if op.request_key:
             answer = Answer(*requests.once(tx, number, op))
         else:
-            result = op.apply(tx)
+            result = APPLY[number](op, tx)
             answer = Answer(result.code if isinstance(result, Rejected) else "", _encode(result))
         if tx.doomed:
             lifecycle.remove_doomed(tx)

@@ -15,6 +15,16 @@ from corvo.errors import BadKey
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.model import STATES, ApiKey, Event, Job, JobError, Priority, Queue, State, Worker
+from corvo.protocol.ops.base import (
+    ID_BYTES_MAX,
+    ITEMS_MAX,
+    Id,
+    Json,
+    Name,
+    Nanos,
+    Rejected,
+    as_json,
+)
 from corvo.raft import Node
 from corvo.shard import consequences, lifecycle, presence, select
 from corvo.shard.machine import Machine
@@ -28,16 +38,6 @@ from corvo.shard.numbers import (
     QueueNumbers,
     QueuePage,
     WorkerPage,
-)
-from corvo.shard.ops.base import (
-    ID_BYTES_MAX,
-    ITEMS_MAX,
-    Id,
-    Json,
-    Name,
-    Nanos,
-    Rejected,
-    as_json,
 )
 from corvo.shard.tables import API_KEYS, JOBS, QUEUES, WORKERS, queue_keys
 from corvo.shard.tx import Tx

@@ -22,6 +22,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from corvo import wire
+from corvo.protocol.ops.base import Limits, Op, Rejected
+from corvo.protocol.ops.keys import HOME as KEYS_HOME
+from corvo.protocol.ops.work import Claims, Fetch
 from corvo.raft import (
     AnyMessage,
     Change,
@@ -41,13 +44,10 @@ from corvo.shard.hunger import Hunger
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.numbers import CommitTimes, Counters
 from corvo.shard.ops import NUMBERS, OPS
-from corvo.shard.ops.base import Limits, Op, Rejected
 from corvo.shard.ops.door import admit
-from corvo.shard.ops.keys import HOME as KEYS_HOME
 from corvo.shard.ops.transfer import Delivered
 from corvo.shard.ops.upkeep import Lead, Walked
 from corvo.shard.ops.upkeep import Upkeep as UpkeepOp
-from corvo.shard.ops.work import Claims, Fetch
 from corvo.shard.queries import QUERIES, answer
 from corvo.shard.select import has_work
 from corvo.shard.upkeep import Upkeep

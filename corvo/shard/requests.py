@@ -5,14 +5,15 @@ snapshot. A refusal is an answer, too.
 """
 
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from corvo.kv.keys import META
 from corvo.kv.tables import Held
 from corvo.model import Request
-from corvo.shard.refusals import Rejected
+from corvo.protocol.ops.base import Op, Rejected
+from corvo.shard.applying import again, apply, is_void, keep
 from corvo.shard.tables import REQUESTS
 from corvo.shard.tx import Tx
 
@@ -26,30 +27,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_count: Final = msgspec.msgpack.Decoder(int).decode
 
 
-class Keyed(Protocol):
-    """What is asked of an op: see `corvo.shard.ops.base.Op`."""
-
-    @property
-    def request_key(self) -> str:
-        """The caller's name for it."""
-
-    def asked(self) -> bytes:
-        """What it asks for, whoever asks."""
-
-    def apply(self, tx: Tx) -> msgspec.Struct:
-        """Do it."""
-
-    def is_void(self, result: msgspec.Struct) -> bool:
-        """Whether nothing was done."""
-
-    def keep(self, result: msgspec.Struct) -> bytes:
-        """What is kept of the answer."""
-
-    def again(self, tx: Tx, kept: bytes) -> bytes:
-        """The answer from what was kept."""
-
-
-def once(tx: Tx, number: int, op: Keyed) -> tuple[str, bytes]:
+def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
     """Apply an op that has a request key, unless that was done. The answer's code and body."""
     key = op.request_key
     body_hash = blake2b(op.asked(), digest_size=_HASH_BYTES).digest()
@@ -59,16 +37,16 @@ def once(tx: Tx, number: int, op: Keyed) -> tuple[str, bytes]:
         if (request.op, request.body_hash) != (number, body_hash):
             return _refuse("request_key_reused", f"request key {key} was for another request")
         is_done = not request.code
-        return request.code, op.again(tx, request.body) if is_done else request.body
+        return request.code, again(op, tx, request.body) if is_done else request.body
     if count(tx) >= REQUESTS_MAX:
         return _refuse(
             "too_many_request_keys",
             f"the shard remembers {REQUESTS_MAX} request keys and has room for no more: try later",
         )
-    result = op.apply(tx)
+    result = apply(op, tx)
     answer = _encode_answer(result)
     code = result.code if isinstance(result, Rejected) else ""
-    if not code and op.is_void(result):
+    if not code and is_void(op, result):
         return code, answer
     REQUESTS.insert(
         tx,
@@ -78,7 +56,7 @@ def once(tx: Tx, number: int, op: Keyed) -> tuple[str, bytes]:
             body_hash=body_hash,
             at_ns=tx.now_ns,
             code=code,
-            body=answer if code else op.keep(result),
+            body=answer if code else keep(op, result),
             index=tx.index,
         ),
     )

@@ -14,7 +14,6 @@ from corvo.shard.outbox import Spawn
 from corvo.shard.tables import JOBS
 from corvo.shard.tx import Tx
 
-_decode: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -45,28 +44,6 @@ def spawn_here(tx: Tx, new: Spawn) -> None:
     )
     JOBS.insert(tx, job)
     tx.touched[new.queue] = None
-
-
-def is_object(data: bytes) -> bool:
-    """Whether JSON is an object, so that something can be laid over it."""
-    return data.lstrip(b" \t\r\n")[:1] == b"{"
-
-
-def fields_of(data: bytes) -> dict[str, msgspec.Raw]:
-    """The fields of an object; none for JSON that is something else, or is not there."""
-    return _decode(data) if is_object(data) else {}
-
-
-def has_bad_field(data: bytes) -> bool:
-    """Whether JSON is an object whose fields cannot be read: asked at the door, never later.
-
-    Half of a surrogate pair in a name is found only when the name is looked at.
-    """
-    try:
-        fields_of(data)
-    except msgspec.DecodeError:
-        return True
-    return False
 
 
 def as_raw(value: object) -> msgspec.Raw:

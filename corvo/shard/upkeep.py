@@ -8,7 +8,7 @@ from typing import Final
 
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
-from corvo.shard.ops.base import Op
+from corvo.protocol.ops.base import Op
 from corvo.shard.ops.upkeep import (
     CleanRateLimits,
     CleanRequests,

@@ -8,8 +8,8 @@ import msgspec
 
 from corvo import wire
 from corvo.link import LinkClient
+from corvo.protocol.ops.work import Claims
 from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.work import Claims
 
 Fields: TypeAlias = dict[str, object]
 

@@ -7,6 +7,9 @@ import msgspec
 import trio
 
 from corvo.model import ApiKey, Event, Job
+from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.enqueue import Enqueue
+from corvo.protocol.ops.jobs import Approve
 from corvo.router import bulk, bulking
 from corvo.router.bulk import (
     QUEUE,
@@ -14,9 +17,6 @@ from corvo.router.bulk import (
     BulkStatus,
 )
 from corvo.router.shards import Answer
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.enqueue import Enqueue
-from corvo.shard.ops.jobs import Approve
 from corvo.shard.ops.upkeep import Reclaim
 from corvo.shard.tables import JOBS
 from corvo.telemetry import Level, Log, Style

@@ -7,6 +7,8 @@ import trio
 
 from corvo import wire
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Limits as OpLimits
+from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.router.api import Api
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
@@ -16,8 +18,6 @@ from corvo.router.shards import Answer, Shard
 from corvo.router.table import ROUTES
 from corvo.shard import ops
 from corvo.shard.entry import Stamp, encode
-from corvo.shard.ops.base import Limits as OpLimits
-from corvo.shard.ops.base import Op, Rejected, encode_json
 from corvo.shard.ops.door import admit
 from corvo.shard.queries import Asked, Query
 from tests.shard import shard as machines

@@ -10,6 +10,9 @@ from msgspec.structs import replace
 
 from corvo.model import ApiKey
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Limits, Op, Rejected, encode_json
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.work import Fail, FailItem
 from corvo.router.api import Api
 from corvo.router.config import RouterConfig
 from corvo.router.door import Door
@@ -21,11 +24,8 @@ from corvo.router.table import ROUTES
 from corvo.shard import outbox, queries
 from corvo.shard.entry import Stamp, encode
 from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.base import Limits, Op, Rejected, encode_json
 from corvo.shard.ops.door import admit
-from corvo.shard.ops.enqueue import NewJob
 from corvo.shard.ops.transfer import Delivered, Receive
-from corvo.shard.ops.work import Fail, FailItem
 from corvo.shard.queries import Query
 from tests.shard import shard as machines
 

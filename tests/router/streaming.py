@@ -10,6 +10,8 @@ import trio
 from corvo import wire
 from corvo.model import ApiKey
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Limits as OpLimits
+from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.router.api import Api
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http import Problem, Request
@@ -19,8 +21,6 @@ from corvo.router.shards import Answer, Begun, Shard
 from corvo.router.stream import ChannelClosed, run_stream
 from corvo.shard.entry import Stamp, encode
 from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.base import Limits as OpLimits
-from corvo.shard.ops.base import Op, Rejected, encode_json
 from corvo.shard.ops.door import admit
 from corvo.shard.queries import Asked, Query
 from tests.shard import shard as machines

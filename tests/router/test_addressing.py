@@ -9,11 +9,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from corvo.protocol.ops.base import Op, Rejected
+from corvo.protocol.ops.work import Ack, Acked, AckItem, LeaseResults
 from corvo.router.addressing import REMEMBERED_MAX, Addresses, Results, to_jobs, together
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
-from corvo.shard.ops.base import Op, Rejected
-from corvo.shard.ops.work import Ack, Acked, AckItem, LeaseResults
 from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
 
 SHARDS = 3

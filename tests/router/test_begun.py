@@ -7,9 +7,9 @@ import trio
 
 from corvo import wire
 from corvo.link import Call, LinkLost, LinkSettings
+from corvo.protocol.ops.queues import Pause, Resume
 from corvo.router.http import Problem
 from corvo.router.shards import Answer
-from corvo.shard.ops.queues import Pause, Resume
 from tests.router.test_shards import PUT, PUT_WITH_KEY, Replica, World, start, world
 from tests.support.links import client_and_raw, jumping, on_sockets
 

@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from corvo.model import ApiKey, State
+from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.jobs import Cancel, Delete, Done, Retry
 from corvo.router.bulk import (
     DIRECT_MAX,
     IDS_MAX,
@@ -26,8 +28,6 @@ from corvo.router.bulk import (
     read_order,
 )
 from corvo.router.http import Problem, Response
-from corvo.shard.ops.base import Rejected
-from corvo.shard.ops.jobs import Cancel, Delete, Done, Retry
 from tests.router.nests import Nest, die, header, problem, queue_of, run
 from tests.router.views import WalkingMirror
 

@@ -6,6 +6,8 @@ import trio
 
 from corvo.model import State
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.jobs import Cancel, Hold, Move
 from corvo.router import bulk, positions
 from corvo.router.addressing import Addresses
 from corvo.router.bulk import (
@@ -17,8 +19,6 @@ from corvo.router.bulk import (
     job_id_of,
 )
 from corvo.router.keys import hash_key
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.jobs import Cancel, Hold, Move
 from tests.router.crews import (
     BULK,
     FAX,

@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import Job, State
+from corvo.protocol.ops.base import Op, encode_json
+from corvo.protocol.ops.jobs import Cancel, ChangePriority, Hold, JobsOp, Retry
+from corvo.protocol.ops.work import Ack, AckItem, Fetch, Heartbeat
 from corvo.questions import Filter
 from corvo.restarts import RESTARTS_MAX
 from corvo.router import bulk, bulking
@@ -22,10 +25,7 @@ from corvo.router.bulk import (
 )
 from corvo.router.http import Problem
 from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.base import Op, encode_json
-from corvo.shard.ops.jobs import Cancel, ChangePriority, Hold, JobsOp, Retry
 from corvo.shard.ops.upkeep import Reclaim
-from corvo.shard.ops.work import Ack, AckItem, Fetch, Heartbeat
 from corvo.shard.tables import JOBS
 from tests.router.crews import (
     FAX,

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import pytest
 
+from corvo.protocol.ops.base import Limits
 from corvo.router.table import ROUTES
-from corvo.shard.ops.base import Limits
 from tests.router.machines import JSON, Node, json_of
 from tests.support.links import jumping
 

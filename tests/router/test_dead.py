@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.queues import Pause
+from corvo.protocol.ops.work import Ack, AckItem
 from corvo.router import jobs as shapes
 from corvo.router.endpoints import jobs as endpoints
 from corvo.router.jobs import DeadJobs, Newest, SeenDead, Source, View
 from corvo.router.params import Place
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.queues import Pause
-from corvo.shard.ops.work import Ack, AckItem
 from corvo.shard.queries import ListDead
 from tests.router.nests import Nest, die, fail, problem, queue_of, run
 

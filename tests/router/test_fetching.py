@@ -9,12 +9,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from corvo import wire
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.work import Claim, Claims, Fetch, Release
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.fetching import Fetched, Fetching
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.work import Claim, Claims, Fetch, Release
 from tests.support.links import jumping
 
 SHARDS = 2

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.router.frames import BeatResult, Frame, Reply, Unreadable, decode, encode, refuse
 from corvo.router.http import Problem
 from corvo.router.producing import BatchedJob, decode_enqueue_batch
@@ -20,7 +21,6 @@ from corvo.router.working import (
     decode_fail_batch,
     decode_heartbeat,
 )
-from corvo.shard.ops.base import ITEMS_MAX
 
 pack: Final = msgspec.msgpack.encode
 unpack: Final = msgspec.msgpack.decode

@@ -12,6 +12,7 @@ import trio.testing
 from msgspec.structs import replace
 
 from corvo.model import ROLES, ApiKey
+from corvo.protocol.ops.keys import DeleteAPIKey, UpsertAPIKey
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.config import Limits, RouterConfig
@@ -22,7 +23,6 @@ from corvo.router.keys import ALLOWED, UNCONFIRMED_S_MAX, Keyring, hash_key, is_
 from corvo.router.routes import Routes
 from corvo.router.shards import Answer, Shards
 from corvo.router.table import ROUTES
-from corvo.shard.ops.keys import DeleteAPIKey, UpsertAPIKey
 from corvo.shard.queries import ApiKeys, ListKeys, Query
 from tests.shard.processes import calling, config_in, running, submit
 from tests.support.links import on_sockets

@@ -16,6 +16,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 
 from corvo import telemetry
 from corvo.model import ApiKey
+from corvo.protocol.ops.enqueue import NewJob
 from corvo.router.app import make_app
 from corvo.router.config import Limits
 from corvo.router.door import Door
@@ -25,7 +26,6 @@ from corvo.router.openapi import operation_id
 from corvo.router.routes import Route
 from corvo.router.serving import Server
 from corvo.router.table import ROUTES
-from corvo.shard.ops.enqueue import NewJob
 from tests.router.lanes import Client, get, no_stream, post
 from tests.router.machines import Node
 from tests.router.test_lanes import plain

@@ -11,6 +11,8 @@ import trio
 
 from corvo import __version__
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.work import Fetch
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.caller import Caller
@@ -22,8 +24,6 @@ from corvo.router.http import ProblemBody, Request, Response
 from corvo.router.routes import Routes
 from corvo.router.seeing import MinuteView
 from corvo.scopes import Scope
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.work import Fetch
 from corvo.shard.queries import GetStatus
 from tests.shard.processes import Child, config_in, running
 from tests.support.links import on_sockets

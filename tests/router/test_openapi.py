@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from corvo.model import State
+from corvo.protocol.ops.jobs import Hold
+from corvo.protocol.ops.work import Fail, FailItem
 from corvo.router import openapi, pages
 from corvo.router.actions import Action
 from corvo.router.api_texts import TAGS
@@ -17,8 +19,6 @@ from corvo.router.http import Response
 from corvo.router.openapi import operation_id, problems_of
 from corvo.router.routes import Route
 from corvo.router.table import ROUTES
-from corvo.shard.ops.jobs import Hold
-from corvo.shard.ops.work import Fail, FailItem
 from tests.router.nests import Nest, header, queue_of, run
 from tests.router.schemas import Schema, breaches, resolve, unknown_fields
 

@@ -9,6 +9,10 @@ from hypothesis import strategies as st
 
 from corvo.ids import shard_of
 from corvo.model import Backoff, Job, State
+from corvo.protocol.ops.base import ITEMS_MAX, encode_json
+from corvo.protocol.ops.base import Limits as OpLimits
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.workflow import Chain, NewAgent, NewBatch, Step
 from corvo.router.caller import Caller
 from corvo.router.config import Limits
 from corvo.router.http import Problem
@@ -24,11 +28,6 @@ from corvo.router.producing import (
 )
 from corvo.router.words import read_body
 from corvo.scopes import EVERYTHING, Scope
-from corvo.shard.chains import Chain, Step
-from corvo.shard.ops.base import ITEMS_MAX, encode_json
-from corvo.shard.ops.base import Limits as OpLimits
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.workflow import NewAgent, NewBatch
 from corvo.shard.tables import BATCHES
 from tests.router.machines import Node, json_of, queue_of
 from tests.support.links import jumping

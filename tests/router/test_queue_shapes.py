@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from corvo.model import ApiKey, Queue, State, Worker
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.jobs import Cancel, Hold
+from corvo.protocol.ops.queues import DeleteQueue, Pause
+from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.router.endpoints.queues import PART
 from corvo.router.http import Problem
 from corvo.router.queues import SetThrottleBody, merge_workers
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.jobs import Cancel, Hold
-from corvo.shard.ops.queues import DeleteQueue, Pause
-from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.shard.tables import JOBS
 from corvo.times import format_time
 from tests.router.nests import JSON, Nest, header, problem, queue_of, run

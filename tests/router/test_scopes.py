@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.keys import UpsertAPIKey
 from corvo.router.actions import Action
 from corvo.router.examples import REQUESTS
 from corvo.router.http import Response
@@ -17,8 +19,6 @@ from corvo.router.keys import hash_key, make_key
 from corvo.router.openapi import operation_id
 from corvo.router.routes import Route
 from corvo.router.table import ROUTES
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.keys import UpsertAPIKey
 from tests.router.test_key_endpoints import Client, config, routing
 from tests.shard.processes import calling, config_in, put, running, submit
 from tests.support.links import on_sockets

@@ -10,13 +10,13 @@ import trio
 
 from corvo import wire
 from corvo.link import Link, listen_unix, open_link
+from corvo.protocol.ops.base import Op, Rejected
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.queues import Pause
+from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
-from corvo.shard.ops.base import Op, Rejected
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.queues import Pause
-from corvo.shard.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
 from corvo.shard.queries import GetQueue
 from tests.support.links import on_sockets
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corvo.model import ApiKey, Event, EventType, JobError, State
+from corvo.protocol.ops.base import encode_json
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.jobs import Approve, Cancel, ChangePriority, Expedite, Hold, Retry
+from corvo.protocol.ops.work import Ack, AckItem, Release, ReleaseItem
 from corvo.router.jobs import View, read_seen
 from corvo.router.timeline import BESIDE, PHASES, Timeline, timeline
-from corvo.shard.ops.base import encode_json
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.jobs import Approve, Cancel, ChangePriority, Expedite, Hold, Retry
-from corvo.shard.ops.work import Ack, AckItem, Release, ReleaseItem
 from corvo.shard.presence import TRAIL_MAX
 from corvo.shard.queries import Asked, GetJobs
 from corvo.times import format_time

@@ -9,6 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corvo.protocol.ops.base import ITEMS_MAX, encode_json
+from corvo.protocol.ops.base import Limits as OpLimits
+from corvo.protocol.ops.work import (
+    Ack,
+    AckItem,
+    AgentView,
+    BeatItem,
+    Claim,
+    FailItem,
+    Fetch,
+    ReleaseItem,
+    SnoozeItem,
+    StepStatus,
+    Usage,
+)
+from corvo.protocol.ops.workflow import AgentStatus
 from corvo.router.http import Problem
 from corvo.router.producing import (
     AgentBody,
@@ -54,22 +70,6 @@ from corvo.router.working import (
     sift,
     snooze_item,
     wait_s,
-)
-from corvo.shard.agents import AgentStatus
-from corvo.shard.ops.base import ITEMS_MAX, encode_json
-from corvo.shard.ops.base import Limits as OpLimits
-from corvo.shard.ops.work import (
-    Ack,
-    AckItem,
-    AgentView,
-    BeatItem,
-    Claim,
-    FailItem,
-    Fetch,
-    ReleaseItem,
-    SnoozeItem,
-    StepStatus,
-    Usage,
 )
 
 

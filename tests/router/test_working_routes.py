@@ -9,6 +9,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from corvo.model import Job, State
+from corvo.protocol.ops.base import Rejected, encode_json
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.jobs import Cancel
+from corvo.protocol.ops.work import Ack, Fetch, Release
+from corvo.protocol.ops.workflow import NewAgent
 from corvo.router.api import Api
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
@@ -16,11 +21,6 @@ from corvo.router.http import Problem, Request, Response
 from corvo.router.table import ROUTES
 from corvo.router.working import Outcome, beat_answer
 from corvo.scopes import EVERYTHING, Scope
-from corvo.shard.ops.base import Rejected, encode_json
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.jobs import Cancel
-from corvo.shard.ops.work import Ack, Fetch, Release
-from corvo.shard.ops.workflow import NewAgent
 from tests.router.machines import JSON, MachineShard, Node, json_of, queue_of
 from tests.shard.processes import config_in, running
 from tests.support.links import jumping, on_sockets

@@ -9,11 +9,11 @@ import msgspec
 from corvo.kv import keys
 from corvo.model import Job, Outgoing
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.jobs import Done, Move
 from corvo.shard import outbox, presence
-from corvo.shard.ops.jobs import Done, Move
 from corvo.shard.ops.transfer import Delivered, Receive, Received
 from corvo.shard.outbox import Arrival
-from corvo.shard.refusals import Rejected
 from corvo.shard.tables import FORWARDS, JOBS
 from tests.shard.shard import EVERYTHING, Shard
 

@@ -12,11 +12,11 @@ import trio
 
 from corvo import wire
 from corvo.link import LinkClient, TcpAddress, UnixAddress, connect, open_client
+from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
+from corvo.protocol.ops.work import Ack, AckItem, Claim, Claims, Fetch
 from corvo.shard.config import Peer, ShardConfig
 from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.enqueue import Enqueue, EnqueueResults, NewJob
-from corvo.shard.ops.work import Ack, AckItem, Claim, Claims, Fetch
 from corvo.shard.queries import QUERIES, GetStatus, Query, Status
 
 ROOT: Final = Path(__file__).parents[2]

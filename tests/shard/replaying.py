@@ -14,10 +14,9 @@ import msgspec
 from corvo.kv.checkpoints import LevelStates
 from corvo.kv.tables import read_meta
 from corvo.model import State
-from corvo.shard.machine import Machine
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import (
+from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import (
     Approve,
     Cancel,
     ChangePriority,
@@ -29,19 +28,15 @@ from corvo.shard.ops.jobs import (
     Requeue,
     Retry,
 )
-from corvo.shard.ops.queues import Clear, Pause, RemoveThrottle, Resume, SetConcurrency, SetThrottle
-from corvo.shard.ops.upkeep import (
-    CleanRequests,
-    CleanUnique,
-    Expire,
-    Lead,
-    Promote,
-    Purge,
-    Reclaim,
-    Sweep,
-    Tell,
+from corvo.protocol.ops.queues import (
+    Clear,
+    Pause,
+    RemoveThrottle,
+    Resume,
+    SetConcurrency,
+    SetThrottle,
 )
-from corvo.shard.ops.work import (
+from corvo.protocol.ops.work import (
     Ack,
     AckItem,
     BeatItem,
@@ -54,7 +49,19 @@ from corvo.shard.ops.work import (
     Snooze,
     SnoozeItem,
 )
-from corvo.shard.ops.workflow import NewBatch
+from corvo.protocol.ops.workflow import NewBatch
+from corvo.shard.machine import Machine
+from corvo.shard.ops.upkeep import (
+    CleanRequests,
+    CleanUnique,
+    Expire,
+    Lead,
+    Promote,
+    Purge,
+    Reclaim,
+    Sweep,
+    Tell,
+)
 from corvo.shard.tables import JOBS
 from tests.shard.shard import Shard
 

@@ -14,18 +14,17 @@ import msgspec
 from corvo import wire
 from corvo.kv.memory import MemoryStates
 from corvo.kv.tables import read_meta
+from corvo.protocol.ops.base import Op, Rejected
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.work import Claim, Claims, Fetch
 from corvo.raft import AnyMessage, Entry, Kind, Membership, MemoryStorage, Node, Write
 from corvo.raft import Settings as RaftSettings
 from corvo.shard import entry
 from corvo.shard.entry import Record
 from corvo.shard.machine import Machine
 from corvo.shard.ops import NUMBERS, OPS
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.work import Claim, Claims, Fetch
 from corvo.shard.outbox import Relay
 from corvo.shard.queries import QUERIES, Query
-from corvo.shard.refusals import Rejected
 from corvo.shard.replica import Replica, Settings, Work
 
 START_NS: Final = 1_700_000_000_000_000_000

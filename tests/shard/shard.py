@@ -1,7 +1,7 @@
 """A shard for tests: a machine over a store in memory, a clock that the test moves, and a check."""
 
 from types import UnionType
-from typing import Final, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -10,14 +10,13 @@ from corvo.kv.keys import Space, prefix_end
 from corvo.kv.memory import MemoryStore
 from corvo.kv.tables import Table
 from corvo.model import STATES, Job, JobError, Queue, State
+from corvo.protocol.ops.base import Limits, Op, Rejected, TypedOp
+from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
+from corvo.protocol.ops.work import Claim, Fetch
 from corvo.shard import lifecycle
 from corvo.shard.entry import Record, Stamp, encode
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.base import Limits, Op
-from corvo.shard.ops.enqueue import Enqueue, EnqueueResults, NewJob
-from corvo.shard.ops.work import Claim, Fetch
-from corvo.shard.refusals import Rejected
 from corvo.shard.tables import BATCHES, ENDINGS, FORWARDS, JOBS, QUEUES, REQUESTS, WORKERS
 from corvo.shard.tx import Tx
 
@@ -46,12 +45,6 @@ Result_co = TypeVar("Result_co", covariant=True)
 D = TypeVar("D", bound=msgspec.Struct)
 
 
-class Applies(Protocol[Result_co]):
-    """An op, by what it answers."""
-
-    def apply(self, tx: Tx) -> Result_co: ...
-
-
 class Shard:
     """One machine, driven op by op. What it answers is decoded to what `apply` says it returns."""
 
@@ -69,22 +62,21 @@ class Shard:
 
     # Doing.
 
-    def do(self, op: Applies[Result_co]) -> Result_co:
+    def do(self, op: TypedOp[Result_co]) -> Result_co:
         """Apply one op in an entry of its own."""
         [answer] = self.entry(op)
         return decoded(op, answer)
 
-    def refused(self, op: Applies[object]) -> Rejected:
+    def refused(self, op: Op) -> Rejected:
         """Apply one op that is refused as a whole."""
         [answer] = self.entry(op)
         assert answer.code, f"not refused: {answer.body!r}"
         return msgspec.json.decode(answer.body, type=Rejected)
 
-    def entry(self, *ops: Applies[object]) -> list[Answer]:
+    def entry(self, *ops: Op) -> list[Answer]:
         """Apply ops in one entry; their answers as they are."""
         records: list[Record] = []
         for op in ops:
-            assert isinstance(op, Op)
             assert op.check(Limits()) is None, "what is refused at the door is not applied"
             records.append((NUMBERS[type(op)], msgspec.json.encode(op)))
         return self.apply(encode(Stamp(self.clock_ns, self.dice), records))
@@ -258,9 +250,10 @@ class Shard:
             assert held.document == held.table.decode(data)
 
 
-def decoded(op: Applies[Result_co], answer: Answer) -> Result_co:
+def decoded(op: TypedOp[Result_co], answer: Answer) -> Result_co:
     """An answer as the type that the op's `apply` returns."""
-    hint = get_type_hints(type(op).apply)["return"]
+    bases = [base for kind in type(op).__mro__ for base in vars(kind).get("__orig_bases__", ())]
+    [hint] = [get_args(base)[0] for base in bases if get_origin(base) is TypedOp]
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if answer.code:
         assert Rejected in kinds, f"refused: {answer.body!r}"
@@ -268,7 +261,7 @@ def decoded(op: Applies[Result_co], answer: Answer) -> Result_co:
     [kind] = [kind for kind in kinds if kind is not Rejected]
     types = get_type_hints(get_origin(kind) or kind)
     if get_args(kind):  # results of lease operations, of the type that the op is given
-        [result] = get_args(vars(type(op))["__orig_bases__"][0])
+        [result] = get_args(bases[0])
         types = {name: hint[result] for name, hint in types.items()}
     fields = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
     answered = kind(**{name: _field(types[name], raw) for name, raw in fields.items()})

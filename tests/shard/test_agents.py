@@ -9,16 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corvo.model import Agent, State
-from corvo.shard.agents import AgentStatus
-from corvo.shard.chains import Chain, Step
+from corvo.protocol.ops.base import Limits, Rejected
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import Approve, Cancel
+from corvo.protocol.ops.work import Ack, Acked, AckItem, Fail, FailItem, Usage
+from corvo.protocol.ops.workflow import AgentStatus, Chain, NewAgent, Step
 from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.base import Limits
 from corvo.shard.ops.door import admit
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import Approve, Cancel
-from corvo.shard.ops.work import Ack, Acked, AckItem, Fail, FailItem, Usage
-from corvo.shard.ops.workflow import NewAgent
-from corvo.shard.refusals import Rejected
 from tests.shard.shard import Shard
 
 AGENT: Final = NewJob(queue="mail", agent=NewAgent())

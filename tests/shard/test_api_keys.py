@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from corvo import wire
 from corvo.kv.keys import prefix_end
 from corvo.model import ROLES, ApiKey
+from corvo.protocol.ops.base import Limits, Op, Rejected
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.keys import SCOPE_MAX, DeleteAPIKey, KeyDone, UpsertAPIKey
 from corvo.router.keys import make_key
 from corvo.shard.ops import keys as key_ops
-from corvo.shard.ops.base import Limits, Op, Rejected
 from corvo.shard.ops.door import admit
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.keys import SCOPE_MAX, DeleteAPIKey, KeyDone, UpsertAPIKey
 from corvo.shard.queries import ApiKeys, ListKeys
 from corvo.shard.tables import API_KEYS
 from tests.shard.replicas import Replicas

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from corvo.model import FINISHED, Batch, State
-from corvo.shard.ops.base import Limits
-from corvo.shard.ops.enqueue import Enqueue, EnqueueResults, NewJob
-from corvo.shard.ops.jobs import Cancel, Delete, Requeue, Retry
-from corvo.shard.ops.queues import Clear, DeleteQueue
+from corvo.protocol.ops.base import Limits
+from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
+from corvo.protocol.ops.jobs import Cancel, Delete, Requeue, Retry
+from corvo.protocol.ops.queues import Clear, DeleteQueue
+from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
+from corvo.protocol.ops.workflow import NewBatch
 from corvo.shard.ops.upkeep import Expire, Purge, Sweep
-from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem
-from corvo.shard.ops.workflow import NewBatch
 from corvo.shard.tables import BATCHES, JOBS
 from tests.shard.cluster import QUEUES, Cluster, home_of
 from tests.shard.shard import Shard

@@ -2,8 +2,8 @@
 
 from corvo.kv.tables import COUNTS_MAX, HEADS_MAX, HELD_BYTES
 from corvo.model import State
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.work import Ack, AckItem
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.work import Ack, AckItem
 from corvo.shard.queries import NUMBERS as QUERY_NUMBERS
 from corvo.shard.queries import GetQueue, answer
 from corvo.shard.tables import JOBS

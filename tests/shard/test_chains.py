@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from corvo.model import Job, State
+from corvo.protocol.ops.base import Limits
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import Cancel, Delete, Hold, Reject, Requeue, Retry
+from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem, StepStatus
+from corvo.protocol.ops.workflow import CHAIN_BYTES_MAX, STEPS_MAX, Chain, Step
 from corvo.shard import chains
-from corvo.shard.chains import CHAIN_BYTES_MAX, STEPS_MAX, Chain, Step
-from corvo.shard.ops.base import Limits
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import Cancel, Delete, Hold, Reject, Requeue, Retry
 from corvo.shard.ops.upkeep import Expire, Reclaim
-from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem, StepStatus
 from corvo.shard.tables import JOBS
 from tests.shard.cluster import QUEUES, Cluster
 from tests.shard.shard import Shard

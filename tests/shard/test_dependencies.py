@@ -8,15 +8,14 @@ from msgspec.structs import replace
 
 from corvo.kv import keys
 from corvo.model import Job, State
+from corvo.protocol.ops.base import Limits, Rejected
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import Approve, Cancel, Delete, Hold, Move, Retry
+from corvo.protocol.ops.queues import Clear
+from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
+from corvo.protocol.ops.workflow import DEPENDENCIES_MAX
 from corvo.shard import outbox, presence
-from corvo.shard.dependencies import DEPENDENCIES_MAX
-from corvo.shard.ops.base import Limits
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import Approve, Cancel, Delete, Hold, Move, Retry
-from corvo.shard.ops.queues import Clear
 from corvo.shard.ops.upkeep import Promote, Purge, Sweep, Tell, Walked
-from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem
-from corvo.shard.refusals import Rejected
 from corvo.shard.tables import ENDINGS, JOBS, Timer
 from corvo.shard.tx import ERRANDS_MAX
 from corvo.shard.upkeep import Upkeep, next_due_ns

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import Forward, Job, State
-from corvo.shard.ops.base import Limits
-from corvo.shard.ops.checks import DEPTH_MAX
-from corvo.shard.ops.enqueue import Enqueue, Enqueued, NewJob
-from corvo.shard.ops.jobs import Cancel, Delete, Retry
-from corvo.shard.ops.queues import Clear, DeleteQueue
+from corvo.protocol.ops.base import Limits
+from corvo.protocol.ops.checks import DEPTH_MAX
+from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob
+from corvo.protocol.ops.jobs import Cancel, Delete, Retry
+from corvo.protocol.ops.queues import Clear, DeleteQueue
+from corvo.protocol.ops.work import Ack, AckItem
 from corvo.shard.ops.upkeep import Promote
-from corvo.shard.ops.work import Ack, AckItem
 from corvo.shard.tables import FORWARDS
 from tests.shard.shard import MS, Shard
 

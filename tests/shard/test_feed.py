@@ -24,14 +24,10 @@ from corvo.kv import keys
 from corvo.kv.feed import Page, Walk
 from corvo.kv.memory import MemoryStore
 from corvo.model import Job, State, Throughput
-from corvo.shard import following
-from corvo.shard.entry import Stamp, encode
-from corvo.shard.machine import Machine
-from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import Cancel, Delete, Move, Reject, Retry
-from corvo.shard.ops.queues import (
+from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import Cancel, Delete, Move, Reject, Retry
+from corvo.protocol.ops.queues import (
     Clear,
     DeleteQueue,
     Drain,
@@ -40,8 +36,12 @@ from corvo.shard.ops.queues import (
     SetConcurrency,
     SetRetention,
 )
+from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Heartbeat
+from corvo.shard import following
+from corvo.shard.entry import Stamp, encode
+from corvo.shard.machine import Machine
+from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.upkeep import Purge, Sweep
-from corvo.shard.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Heartbeat
 from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk
 from corvo.shard.replica import Replica
 from corvo.shard.tables import JOBS

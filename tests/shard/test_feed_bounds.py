@@ -9,13 +9,13 @@ from corvo import wire
 from corvo.errors import WireError
 from corvo.kv import feed as feeds
 from corvo.link import Link
+from corvo.protocol.ops.base import ITEMS_MAX
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import Cancel
+from corvo.protocol.ops.work import AckItem
 from corvo.shard import following
 from corvo.shard.config import OP_BYTES_MAX
 from corvo.shard.gathering import ENTRY_BYTES_MAX
-from corvo.shard.ops.base import ITEMS_MAX
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import Cancel
-from corvo.shard.ops.work import AckItem
 from corvo.shard.process import send_all
 from corvo.shard.tables import JOBS
 from tests.shard.shard import Shard

@@ -11,9 +11,9 @@ import trio
 from corvo import wire
 from corvo.kv.level import LevelStore
 from corvo.link import Link, LinkClient, LinkLost, UnixAddress, connect
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.work import BeatItem, Heartbeat
 from corvo.shard.config import ShardConfig
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.work import BeatItem, Heartbeat
 from tests.shard.followers import (
     Follower,
     as_json,

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from corvo.model import STATES, State
-from corvo.shard.ops.base import Limits
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.jobs import (
+from corvo.protocol.ops.base import Limits, Rejected
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.jobs import (
     Approve,
     Cancel,
     ChangePriority,
@@ -23,8 +23,7 @@ from corvo.shard.ops.jobs import (
     Requeue,
     Retry,
 )
-from corvo.shard.ops.upkeep import Reclaim
-from corvo.shard.ops.work import (
+from corvo.protocol.ops.work import (
     Ack,
     AckItem,
     BeatItem,
@@ -36,7 +35,7 @@ from corvo.shard.ops.work import (
     Snooze,
     SnoozeItem,
 )
-from corvo.shard.refusals import Rejected
+from corvo.shard.ops.upkeep import Reclaim
 from corvo.shard.tables import REQUESTS, queue_keys
 from tests.shard.shard import MS, START_NS, Shard
 

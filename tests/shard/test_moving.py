@@ -8,13 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from corvo.model import STATES, Job, State
+from corvo.protocol.ops.base import Limits, Rejected
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.jobs import Approve, Cancel, Delete, Done, Hold, Move, Reject, Retry
+from corvo.protocol.ops.queues import DeleteQueue
+from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.shard import outbox
 from corvo.shard.ops import NUMBERS, transfer
-from corvo.shard.ops.base import Limits
 from corvo.shard.ops.door import admit
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.jobs import Approve, Cancel, Delete, Done, Hold, Move, Reject, Retry
-from corvo.shard.ops.queues import DeleteQueue
 from corvo.shard.ops.transfer import (
     DELIVERED_MAX,
     ID_TAKEN,
@@ -24,9 +25,7 @@ from corvo.shard.ops.transfer import (
     Removed,
 )
 from corvo.shard.ops.upkeep import Lead, Promote, Reclaim, Sweep
-from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.shard.outbox import EFFECT_BYTES_MAX, Arrival, Forget, Message
-from corvo.shard.refusals import Rejected
 from corvo.shard.tables import QUEUES as QUEUES_TABLE
 from corvo.shard.tables import queue_keys
 from tests.shard.cluster import QUEUES, SHARDS, Cluster, Name, home_of, named

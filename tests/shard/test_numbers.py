@@ -8,6 +8,9 @@ import pytest
 
 from corvo import clock, wire
 from corvo.model import State
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.queues import Pause
+from corvo.protocol.ops.work import Ack, AckItem, Fetch
 from corvo.shard import gathering
 from corvo.shard.numbers import (
     PAGE_NUMBERS_MAX,
@@ -20,9 +23,6 @@ from corvo.shard.numbers import (
     WorkerPage,
 )
 from corvo.shard.ops import NUMBERS, OPS
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.queues import Pause
-from corvo.shard.ops.work import Ack, AckItem, Fetch
 from corvo.shard.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers, Query
 from tests.shard.processes import ask, calling, config_in, put, result, running
 from tests.shard.replicas import MS, START_NS, Replicas

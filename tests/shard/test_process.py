@@ -11,9 +11,9 @@ import trio
 from corvo import child as child_process
 from corvo import wire
 from corvo.link import LinkClient, LinkLost
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.queues import Pause
 from corvo.shard.config import ShardConfig
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.queues import Pause
 from corvo.shard.queries import GetQueue, QueueView
 from tests.shard.processes import (
     SHARD,
@@ -334,12 +334,13 @@ async def test_a_cut_log_without_its_state_is_not_served(tmp_path: Path) -> None
 POISONED = """
 import sys
 from corvo.shard import process
-from corvo.shard.ops.queues import Pause
+from corvo.protocol.ops.queues import Pause
+from corvo.shard.ops import APPLY, NUMBERS
 
 def die(op, tx):
     raise ZeroDivisionError("this entry is poison")
 
-Pause.apply = die
+APPLY[NUMBERS[Pause]] = die
 sys.exit(process.main())
 """
 
@@ -376,12 +377,13 @@ DAMAGED_STATE = """
 import sys
 from corvo.errors import StoreDamaged
 from corvo.shard import process
-from corvo.shard.ops.queues import Pause
+from corvo.protocol.ops.queues import Pause
+from corvo.shard.ops import APPLY, NUMBERS
 
 def read(self, tx):
     raise StoreDamaged("a block is not what was written")
 
-Pause.apply = read
+APPLY[NUMBERS[Pause]] = read
 sys.exit(process.main())
 """
 

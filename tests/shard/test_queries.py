@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from corvo.kv.keys import JOB
 from corvo.model import State
+from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.jobs import Cancel, Delete, Expedite, Move, Retry
+from corvo.protocol.ops.queues import Clear, DeleteQueue, Pause
+from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.shard import queries
 from corvo.shard.machine import Machine
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.jobs import Cancel, Delete, Expedite, Move, Retry
-from corvo.shard.ops.queues import Clear, DeleteQueue, Pause
-from corvo.shard.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.shard.queries import (
     ANSWER_BYTES_MAX,
     NUMBERS,
@@ -32,7 +33,6 @@ from corvo.shard.queries import (
     Queues,
     QueueView,
 )
-from corvo.shard.refusals import Rejected
 from tests.shard.shard import Shard
 
 MAIL: Final = "mail"

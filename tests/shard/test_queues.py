@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from corvo.model import Queue, State
-from corvo.shard.limits import RATE_MAX
-from corvo.shard.ops.base import Limits
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import Approve, Cancel, Hold, Move, Retry
-from corvo.shard.ops.queues import (
+from corvo.protocol.ops.base import Limits, Rejected
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import Approve, Cancel, Hold, Move, Retry
+from corvo.protocol.ops.queues import (
     CONCURRENCY_MAX,
+    RATE_MAX,
     Clear,
     DeleteQueue,
     Drain,
@@ -24,8 +24,7 @@ from corvo.shard.ops.queues import (
     SetRetention,
     SetThrottle,
 )
-from corvo.shard.ops.work import Ack, AckItem
-from corvo.shard.refusals import Rejected
+from corvo.protocol.ops.work import Ack, AckItem
 from corvo.shard.select import has_work
 from corvo.shard.tables import QUEUES
 from tests.shard.shard import MS, START_NS, Shard

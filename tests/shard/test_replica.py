@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo import wire
+from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
+from corvo.protocol.ops.jobs import Move
+from corvo.protocol.ops.queues import Pause
+from corvo.protocol.ops.work import Ack, AckItem
 from corvo.raft import Change, Membership
 from corvo.raft.errors import ChangeRefused
 from corvo.raft.membership import Action, Step
 from corvo.shard import entry, gathering, replica
-from corvo.shard.ops import OPS
-from corvo.shard.ops.enqueue import Enqueue, EnqueueResults, NewJob
-from corvo.shard.ops.jobs import Move
-from corvo.shard.ops.queues import Pause
+from corvo.shard.ops import APPLY, NUMBERS, OPS
 from corvo.shard.ops.transfer import Delivered
 from corvo.shard.ops.upkeep import Lead
-from corvo.shard.ops.work import Ack, AckItem
 from corvo.shard.queries import QUERIES, GetQueue, GetStatus, QueueView, Status
 from tests.shard.replicas import MS, Replicas, ops_of, refusal
 
@@ -710,7 +710,7 @@ def test_the_entry_that_an_exception_came_from_is_known(monkeypatch: pytest.Monk
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Pause, "apply", fail)
+    monkeypatch.setitem(APPLY, NUMBERS[Pause], fail)
     group.submit(MAIL)
     group.settle()
     group.submit(PAUSE)

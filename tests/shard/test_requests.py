@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from corvo.model import State
+from corvo.protocol.ops.base import Limits, Op, Rejected
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import Approve, Delete
+from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
 from corvo.shard import requests
-from corvo.shard.ops.base import Limits, Op, Rejected
 from corvo.shard.ops.door import admit
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import Approve, Delete
 from corvo.shard.ops.upkeep import CleanRequests, Reclaim
-from corvo.shard.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
 from tests.shard.shard import Shard
 
 DAY_MS: Final = 24 * 3_600_000

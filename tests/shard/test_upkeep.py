@@ -8,11 +8,10 @@ import pytest
 
 from corvo.kv import keys
 from corvo.model import Backoff, State
-from corvo.shard.ops import OPS
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import Cancel, Hold
-from corvo.shard.ops.queues import (
+from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import Cancel, Hold
+from corvo.protocol.ops.queues import (
     Clear,
     DeleteQueue,
     Pause,
@@ -20,6 +19,8 @@ from corvo.shard.ops.queues import (
     SetRetention,
     SetThrottle,
 )
+from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
+from corvo.shard.ops import OPS
 from corvo.shard.ops.upkeep import (
     CleanRateLimits,
     CleanRequests,
@@ -34,7 +35,6 @@ from corvo.shard.ops.upkeep import (
     Upkeep,
     Walked,
 )
-from corvo.shard.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
 from corvo.shard.tables import QUEUES, WORKERS
 from tests.shard.shard import MS, Shard
 

@@ -7,13 +7,20 @@ import pytest
 
 from corvo import wire
 from corvo.model import State
+from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.jobs import Approve, Hold
+from corvo.protocol.ops.queues import (
+    Clear,
+    Pause,
+    Resume,
+    SetConcurrency,
+    SetRetention,
+    SetThrottle,
+)
+from corvo.protocol.ops.work import Ack, AckItem, Fetch
 from corvo.shard import hunger, select
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.enqueue import Enqueue, NewJob
-from corvo.shard.ops.jobs import Approve, Hold
-from corvo.shard.ops.queues import Clear, Pause, Resume, SetConcurrency, SetRetention, SetThrottle
 from corvo.shard.ops.upkeep import Promote, Purge, Reclaim, Upkeep
-from corvo.shard.ops.work import Ack, AckItem, Fetch
 from corvo.shard.upkeep import BATCH
 from tests.shard.replicas import MS, START_NS, Replicas
 

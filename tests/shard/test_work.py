@@ -7,12 +7,11 @@ import msgspec
 import pytest
 
 from corvo.model import Backoff, Job, State
-from corvo.shard.ops.base import Limits, Op, Rejected
-from corvo.shard.ops.enqueue import NewJob
-from corvo.shard.ops.jobs import Cancel, Delete, Move
-from corvo.shard.ops.queues import DeleteQueue
-from corvo.shard.ops.upkeep import Lead, Promote, Reclaim
-from corvo.shard.ops.work import (
+from corvo.protocol.ops.base import Limits, Op, Rejected
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.jobs import Cancel, Delete, Move
+from corvo.protocol.ops.queues import DeleteQueue
+from corvo.protocol.ops.work import (
     Ack,
     Acked,
     AckItem,
@@ -29,6 +28,7 @@ from corvo.shard.ops.work import (
     Snooze,
     SnoozeItem,
 )
+from corvo.shard.ops.upkeep import Lead, Promote, Reclaim
 from corvo.shard.tables import JOBS
 from tests.shard.shard import MS, Shard
 

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 import trio
 
 from corvo.ids import shard_of
+from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.router.addressing import HOPS_MAX, missing, together
 from corvo.router.api import Api
 from corvo.router.caller import Caller
@@ -14,7 +15,6 @@ from corvo.router.http import Problem
 from corvo.router.jobs import Seen, View, read_seen
 from corvo.router.problems import problem_of
 from corvo.router.shards import Answer
-from corvo.shard.ops.base import ITEMS_MAX
 from corvo.shard.queries import GetJobs, Query
 
 ANSWER_BYTES_MAX: Final = 32 << 20

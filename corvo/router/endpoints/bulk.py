@@ -8,6 +8,8 @@ import msgspec
 import trio
 
 from corvo import clock
+from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.jobs import Cancel
 from corvo.questions import Counted, SearchBody
 from corvo.questions import Search as SearchQuestion
 from corvo.router import bulking, keys, params, positions, sse
@@ -48,8 +50,6 @@ from corvo.router.jobs import View, job_summary, read_results, read_seen
 from corvo.router.problems import problem_of
 from corvo.router.routes import Parameter, Route
 from corvo.router.words import bad_field, read_body, request_key
-from corvo.shard.ops.base import Rejected
-from corvo.shard.ops.jobs import Cancel
 from corvo.shard.queries import GetJobs
 
 POLL_S: Final = 0.5

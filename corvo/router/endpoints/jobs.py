@@ -5,6 +5,20 @@ from typing import Final
 import msgspec
 
 from corvo.model import State
+from corvo.protocol.ops.base import NAME_BYTES_MAX, Rejected
+from corvo.protocol.ops.jobs import (
+    Approve,
+    Cancel,
+    ChangePriority,
+    Delete,
+    Expedite,
+    Hold,
+    JobsOp,
+    Move,
+    Reject,
+    Requeue,
+    Retry,
+)
 from corvo.router import keys, params, positions
 from corvo.router.actions import Action
 from corvo.router.api import Api
@@ -36,20 +50,6 @@ from corvo.router.jobs import (
 from corvo.router.problems import problem_of
 from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.router.words import not_reserved, read_body, request_key
-from corvo.shard.ops.base import NAME_BYTES_MAX, Rejected
-from corvo.shard.ops.jobs import (
-    Approve,
-    Cancel,
-    ChangePriority,
-    Delete,
-    Expedite,
-    Hold,
-    JobsOp,
-    Move,
-    Reject,
-    Requeue,
-    Retry,
-)
 from corvo.shard.queries import (
     QUEUES_MAX,
     CountJobs,

@@ -9,6 +9,8 @@ import msgspec
 
 from corvo import clock
 from corvo.model import DEFAULT_NAMESPACE, ApiKey
+from corvo.protocol.ops.base import NAME_BYTES_MAX
+from corvo.protocol.ops.keys import HOME, SCOPE_MAX, DeleteAPIKey, KeyDone, UpsertAPIKey
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.http import Problem, Request, Response, encode_json, json_response
@@ -16,14 +18,6 @@ from corvo.router.keys import KEY_BITS, hash_key, make_key
 from corvo.router.positions import render
 from corvo.router.routes import Route
 from corvo.router.words import GivenTime, bad_field, read_body, request_key, time_ns
-from corvo.shard.ops.base import NAME_BYTES_MAX
-from corvo.shard.ops.keys import (
-    HOME,
-    SCOPE_MAX,
-    DeleteAPIKey,
-    KeyDone,
-    UpsertAPIKey,
-)
 from corvo.times import format_time, format_time_or_none
 
 CHOSEN_MIN: Final = 16

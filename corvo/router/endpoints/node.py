@@ -13,6 +13,7 @@ import trio
 
 from corvo import clock
 from corvo.measures import Vitals
+from corvo.protocol.ops.base import NAME_BYTES_MAX
 from corvo.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
 from corvo.router import params, positions
 from corvo.router.actions import Action
@@ -48,7 +49,6 @@ from corvo.router.shards import Shard
 from corvo.router.sightings import NOT_FETCHING
 from corvo.router.words import request_key
 from corvo.shard.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
-from corvo.shard.ops.base import NAME_BYTES_MAX
 from corvo.shard.queries import (
     GetNumbers,
     GetQueueNumbers,

@@ -8,6 +8,8 @@ import msgspec
 import trio
 
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
+from corvo.protocol.ops.workflow import NewBatch
 from corvo.router.addressing import together
 from corvo.router.api import Api
 from corvo.router.caller import Caller
@@ -38,8 +40,6 @@ from corvo.router.producing import (
 )
 from corvo.router.routes import Action, Parameter, Route
 from corvo.router.words import alone, bad_field, key_of, read_body, request_key
-from corvo.shard.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
-from corvo.shard.ops.workflow import NewBatch
 
 _ITEMS_AT_A_TIME: Final = 250
 """Items that are looked at before others have their turn: some milliseconds."""

@@ -9,6 +9,20 @@ import trio
 
 from corvo import clock
 from corvo.model import Worker
+from corvo.protocol.ops.base import NAME_BYTES_MAX
+from corvo.protocol.ops.queues import (
+    Clear,
+    DeleteQueue,
+    Drain,
+    Pause,
+    QueueDone,
+    QueueOp,
+    RemoveThrottle,
+    Resume,
+    SetConcurrency,
+    SetRetention,
+    SetThrottle,
+)
 from corvo.questions import Beats, GetBeats, GetRates
 from corvo.router import params, positions
 from corvo.router.actions import Action
@@ -45,20 +59,6 @@ from corvo.router.sightings import (
 )
 from corvo.router.words import not_reserved, read_body, request_key
 from corvo.scopes import RESERVED, Scope, is_reserved
-from corvo.shard.ops.base import NAME_BYTES_MAX
-from corvo.shard.ops.queues import (
-    Clear,
-    DeleteQueue,
-    Drain,
-    Pause,
-    QueueDone,
-    QueueOp,
-    RemoveThrottle,
-    Resume,
-    SetConcurrency,
-    SetRetention,
-    SetThrottle,
-)
 from corvo.shard.queries import (
     GetQueue,
     GetQueues,

@@ -7,6 +7,20 @@ from typing import Final, TypeAlias, TypeVar
 from corvo import clock
 from corvo.ids import shard_of
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Op, Rejected
+from corvo.protocol.ops.work import (
+    Ack,
+    AckItem,
+    BeatItem,
+    Fail,
+    FailItem,
+    Heartbeat,
+    LeaseItem,
+    Release,
+    ReleaseItem,
+    Snooze,
+    SnoozeItem,
+)
 from corvo.router.addressing import Results
 from corvo.router.api import Api
 from corvo.router.fetching import Fetched
@@ -65,20 +79,6 @@ from corvo.router.working import (
     sift,
     snooze_item,
     wait_s,
-)
-from corvo.shard.ops.base import Op, Rejected
-from corvo.shard.ops.work import (
-    Ack,
-    AckItem,
-    BeatItem,
-    Fail,
-    FailItem,
-    Heartbeat,
-    LeaseItem,
-    Release,
-    ReleaseItem,
-    Snooze,
-    SnoozeItem,
 )
 
 ItemT = TypeVar("ItemT", bound=LeaseItem[object])

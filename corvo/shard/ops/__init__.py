@@ -1,33 +1,11 @@
-"""The registry of ops: which number in the log is which op. A number is never used again."""
+"""All ops of a shard by their numbers, and the functions that apply them."""
 
 from typing import Final
 
-from corvo.shard.ops.base import Op
-from corvo.shard.ops.enqueue import Enqueue
-from corvo.shard.ops.jobs import (
-    Approve,
-    Cancel,
-    ChangePriority,
-    Delete,
-    Expedite,
-    Hold,
-    Move,
-    Reject,
-    Requeue,
-    Retry,
-)
-from corvo.shard.ops.keys import DeleteAPIKey, UpsertAPIKey
-from corvo.shard.ops.queues import (
-    Clear,
-    DeleteQueue,
-    Drain,
-    Pause,
-    RemoveThrottle,
-    Resume,
-    SetConcurrency,
-    SetRetention,
-    SetThrottle,
-)
+from corvo.protocol import ops as of_clients
+from corvo.protocol.ops.base import Op
+from corvo.shard.applying import apply
+from corvo.shard.ops import enqueue, jobs, keys, queues, work
 from corvo.shard.ops.transfer import Delivered, Receive
 from corvo.shard.ops.upkeep import (
     CleanRateLimits,
@@ -42,42 +20,17 @@ from corvo.shard.ops.upkeep import (
     Sweep,
     Tell,
 )
-from corvo.shard.ops.work import Ack, Fail, Fetch, Heartbeat, Release, Snooze
+
+__all__ = ["APPLY", "NUMBERS", "OPS", "enqueue", "jobs", "keys", "queues", "work"]
 
 OPS: Final[dict[int, type[Op]]] = {
-    1: Enqueue,
-    3: Fetch,
-    4: Ack,
-    5: Fail,
-    6: Heartbeat,
-    7: Retry,
-    8: Cancel,
-    9: Move,
-    10: Delete,
-    11: Pause,
-    12: Resume,
-    13: Clear,
-    14: DeleteQueue,
-    15: SetConcurrency,
-    16: SetThrottle,
-    17: RemoveThrottle,
+    **of_clients.OPS,
     18: Promote,
     19: Reclaim,
     21: CleanUnique,
     22: CleanRateLimits,
-    38: UpsertAPIKey,
-    39: DeleteAPIKey,
     46: Expire,
     47: Purge,
-    64: Release,
-    65: Snooze,
-    66: Requeue,
-    67: Hold,
-    68: Approve,
-    69: Reject,
-    70: ChangePriority,
-    71: Drain,
-    72: SetRetention,
     73: CleanRequests,
     74: CleanWorkers,
     75: Sweep,
@@ -85,7 +38,12 @@ OPS: Final[dict[int, type[Op]]] = {
     77: Receive,
     78: Delivered,
     79: Tell,
-    80: Expedite,
 }
 
 NUMBERS: Final = {op: number for number, op in OPS.items()}
+
+APPLY: Final = {number: apply.dispatch(op) for number, op in OPS.items()}
+"""By number, the function that applies an op."""
+
+for _number, _name in of_clients.OF_SHARDS.items():
+    assert OPS[_number].__name__ == _name

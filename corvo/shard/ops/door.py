@@ -5,8 +5,8 @@ from typing import Final
 import msgspec
 
 from corvo.errors import BadKey
+from corvo.protocol.ops.base import Limits, Op, Rejected
 from corvo.shard.ops import OPS
-from corvo.shard.ops.base import Limits, Op, Rejected
 
 _DECODERS: Final = {number: msgspec.json.Decoder(op).decode for number, op in OPS.items()}
 

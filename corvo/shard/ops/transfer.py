@@ -34,8 +34,9 @@ from msgspec.structs import replace
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, EventType, Forward, Job, State
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Limits, Rejected, TypedOp
 from corvo.shard import consequences, dependencies, lifecycle, outbox, presence
-from corvo.shard.ops.base import Limits, Op, Rejected
+from corvo.shard.applying import apply
 from corvo.shard.outbox import EFFECT_BYTES_MAX, Arrival, Effect
 from corvo.shard.tables import FORWARDS, JOBS
 from corvo.shard.tx import Tx
@@ -283,7 +284,7 @@ class Received(msgspec.Struct, frozen=True):
     """`taken`, or `known` when it was taken before."""
 
 
-class Receive(Op, frozen=True, kw_only=True):
+class Receive(TypedOp[Received | Rejected], frozen=True, kw_only=True):
     """Take an effect that another shard had on this one, exactly once and in order."""
 
     PRIVATE: ClassVar[bool] = True
@@ -298,26 +299,28 @@ class Receive(Op, frozen=True, kw_only=True):
             return Rejected("bad_request", "an effect has its number", field="request_key")
         return None
 
-    def apply(self, tx: Tx) -> Received | Rejected:
-        """Take it if it is the next one."""
-        if self.source == tx.shard or self.source >= tx.shards:
-            return Rejected("bad_request", f"shard {self.source} sends nothing here", "source")
-        last = outbox.last_taken(tx, self.source)
-        if self.seq <= last:
-            return Received(self.source, self.seq, "known")
-        if self.seq > last + 1:
-            return Rejected(
-                "out_of_order",
-                f"effect {self.seq} of shard {self.source} is not the next one: send {last + 1}",
-                shard=self.source,
-            )
-        outbox.take(tx, self.source, self.seq)
-        match self.effect:
-            case Arrival() as arrival:
-                _arrive(tx, arrival)
-            case news:
-                consequences.take(tx, self.source, news)
-        return Received(self.source, self.seq, "taken")
+
+@apply.register
+def receive(op: Receive, tx: Tx) -> Received | Rejected:
+    """Take it if it is the next one."""
+    if op.source == tx.shard or op.source >= tx.shards:
+        return Rejected("bad_request", f"shard {op.source} sends nothing here", "source")
+    last = outbox.last_taken(tx, op.source)
+    if op.seq <= last:
+        return Received(op.source, op.seq, "known")
+    if op.seq > last + 1:
+        return Rejected(
+            "out_of_order",
+            f"effect {op.seq} of shard {op.source} is not the next one: send {last + 1}",
+            shard=op.source,
+        )
+    outbox.take(tx, op.source, op.seq)
+    match op.effect:
+        case Arrival() as arrival:
+            _arrive(tx, arrival)
+        case news:
+            consequences.take(tx, op.source, news)
+    return Received(op.source, op.seq, "taken")
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -327,7 +330,7 @@ class Removed(msgspec.Struct, frozen=True):
     more: bool
 
 
-class Delivered(Op, frozen=True, kw_only=True):
+class Delivered(TypedOp[Removed | Rejected], frozen=True, kw_only=True):
     """Another shard has taken every effect up to one: they need not be kept any longer."""
 
     PRIVATE: ClassVar[bool] = True
@@ -335,11 +338,11 @@ class Delivered(Op, frozen=True, kw_only=True):
     shard: Annotated[int, msgspec.Meta(ge=0)]
     seq: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
 
-    def apply(self, tx: Tx) -> Removed | Rejected:
-        """Remove them; said again, it finds nothing."""
-        given = outbox.last_given(tx, self.shard)
-        if self.seq > given:
-            return Rejected(
-                "out_of_order", f"shard {self.shard} was given {given} effects, not {self.seq}"
-            )
-        return Removed(*outbox.delivered(tx, self.shard, self.seq, limit=DELIVERED_MAX))
+
+@apply.register
+def delivered(op: Delivered, tx: Tx) -> Removed | Rejected:
+    """Remove them; said again, it finds nothing."""
+    given = outbox.last_given(tx, op.shard)
+    if op.seq > given:
+        return Rejected("out_of_order", f"shard {op.shard} was given {given} effects, not {op.seq}")
+    return Removed(*outbox.delivered(tx, op.shard, op.seq, limit=DELIVERED_MAX))

@@ -15,10 +15,11 @@ from corvo.kv import keys
 from corvo.kv.keys import META, prefix_end
 from corvo.kv.tables import CLASSES, Held
 from corvo.model import EventType, Job, Queue
+from corvo.protocol.ops.base import Millis, Name, TypedOp
 from corvo.shard import dependencies, lifecycle, requests
+from corvo.shard.applying import apply
 from corvo.shard.lifecycle import NS
 from corvo.shard.limits import forget_rows
-from corvo.shard.ops.base import Millis, Name, Op
 from corvo.shard.tables import (
     ENDINGS,
     JOBS,
@@ -51,7 +52,7 @@ class Walked(msgspec.Struct, frozen=True):
     """Whether there is something left that is due."""
 
 
-class Upkeep(Op, frozen=True, kw_only=True):
+class Upkeep(TypedOp[Walked], frozen=True, kw_only=True):
     """An op that only the leader itself proposes."""
 
     PRIVATE: ClassVar[bool] = True
@@ -65,21 +66,21 @@ class Upkeep(Op, frozen=True, kw_only=True):
 class Promote(Upkeep, frozen=True, kw_only=True):
     """Scheduled and retrying jobs that are due become pending."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """In the order of their due times, which is also their order in the queue."""
-        return _each(
-            tx, self.limit, _due_jobs(tx, Timer.PROMOTE), lambda it: lifecycle.promote(tx, it)
-        )
+
+@apply.register
+def promote(op: Promote, tx: Tx) -> Walked:
+    """In the order of their due times, which is also their order in the queue."""
+    return _each(tx, op.limit, _due_jobs(tx, Timer.PROMOTE), lambda it: lifecycle.promote(tx, it))
 
 
 class Reclaim(Upkeep, frozen=True, kw_only=True):
     """Active jobs whose lease or run is over leave their workers."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """In the order in which that came about."""
-        return _each(
-            tx, self.limit, _due_jobs(tx, Timer.LEASE, _is_over), lambda it: _reclaim(tx, it)
-        )
+
+@apply.register
+def reclaim(op: Reclaim, tx: Tx) -> Walked:
+    """In the order in which that came about."""
+    return _each(tx, op.limit, _due_jobs(tx, Timer.LEASE, _is_over), lambda it: _reclaim(tx, it))
 
 
 def _is_over(tx: Tx, job: Job) -> bool:
@@ -97,61 +98,67 @@ def _reclaim(tx: Tx, found: Held[Job]) -> None:
 class Expire(Upkeep, frozen=True, kw_only=True):
     """Jobs whose time is over are given up."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """In the order in which they expired."""
-        return _each(
-            tx, self.limit, _due_jobs(tx, Timer.EXPIRE), lambda it: lifecycle.expire(tx, it)
-        )
+
+@apply.register
+def expire(op: Expire, tx: Tx) -> Walked:
+    """In the order in which they expired."""
+    return _each(tx, op.limit, _due_jobs(tx, Timer.EXPIRE), lambda it: lifecycle.expire(tx, it))
 
 
 class CleanUnique(Upkeep, frozen=True, kw_only=True):
     """Unique locks whose time is over are let go, though their jobs go on."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """In the order in which they ended."""
-        return _each(
-            tx, self.limit, _due_jobs(tx, Timer.UNIQUE), lambda it: lifecycle.unlock(tx, it)
-        )
+
+@apply.register
+def clean_unique(op: CleanUnique, tx: Tx) -> Walked:
+    """In the order in which they ended."""
+    return _each(tx, op.limit, _due_jobs(tx, Timer.UNIQUE), lambda it: lifecycle.unlock(tx, it))
 
 
 class CleanRequests(Upkeep, frozen=True, kw_only=True):
     """Answers to request keys are forgotten."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """The oldest first."""
 
-        def forget(key: str) -> None:
-            found = REQUESTS.find(tx, key)
-            assert found is not None, "a timer names what is there"
-            requests.forget(tx, found)
+@apply.register
+def clean_requests(op: CleanRequests, tx: Tx) -> Walked:
+    """The oldest first."""
 
-        return _each(tx, self.limit, _due(tx, Timer.REQUEST), forget)
+    def forget(key: str) -> None:
+        found = REQUESTS.find(tx, key)
+        assert found is not None, "a timer names what is there"
+        requests.forget(tx, found)
+
+    return _each(tx, op.limit, _due(tx, Timer.REQUEST), forget)
 
 
 class CleanWorkers(Upkeep, frozen=True, kw_only=True):
     """Workers that were not heard of for long are forgotten."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """Those that were heard of least lately first."""
-        return _each(tx, self.limit, _due(tx, Timer.WORKER), lambda name: WORKERS.remove(tx, name))
+
+@apply.register
+def clean_workers(op: CleanWorkers, tx: Tx) -> Walked:
+    """Those that were heard of least lately first."""
+    return _each(tx, op.limit, _due(tx, Timer.WORKER), lambda name: WORKERS.remove(tx, name))
 
 
 class Tell(Upkeep, frozen=True, kw_only=True):
     """Those who wait for jobs that have ended are told, where they were too many for one entry."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """Those of the job that ended first go first."""
-        told = 0
-        for job_id in _due(tx, Timer.ENDING):
-            if told == self.limit:
-                return Walked(told, more=True)
-            ending = ENDINGS.get(tx, job_id)
-            assert ending is not None, "a timer names what is there"
-            count, is_all = dependencies.tell(tx, ending, self.limit - told)
-            told += max(count, 1)
-            if not is_all:
-                return Walked(told, more=True)
-        return Walked(told, more=False)
+
+@apply.register
+def tell(op: Tell, tx: Tx) -> Walked:
+    """Those of the job that ended first go first."""
+    told = 0
+    for job_id in _due(tx, Timer.ENDING):
+        if told == op.limit:
+            return Walked(told, more=True)
+        ending = ENDINGS.get(tx, job_id)
+        assert ending is not None, "a timer names what is there"
+        count, is_all = dependencies.tell(tx, ending, op.limit - told)
+        told += max(count, 1)
+        if not is_all:
+            return Walked(told, more=True)
+    return Walked(told, more=False)
 
 
 def _each(
@@ -226,43 +233,48 @@ class Purge(QueueUpkeep, frozen=True, kw_only=True):
     keep_ms: Millis
     """How long they are kept where the queue does not say it."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """Those that finished first go first."""
-        queue = QUEUES.get(tx, self.queue)
-        retention_ms = queue.retention_ms if queue is not None else 0
-        edge_ns = max(0, tx.now_ns - (retention_ms or self.keep_ms) * NS)
-        return _each(
-            tx,
-            self.limit,
-            self._finished_until(tx, edge_ns),
-            lambda found: lifecycle.remove(tx, found, what=EventType.PURGED),
-        )
 
-    def _finished_until(self, tx: Tx, edge_ns: int) -> Iterator[Held[Job]]:
-        prefix = queue_keys(self.queue).finished
-        stop = prefix + (edge_ns + 1).to_bytes(8, "big")
-        page = tx.keys(prefix, stop, limit=self.limit + 1)
-        while page:
-            for key in page:
-                found = _job(tx, key[len(prefix) + 8 :].decode())
-                if not _was_swept(tx, found):
-                    yield found
-            page = tx.keys(page[-1] + b"\0", stop, limit=self.limit + 1)
+@apply.register
+def purge(op: Purge, tx: Tx) -> Walked:
+    """Those that finished first go first."""
+    queue = QUEUES.get(tx, op.queue)
+    retention_ms = queue.retention_ms if queue is not None else 0
+    edge_ns = max(0, tx.now_ns - (retention_ms or op.keep_ms) * NS)
+    return _each(
+        tx,
+        op.limit,
+        _finished_until(op, tx, edge_ns),
+        lambda found: lifecycle.remove(tx, found, what=EventType.PURGED),
+    )
+
+
+def _finished_until(op: Purge, tx: Tx, edge_ns: int) -> Iterator[Held[Job]]:
+    prefix = queue_keys(op.queue).finished
+    stop = prefix + (edge_ns + 1).to_bytes(8, "big")
+    page = tx.keys(prefix, stop, limit=op.limit + 1)
+    while page:
+        for key in page:
+            found = _job(tx, key[len(prefix) + 8 :].decode())
+            if not _was_swept(tx, found):
+                yield found
+        page = tx.keys(page[-1] + b"\0", stop, limit=op.limit + 1)
 
 
 class CleanRateLimits(QueueUpkeep, frozen=True, kw_only=True):
     """Rows of fetches that have left the window are removed."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """The oldest first."""
-        queue = QUEUES.get(tx, self.queue)
-        window_ms = queue.rate_window_ms if queue is not None else 0
-        edge_ns = max(0, tx.now_ns - window_ms * NS)
-        prefix = queue_keys(self.queue).rate
-        stop = prefix + (edge_ns + 1).to_bytes(8, "big")
-        rows = tx.keys(prefix, stop, limit=self.limit + 1)
-        forget_rows(tx, self.queue)
-        return _each(tx, self.limit, iter(rows), tx.remove_key)
+
+@apply.register
+def clean_rate_limits(op: CleanRateLimits, tx: Tx) -> Walked:
+    """The oldest first."""
+    queue = QUEUES.get(tx, op.queue)
+    window_ms = queue.rate_window_ms if queue is not None else 0
+    edge_ns = max(0, tx.now_ns - window_ms * NS)
+    prefix = queue_keys(op.queue).rate
+    stop = prefix + (edge_ns + 1).to_bytes(8, "big")
+    rows = tx.keys(prefix, stop, limit=op.limit + 1)
+    forget_rows(tx, op.queue)
+    return _each(tx, op.limit, iter(rows), tx.remove_key)
 
 
 # Sweeping.
@@ -271,27 +283,29 @@ class CleanRateLimits(QueueUpkeep, frozen=True, kw_only=True):
 class Sweep(QueueUpkeep, frozen=True, kw_only=True):
     """Jobs that were cleared, or deleted with their queue, are removed."""
 
-    def apply(self, tx: Tx) -> Walked:
-        """Go on where the last one stopped. When nothing is left, the sweep is over."""
-        found = QUEUES.find(tx, self.queue)
-        if found is None or not _is_sweeping(found.document):
-            return Walked(0, more=False)
-        queue = found.document
-        bounds = (queue.cleared_ns, queue.deleted_ns)
-        place = _where(tx, self.queue, bounds)
-        removed = 0
-        left = self.limit
-        spaces = _spaces(queue_keys(self.queue))
-        while left and place.space < len(spaces):
-            removed_here, seen, place = _sweep(tx, queue, spaces[place.space], place, left)
-            removed += removed_here
-            left -= seen
-        if place.space < len(spaces):
-            tx.set_key(_where_key(self.queue), _encode(place))
-            return Walked(removed, more=True)
-        tx.remove_key(_where_key(self.queue))
-        _end_sweep(tx, found)
-        return Walked(removed, more=False)
+
+@apply.register
+def sweep(op: Sweep, tx: Tx) -> Walked:
+    """Go on where the last one stopped. When nothing is left, the sweep is over."""
+    found = QUEUES.find(tx, op.queue)
+    if found is None or not _is_sweeping(found.document):
+        return Walked(0, more=False)
+    queue = found.document
+    bounds = (queue.cleared_ns, queue.deleted_ns)
+    place = _where(tx, op.queue, bounds)
+    removed = 0
+    left = op.limit
+    spaces = _spaces(queue_keys(op.queue))
+    while left and place.space < len(spaces):
+        removed_here, seen, place = _sweep(tx, queue, spaces[place.space], place, left)
+        removed += removed_here
+        left -= seen
+    if place.space < len(spaces):
+        tx.set_key(_where_key(op.queue), _encode(place))
+        return Walked(removed, more=True)
+    tx.remove_key(_where_key(op.queue))
+    _end_sweep(tx, found)
+    return Walked(removed, more=False)
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -400,14 +414,16 @@ class Led(msgspec.Struct, frozen=True):
     """A leader has begun."""
 
 
-class Lead(Op, frozen=True, kw_only=True):
+class Lead(TypedOp[Led], frozen=True, kw_only=True):
     """The first op of a leader: leases that were not over are not over for a while."""
 
     PRIVATE: ClassVar[bool] = True
 
     grace_ms: Millis
 
-    def apply(self, tx: Tx) -> Led:
-        """Begin the time of grace."""
-        tx.give_grace(tx.now_ns + self.grace_ms * NS)
-        return Led()
+
+@apply.register
+def lead(op: Lead, tx: Tx) -> Led:
+    """Begin the time of grace."""
+    tx.give_grace(tx.now_ns + op.grace_ms * NS)
+    return Led()

@@ -1,20 +1,59 @@
 """What an enqueue may say of batches, chains, dependencies and agents, checked at the door."""
 
+from enum import Enum
 from typing import Annotated, Final
 
 import msgspec
 
 from corvo.ids import shard_of
 from corvo.model import Agent
-from corvo.shard import chains, spawning
-from corvo.shard.chains import CHAIN_BYTES_MAX, STEPS_MAX, Chain, Step
-from corvo.shard.dependencies import DEPENDENCIES_MAX
-from corvo.shard.ops.base import Json, Limits, Millis, Rejected
-from corvo.shard.ops.checks import bad_json, bad_name
+from corvo.protocol.ops.base import (
+    Json,
+    Limits,
+    Millis,
+    Rejected,
+    encode_json,
+)
+from corvo.protocol.ops.checks import (
+    bad_json,
+    bad_name,
+    has_bad_field,
+)
 
+STEPS_MAX: Final = 100
+CHAIN_BYTES_MAX: Final = 1 << 20
+"""Of a definition as JSON: it is in every job of the chain."""
+DEPENDENCIES_MAX: Final = 64
+"""Jobs that one job may wait for."""
 COST_MAX: Final = 1 << 53
+
+
 CALLBACK_BYTES_MAX: Final = 1 << 20
 """Of a callback's payload: it may have to travel, whatever the limit of payloads is set to."""
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One job of a chain: where it goes, and what it gets beside what the one before it left."""
+
+    queue: str
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Chain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Jobs that follow each other."""
+
+    steps: list[Step]
+    """The first one is the job that is enqueued with the chain; its own payload is used."""
+    on_failure: Step | None = None
+    on_exit: Step | None = None
+
+
+class AgentStatus(Enum):
+    """How an agent's job goes on after an iteration."""
+
+    CONTINUE = "continue"
+    DONE = "done"
+    HOLD = "hold"
 
 
 class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -62,7 +101,7 @@ def bad_chain(field: str, chain: Chain, queue: str, limits: Limits) -> Rejected 
         refused = _bad_step(where, step, limits)
         if refused is not None:
             return refused
-    if len(chains.encode(chain)) > CHAIN_BYTES_MAX:
+    if len(encode_json(chain)) > CHAIN_BYTES_MAX:
         error = f"{field} has more than {CHAIN_BYTES_MAX} bytes"
         return Rejected("payload_too_large", error, field=field)
     return None
@@ -81,7 +120,7 @@ def _bad_payload(field: str, payload: Json, bytes_max: int) -> Rejected | None:
     refused = bad_json(field, payload, bytes_max)
     if refused is not None or payload is msgspec.UNSET:
         return refused
-    if spawning.has_bad_field(bytes(payload)):
+    if has_bad_field(bytes(payload)):
         return _bad(field, f"{field} has a name that is not text")
     return None
 

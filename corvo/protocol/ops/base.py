@@ -1,42 +1,72 @@
-"""What every op is: a frozen struct that is the request, the log's record and what applies itself.
+"""Ops: frozen structs that are the body between processes, and the record in the log.
 
-An op arrives as JSON, is decoded once to be checked at the door (`check`), and again where it is
-applied. `apply` is deterministic: it reads and writes through the transaction alone. It decides
-first and writes afterwards; a refusal after a write is a bug.
+An op arrives as JSON and is decoded once to be checked (`check`), before it may reach the log. Its
+effect is decided where it is applied: `corvo.shard.ops`. A refusal is a value, never an exception.
 
-A number in the registry (`corvo.shard.ops`) is never given to another op. A field is only added
+A number in the registry (`corvo.protocol.ops`) is never given to another op. A field is only added
 with a default, and no bound is ever tightened: an old log must still be read the same.
 """
 
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from corvo.shard import refusals
-from corvo.shard.tx import Tx
-
 NAME_BYTES_MAX: Final = 255
 """Of a queue, and of whatever else is part of a key."""
+
+
 ID_BYTES_MAX: Final = 128
+
+
 ITEMS_MAX: Final = 1_000
 """Jobs that one op may name: what one entry can do without holding the shard up."""
+
+
 TEXT_BYTES_MAX: Final = 4_096
 """Of a reason, a worker's name and the like."""
 
+
 _NO_CONTROL: Final = "^[^\\x00-\\x1f\\x7f-\\x9f]*\\Z"  # `$` would let a last line feed pass
 
+
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX)]
+
+
 Id: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_BYTES_MAX)]
+
+
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_BYTES_MAX)]
+
+
 Token: TypeAlias = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+
+
 Millis: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10 * 366 * 86_400_000)]
 """A duration: ten years are enough."""
+
+
 Nanos: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """A moment; 0 is none."""
-Rejected: TypeAlias = refusals.Rejected
+
+
 Json: TypeAlias = msgspec.Raw | msgspec.UnsetType
 """JSON that is passed on as it came; not given is UNSET, for `null` is a value."""
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """A refusal. Nothing was done."""
+
+    code: str
+    """Stable; what programs look at."""
+    error: str
+    """For people: the thing, its state, and what to do."""
+    field: str = ""
+    """Where in the request, when it is the request that is wrong."""
+    job_id: str = ""
+    """The job that is in the way, or is meant."""
+    shard: int = -1
+    """Where to ask instead."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,25 +110,16 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
         """Whether twice is as once: who does not know if it was done may then ask for it again."""
         return bool(self.request_key)
 
-    def apply(self, tx: Tx) -> msgspec.Struct:
-        """Do it. Returns what is answered, or `Rejected`."""
-        raise NotImplementedError
-
     def asked(self) -> bytes:
         """What it asks for: not who asks, and not how its JSON happened to be written."""
         return encode_json(replace(self, request_key="", by=""))
 
-    def is_void(self, result: msgspec.Struct) -> bool:
-        """Whether nothing was done, so that the same request may have more luck another time."""
-        return False
 
-    def keep(self, result: msgspec.Struct) -> bytes:
-        """What is kept of an answer that a request key stands for."""
-        return encode_json(result)
+Result_co = TypeVar("Result_co", covariant=True)
 
-    def again(self, tx: Tx, kept: bytes) -> bytes:
-        """The answer as JSON, when the same request comes again."""
-        return kept
+
+class TypedOp(Op, Generic[Result_co], frozen=True, kw_only=True):
+    """An op whose result is of a known type. A refusal of the whole op is always possible."""
 
 
 encode_json: Final = msgspec.json.Encoder().encode

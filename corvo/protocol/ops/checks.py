@@ -10,17 +10,35 @@ from typing import Final
 import msgspec
 
 from corvo.ids import shard_of
-from corvo.shard.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX, Json, Limits, Rejected, too_long
+from corvo.protocol.ops.base import (
+    ID_BYTES_MAX,
+    NAME_BYTES_MAX,
+    Json,
+    Limits,
+    Rejected,
+    too_long,
+)
 
 DEPTH_MAX: Final = 100
 """Lists and objects inside each other in a client's JSON: far from where any reader gives up."""
 
+
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+
 _BRACKETS: Final = b"[]{}"
+
+
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+
+
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
+
+
 _TAKEN: Final = {".", "..", "batch", "bulk", "bulk-get", "search"}
 """What could be an id and stands for something else where ids stand in paths."""
+
+
 _ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{ID_BYTES_MAX}}}")
 
 
@@ -86,6 +104,31 @@ def _is_deep(data: bytes) -> bool:
         if not brackets:
             return False
     return True
+
+
+def is_object(data: bytes) -> bool:
+    """Whether JSON is an object, so that something can be laid over it."""
+    return data.lstrip(b" \t\r\n")[:1] == b"{"
+
+
+def fields_of(data: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of an object; none for JSON that is something else, or is not there."""
+    return _decode_fields(data) if is_object(data) else {}
+
+
+def has_bad_field(data: bytes) -> bool:
+    """Whether JSON is an object whose fields cannot be read: asked at the door, never later.
+
+    Half of a surrogate pair in a name is found only when the name is looked at.
+    """
+    try:
+        fields_of(data)
+    except msgspec.DecodeError:
+        return True
+    return False
+
+
+_decode_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def too_long_text(field: str, text: str, bytes_max: int) -> Rejected | None:
