@@ -11,7 +11,7 @@ import msgspec
 
 from bench.measure import Measurement
 from corvo.ids import Mint
-from corvo.mirror import building, reading, rows, schema
+from corvo.mirror import building, reading, schema
 from corvo.mirror.readers import answer, task_of
 from corvo.model import STATES, Event, Job, State
 from corvo.questions import (
@@ -70,10 +70,10 @@ def build(path: Path, jobs: int) -> list[str]:
     connection.execute("BEGIN")
     for first in range(0, jobs, 10_000):
         kept = [one(random, number) for number in range(first, min(first + 10_000, jobs))]
-        put = schema.PUT_JOB.partition(" ON CONFLICT")[0]  # all are new
-        connection.executemany(put, [rows.job_row(shard, job) for shard, job in kept])
+        put = schema.JOB.put.partition(" ON CONFLICT")[0]  # all are new
+        connection.executemany(put, [schema.JOB.row(shard, job, ()) for shard, job in kept])
         connection.executemany(
-            schema.PUT_ERROR,
+            schema.ERROR.put,
             [
                 (
                     job.id,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from corvo.errors import CorvoError
+from corvo.mirror.columns import Index, TableSpec
 from corvo.mirror.config import CHECKPOINT_PAGES
 from corvo.mirror.schema import (
     FULL_TEXT,
@@ -22,8 +23,6 @@ from corvo.mirror.schema import (
     SEEDS,
     TABLES,
     VERSION,
-    Index,
-    TableSpec,
 )
 
 if TYPE_CHECKING:

@@ -1,27 +1,26 @@
-"""What a document is in the mirror: keys and documents of a shard, and the rows that they are.
+"""The rows of a page of changes: pairs of keys and documents of a shard, sorted by table.
 
-`Rows` takes the pairs of a page in any order and has, by table, what is to be removed and what is
-to be written. A document's rows follow from it alone. Every key of a page is there once, so nothing
-that is removed was written by the same page; only the locks of jobs move between documents, and so
-all locks of a page's jobs are removed before any is written.
+`Rows` takes the pairs of a page in any order and has, by table, the rows to remove and the rows to
+write. A document's rows follow from it alone. Every key of a page is there once, so no row is both
+written and removed by the same page. Only the locks of jobs move between documents: all locks of a
+page's jobs are removed before any is written.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
 from corvo.errors import CorvoError
 from corvo.kv import keys
 from corvo.mirror import schema
+from corvo.mirror.columns import Feed, Row
 from corvo.model import STATES, Batch, Job, JobError, Queue, Throughput, Worker
-from corvo.times import sortable, sortable_or_none
 from corvo.wire import Pair
 
-Value: TypeAlias = str | int | float | None
-Row: TypeAlias = tuple[Value, ...]
-
-_MICROS: Final = 1_000_000
+T = TypeVar("T")
+_Fed: TypeAlias = tuple[str, Callable[[int, bytes, bytes], Row]]
+"""The statement that writes a row; and the row of a shard's key and document."""
 
 
 class BadDocument(CorvoError):
@@ -29,33 +28,33 @@ class BadDocument(CorvoError):
 
 
 class Rows:
-    """What becomes of the pairs of one page of one shard."""
+    """The rows of one page of one shard."""
 
     def __init__(self, shard: int) -> None:
         self.shard: Final = shard
         self.jobs: list[Row] = []
         self.locks: list[Row] = []
         self.locks_of: list[Row] = []
-        """Jobs whose locks are others now, or none."""
+        """Jobs whose locks are to be removed, before those that they hold now are written."""
         self._removed: dict[str, list[Row]] = {statement: [] for statement in _REMOVE.values()}
-        self._put: dict[str, list[Row]] = {statement: [] for statement in _PUT.values()}
+        self._put: dict[str, list[Row]] = {statement: [] for statement, _ in _FED.values()}
 
     def take(self, pairs: Iterable[Pair]) -> None:
         """Take pairs in. Raises `BadDocument`."""
         shard = self.shard
         jobs, locks, locks_of = self.jobs.append, self.locks.append, self.locks_of.append
-        job_prefix, job_skip = _JOB, len(_JOB)
-        decode = _decode_job
+        job_prefix, decode = _JOB, _decode_job
+        job_row, lock_row = schema.JOB.row, schema.LOCK.row
         try:
             for key, data in pairs:
                 if data is None:
                     self._remove(key)
                 elif key.startswith(job_prefix):
                     job = decode(data)
-                    jobs(job_row(shard, job))
-                    locks_of((key[job_skip:].decode(), shard))
+                    jobs(job_row(shard, job, ()))
+                    locks_of((job.id, shard))
                     if job.unique_until_ns:
-                        locks(lock_row(shard, job))
+                        locks(lock_row(shard, job, ()))
                 else:
                     self._take_other(key, data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -65,16 +64,17 @@ class Rows:
 
     def _take_other(self, key: bytes, data: bytes) -> None:
         prefix = prefix_of(key)
-        self._put[_PUT[prefix]].append(_ROW[prefix](self.shard, key, data))
-        if prefix == _THROUGHPUT:  # what was in its place is of another minute
+        put, row = _FED[prefix]
+        self._put[put].append(row(self.shard, key, data))
+        if prefix == _THROUGHPUT:  # the row in its place is of another minute
             self._remove(key)
 
     def _remove(self, key: bytes) -> None:
         prefix = prefix_of(key)
-        told = (*fields_of(key), self.shard)
-        self._removed[_REMOVE[prefix]].append(told)
+        removed = (*fields_of(key), self.shard)
+        self._removed[_REMOVE[prefix]].append(removed)
         if prefix == _JOB:
-            self.locks_of.append(told)
+            self.locks_of.append(removed)
 
     def statements(self, *, has_locks: bool) -> list[tuple[str, list[Row]]]:
         """What is to be done in this order, each with all its rows.
@@ -84,8 +84,8 @@ class Rows:
         done = [
             *self._removed.items(),
             (REMOVE_LOCKS, self.locks_of if has_locks else []),
-            (schema.PUT_JOB, self.jobs),
-            (schema.PUT_LOCK, self.locks),
+            (schema.JOB.put, self.jobs),
+            (schema.LOCK.put, self.locks),
             *self._put.items(),
         ]
         return [(statement, rows) for statement, rows in done if rows]
@@ -131,186 +131,27 @@ _REMOVE: Final = {
     _WORKER: "DELETE FROM workers WHERE id = ? AND shard = ?",
 }
 REMOVE_LOCKS: Final = "DELETE FROM unique_locks WHERE job_id = ? AND shard = ?"
-_PUT: Final = {
-    _JOB_ERROR: schema.PUT_ERROR,
-    _QUEUE: schema.PUT_QUEUE,
-    _COUNTS: schema.PUT_COUNTS,
-    _THROUGHPUT: schema.PUT_THROUGHPUT,
-    _BATCH: schema.PUT_BATCH,
-    _WORKER: schema.PUT_WORKER,
-}
 
 
-# Rows, in the order of the columns in `corvo.mirror.schema`.
+def _fed(decode: Callable[[bytes], T], feed: Feed[T]) -> _Fed:
+    row = feed.row
+    return feed.put, lambda shard, key, data: row(shard, decode(data), fields_of(key))
 
 
-def job_row(shard: int, job: Job) -> Row:
-    """The row of a job."""
-    agent = job.agent
-    trail = job.trail
-    has_chain = bool(job.chain_id)
-    return (
-        job.id,
-        shard,
-        job.queue,
-        job.state.word,
-        text_of(job.payload),
-        job.priority,
-        job.attempt,
-        job.max_retries,
-        job.backoff.value,
-        job.retry_base_delay_ms,
-        job.retry_max_delay_ms,
-        job.unique_key or None,
-        job.batch_id or None,
-        job.worker_id or None,
-        job.hostname or None,
-        tags_text(job.tags) if job.tags else None,
-        text_of(job.progress) if job.progress else None,
-        text_of(job.checkpoint) if job.checkpoint else None,
-        text_of(job.result) if job.result else None,
-        job.parent_id or None,
-        job.chain_id or None,
-        job.chain_step if has_chain else None,
-        text_of(job.chain) if job.chain else None,
-        (agent.max_iterations or None) if agent is not None else None,
-        (agent.max_cost_micros / _MICROS or None) if agent is not None else None,
-        (f"{agent.iteration_timeout_ms}ms" if agent.iteration_timeout_ms else None)
-        if agent is not None
-        else None,
-        agent.iteration if agent is not None else 0,
-        agent.total_cost_micros / _MICROS if agent is not None else 0,
-        job.hold_reason or None,
-        sortable_or_none(job.lease_expires_ns),
-        sortable_or_none(job.scheduled_ns),
-        sortable_or_none(job.expires_ns),
-        sortable(job.created_ns),
-        sortable_or_none(job.started_ns),
-        sortable_or_none(job.completed_ns),
-        sortable_or_none(job.failed_ns),
-        job.kind,
-        sortable(trail[-1].at_ns if trail else job.created_ns),
-        sortable_or_none(job.finished_ns),
-        sortable_or_none(job.held_ns),
-        job.failures,
-        job.crashes,
-        job.cancel_requested,
-        (job.lease_ms or None) if job.lease_expires_ns else None,
-    )
-
-
-def lock_row(shard: int, job: Job) -> Row:
-    """The row of the lock that a job holds."""
-    return (job.queue, job.unique_key, shard, job.id, sortable(job.unique_until_ns))
-
-
-def _error_row(shard: int, key: bytes, data: bytes) -> Row:
-    error = _decode_error(data)
-    job_id, number = fields_of(key)
-    return (
-        job_id,
-        shard,
-        error.attempt,
-        error.error,
-        error.backtrace or None,
-        error.error_class or None,
-        error.worker_id or None,
-        number,
-        sortable(error.at_ns),
-    )
-
-
-def _queue_row(shard: int, key: bytes, data: bytes) -> Row:
-    queue = _decode_queue(data)
-    return (
-        *fields_of(key),
-        shard,
-        queue.paused,
-        queue.max_concurrency or None,
-        queue.rate_limit or None,
-        queue.rate_window_ms or None,
-        sortable(queue.created_ns),
-        queue.draining,
-        queue.retention_ms or None,
-    )
-
-
-def _counts_row(shard: int, key: bytes, data: bytes) -> Row:
-    counts = _decode_counts(data)
-    known = counts[: len(STATES)]
-    return (*fields_of(key), shard, *known, *([0] * (len(STATES) - len(known))))
-
-
-def _throughput_row(shard: int, key: bytes, data: bytes) -> Row:
-    minute = _decode_throughput(data)
-    return (
-        fields_of(key)[0],
-        shard,
-        minute.minute,
-        minute.enqueued,
-        minute.started,
-        minute.completed,
-        minute.failed,
-        minute.dead,
-        minute.cancelled,
-    )
-
-
-def _batch_row(shard: int, key: bytes, data: bytes) -> Row:
-    batch = _decode_batch(data)
-    return (
-        *fields_of(key),
-        shard,
-        batch.total,
-        batch.pending,
-        batch.succeeded,
-        batch.failed,
-        batch.callback_queue or None,
-        batch.callback_payload or None,
-        sortable(batch.created_ns),
-        batch.cancelled,
-        batch.called_back,
-    )
-
-
-def _worker_row(shard: int, key: bytes, data: bytes) -> Row:
-    worker = _decode_worker(data)
-    return (
-        *fields_of(key),
-        shard,
-        worker.hostname or None,
-        text_of(_encode_json(worker.queues)) if worker.queues else None,
-        sortable(worker.seen_ns),
-        sortable(worker.started_ns),
-    )
-
-
-_ROW: Final[dict[bytes, Callable[[int, bytes, bytes], Row]]] = {
-    _JOB_ERROR: _error_row,
-    _QUEUE: _queue_row,
-    _COUNTS: _counts_row,
-    _THROUGHPUT: _throughput_row,
-    _BATCH: _batch_row,
-    _WORKER: _worker_row,
-}
-
-
-def text_of(data: bytes) -> str:
-    """JSON as a client sent it, as text. What is not UTF-8 is shown as such, and not refused."""
-    return data.decode("utf-8", "replace")
-
-
-def tags_text(tags: dict[str, str]) -> str:
-    """Tags as canonical JSON: equal tags are equal texts."""
-    return _encode_sorted(tags).decode()
+def _counts(data: bytes) -> list[int]:
+    """The counts of a queue by state; an older shard knows fewer states."""
+    counts = _decode_counts(data)[: len(STATES)]
+    return counts + [0] * (len(STATES) - len(counts))
 
 
 _decode_job: Final = msgspec.msgpack.Decoder(Job).decode
-_decode_throughput: Final = msgspec.msgpack.Decoder(Throughput).decode
 _decode_counts: Final = msgspec.msgpack.Decoder(list[int]).decode
-_decode_error: Final = msgspec.json.Decoder(JobError).decode
-_decode_queue: Final = msgspec.json.Decoder(Queue).decode
-_decode_batch: Final = msgspec.json.Decoder(Batch).decode
-_decode_worker: Final = msgspec.json.Decoder(Worker).decode
-_encode_json: Final = msgspec.json.Encoder().encode
-_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
+
+_FED: Final[dict[bytes, _Fed]] = {
+    _JOB_ERROR: _fed(msgspec.json.Decoder(JobError).decode, schema.ERROR),
+    _QUEUE: _fed(msgspec.json.Decoder(Queue).decode, schema.QUEUE),
+    _COUNTS: _fed(_counts, schema.COUNTS),
+    _THROUGHPUT: _fed(msgspec.msgpack.Decoder(Throughput).decode, schema.MINUTE),
+    _BATCH: _fed(msgspec.json.Decoder(Batch).decode, schema.BATCH),
+    _WORKER: _fed(msgspec.json.Decoder(Worker).decode, schema.WORKER),
+}

@@ -1,123 +1,152 @@
-"""The tables of the mirror, as data: what is in the file, and the statements that fill it.
+"""The tables that documents feed, each column declared once: see `docs/mirror.md`.
 
-The tables and indexes of `docs/mirror.md`, each declared once. `corvo.mirror.building` makes them.
-A table that a document feeds has the statement that writes a row; the others are there for whoever
-looks for them, and empty until their documents exist.
+`corvo.mirror.building` makes them, `corvo.mirror.rows` fills them.
 """
 
 from typing import Final
 
 import msgspec
 
+from corvo.mirror import planned
+from corvo.mirror.columns import (
+    BETWEEN,
+    BLOB,
+    EQUAL,
+    INTEGER,
+    REAL,
+    SHARD,
+    TEXT,
+    Column,
+    Feed,
+    Index,
+    Source,
+    TableSpec,
+    as_is,
+    fed,
+    json_of,
+    json_or_null,
+    of_key,
+    or_null,
+    time,
+    time_or_null,
+    upsert,
+)
+from corvo.model import Batch, Job, JobError, Queue, Throughput, Worker
+from corvo.times import sortable
+
 VERSION: Final = 1
-"""Rises with every change of this module that an older file does not have."""
-
-TEXT: Final = "TEXT"
-INTEGER: Final = "INTEGER"
-REAL: Final = "REAL"
-BLOB: Final = "BLOB"
+"""Rises with every change of the tables that an older file does not have."""
 
 
-class Column(msgspec.Struct, frozen=True):
-    """One column. `default` goes with `required` alone."""
-
-    name: str
-    type: str
-    required: bool = False
-    default: str | int | None = None
+# Values that no field has as they are.
 
 
-class Index(msgspec.Struct, frozen=True):
-    """One index; `where` limits it to rows that have something to be found by."""
-
-    name: str
-    columns: tuple[str, ...]
-    where: str = ""
-    is_unique: bool = False
+def changed_at(job: Job) -> str:
+    """The moment of the last event of a job."""
+    return sortable(job.trail[-1].at_ns if job.trail else job.created_ns)
 
 
-class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One table."""
-
-    name: str
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    indexes: tuple[Index, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Its columns."""
-        return tuple(column.name for column in self.columns)
+def tags_text(tags: dict[str, str]) -> str:
+    """Tags as canonical JSON: equal tags are equal texts."""
+    return _encode_sorted(tags).decode()
 
 
-def _columns(told: str) -> tuple[Column, ...]:
-    """Columns in the words of SQL, one a line: name, type, `!` if required, default."""
-    found = []
-    for line in told.strip().splitlines():
-        name, kind, *rest = line.split()
-        default: str | int | None = None
-        if len(rest) > 1:
-            default = int(rest[1]) if kind in {INTEGER, REAL} else rest[1].strip("'")
-        found.append(Column(name, kind, bool(rest), default))
-    return tuple(found)
+def queues_text(queues: tuple[str, ...]) -> str:
+    """Names of queues as JSON."""
+    return _encode_sorted(queues).decode()
 
 
-_JOBS: Final = _columns("""
-    row INTEGER
-    id TEXT !
-    shard INTEGER !
-    queue TEXT !
-    state TEXT ! pending
-    payload TEXT !
-    priority INTEGER ! 2
-    attempt INTEGER ! 0
-    max_retries INTEGER ! 3
-    retry_backoff TEXT ! exponential
-    retry_base_delay_ms INTEGER ! 5000
-    retry_max_delay_ms INTEGER ! 600000
-    unique_key TEXT
-    batch_id TEXT
-    worker_id TEXT
-    hostname TEXT
-    tags TEXT
-    progress TEXT
-    checkpoint TEXT
-    result TEXT
-    result_schema TEXT
-    parent_id TEXT
-    chain_id TEXT
-    chain_step INTEGER
-    chain_config TEXT
-    provider_error INTEGER ! 0
-    routing TEXT
-    routing_target TEXT
-    routing_index INTEGER ! 0
-    agent_max_iterations INTEGER
-    agent_max_cost_usd REAL
-    agent_iteration_timeout TEXT
-    agent_iteration INTEGER ! 0
-    agent_total_cost_usd REAL ! 0
-    hold_reason TEXT
-    lease_expires_at TEXT
-    scheduled_at TEXT
-    expire_at TEXT
-    created_at TEXT !
-    started_at TEXT
-    completed_at TEXT
-    failed_at TEXT
-    kind TEXT ! ''
-    changed_at TEXT !
-    finished_at TEXT
-    held_at TEXT
-    failures INTEGER ! 0
-    crashes INTEGER ! 0
-    cancel_requested INTEGER ! 0
-    lease_ms INTEGER
-""")
+def usd(micros: int) -> float:
+    """Dollars."""
+    return micros / 1_000_000
+
+
+def milliseconds(span_ms: int) -> str:
+    """A duration as Go writes it, in milliseconds alone."""
+    return f"{span_ms}ms"
+
+
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+# The tables.
 
 JOBS: Final = TableSpec(
     name="jobs",
-    columns=_JOBS,
+    columns=(
+        Column("row", INTEGER),
+        fed("id", TEXT, as_is("id")),
+        fed("shard", INTEGER, SHARD),
+        fed("queue", TEXT, as_is("queue"), filter_by=EQUAL),
+        fed("state", TEXT, as_is("state.word"), default="pending"),
+        fed("payload", TEXT, json_of("payload")),
+        fed("priority", INTEGER, as_is("priority"), default=2),
+        fed("attempt", INTEGER, as_is("attempt"), default=0),
+        fed("max_retries", INTEGER, as_is("max_retries"), default=3),
+        fed("retry_backoff", TEXT, as_is("backoff.value"), default="exponential"),
+        fed("retry_base_delay_ms", INTEGER, as_is("retry_base_delay_ms"), default=5000),
+        fed("retry_max_delay_ms", INTEGER, as_is("retry_max_delay_ms"), default=600000),
+        fed("unique_key", TEXT, or_null("unique_key"), filter_by=EQUAL),
+        fed("batch_id", TEXT, or_null("batch_id"), filter_by=EQUAL),
+        fed("worker_id", TEXT, or_null("worker_id")),
+        fed("hostname", TEXT, or_null("hostname")),
+        fed("tags", TEXT, Source("tags", tags_text, empty_is_null=True)),
+        fed("progress", TEXT, json_or_null("progress")),
+        fed("checkpoint", TEXT, json_or_null("checkpoint")),
+        fed("result", TEXT, json_or_null("result")),
+        Column("result_schema", TEXT),
+        fed("parent_id", TEXT, or_null("parent_id"), filter_by=EQUAL),
+        fed("chain_id", TEXT, or_null("chain_id"), filter_by=EQUAL),
+        fed("chain_step", INTEGER, Source("chain_step", when="chain_id")),
+        fed("chain_config", TEXT, json_or_null("chain")),
+        Column("provider_error", INTEGER, required=True, default=0),
+        Column("routing", TEXT),
+        Column("routing_target", TEXT),
+        Column("routing_index", INTEGER, required=True, default=0),
+        fed(
+            "agent_max_iterations",
+            INTEGER,
+            Source("agent.max_iterations", empty_is_null=True, when="agent"),
+        ),
+        fed(
+            "agent_max_cost_usd",
+            REAL,
+            Source("agent.max_cost_micros", usd, empty_is_null=True, when="agent"),
+        ),
+        fed(
+            "agent_iteration_timeout",
+            TEXT,
+            Source("agent.iteration_timeout_ms", milliseconds, empty_is_null=True, when="agent"),
+        ),
+        fed(
+            "agent_iteration",
+            INTEGER,
+            Source("agent.iteration", when="agent", otherwise=0),
+            default=0,
+        ),
+        fed(
+            "agent_total_cost_usd",
+            REAL,
+            Source("agent.total_cost_micros", usd, when="agent", otherwise=0),
+            default=0,
+        ),
+        fed("hold_reason", TEXT, or_null("hold_reason")),
+        fed("lease_expires_at", TEXT, time_or_null("lease_expires_ns")),
+        fed("scheduled_at", TEXT, time_or_null("scheduled_ns"), filter_by=BETWEEN),
+        fed("expire_at", TEXT, time_or_null("expires_ns"), filter_by=BETWEEN),
+        fed("created_at", TEXT, time("created_ns"), filter_by=BETWEEN),
+        fed("started_at", TEXT, time_or_null("started_ns"), filter_by=BETWEEN),
+        fed("completed_at", TEXT, time_or_null("completed_ns"), filter_by=BETWEEN),
+        fed("failed_at", TEXT, time_or_null("failed_ns")),
+        fed("kind", TEXT, as_is("kind"), default="", filter_by=EQUAL),
+        fed("changed_at", TEXT, Source("", changed_at)),
+        fed("finished_at", TEXT, time_or_null("finished_ns")),
+        fed("held_at", TEXT, time_or_null("held_ns")),
+        fed("failures", INTEGER, as_is("failures"), default=0),
+        fed("crashes", INTEGER, as_is("crashes"), default=0),
+        fed("cancel_requested", INTEGER, as_is("cancel_requested"), default=0),
+        fed("lease_ms", INTEGER, Source("lease_ms", empty_is_null=True, when="lease_expires_ns")),
+    ),
     key=("row",),
     indexes=(
         Index("idx_jobs_id", ("id", "shard"), is_unique=True),
@@ -143,18 +172,18 @@ JOBS: Final = TableSpec(
 
 JOB_ERRORS: Final = TableSpec(
     name="job_errors",
-    columns=_columns("""
-        id INTEGER
-        job_id TEXT !
-        shard INTEGER !
-        attempt INTEGER !
-        error TEXT !
-        backtrace TEXT
-        error_class TEXT
-        worker_id TEXT
-        number INTEGER !
-        created_at TEXT !
-    """),
+    columns=(
+        Column("id", INTEGER),
+        fed("job_id", TEXT, of_key(0)),
+        fed("shard", INTEGER, SHARD),
+        fed("attempt", INTEGER, as_is("attempt")),
+        fed("error", TEXT, as_is("error")),
+        fed("backtrace", TEXT, or_null("backtrace")),
+        fed("error_class", TEXT, or_null("error_class")),
+        fed("worker_id", TEXT, or_null("worker_id")),
+        fed("number", INTEGER, of_key(1)),
+        fed("created_at", TEXT, time("at_ns")),
+    ),
     key=("id",),
     indexes=(
         Index("idx_job_errors_job", ("job_id", "shard", "number"), is_unique=True),
@@ -164,95 +193,95 @@ JOB_ERRORS: Final = TableSpec(
 
 UNIQUE_LOCKS: Final = TableSpec(
     name="unique_locks",
-    columns=_columns("""
-        queue TEXT !
-        unique_key TEXT !
-        shard INTEGER !
-        job_id TEXT !
-        expires_at TEXT !
-    """),
+    columns=(
+        fed("queue", TEXT, as_is("queue")),
+        fed("unique_key", TEXT, as_is("unique_key")),
+        fed("shard", INTEGER, SHARD),
+        fed("job_id", TEXT, as_is("id")),
+        fed("expires_at", TEXT, time("unique_until_ns")),
+    ),
     key=("queue", "unique_key", "shard"),
     indexes=(Index("idx_unique_locks_job", ("job_id", "shard")),),
 )
 
 BATCHES: Final = TableSpec(
     name="batches",
-    columns=_columns("""
-        id TEXT !
-        shard INTEGER !
-        total INTEGER !
-        pending INTEGER !
-        succeeded INTEGER ! 0
-        failed INTEGER ! 0
-        callback_queue TEXT
-        callback_payload TEXT
-        created_at TEXT !
-        cancelled INTEGER ! 0
-        called_back INTEGER ! 0
-    """),
+    columns=(
+        fed("id", TEXT, of_key(0)),
+        fed("shard", INTEGER, SHARD),
+        fed("total", INTEGER, as_is("total")),
+        fed("pending", INTEGER, as_is("pending")),
+        fed("succeeded", INTEGER, as_is("succeeded"), default=0),
+        fed("failed", INTEGER, as_is("failed"), default=0),
+        fed("callback_queue", TEXT, or_null("callback_queue")),
+        fed("callback_payload", TEXT, or_null("callback_payload")),
+        fed("created_at", TEXT, time("created_ns")),
+        fed("cancelled", INTEGER, as_is("cancelled"), default=0),
+        fed("called_back", INTEGER, as_is("called_back"), default=0),
+    ),
     key=("id", "shard"),
 )
 
 QUEUES: Final = TableSpec(
     name="queues",
-    columns=_columns("""
-        name TEXT !
-        shard INTEGER !
-        paused INTEGER ! 0
-        max_concurrency INTEGER
-        rate_limit INTEGER
-        rate_window_ms INTEGER
-        provider TEXT
-        created_at TEXT !
-        draining INTEGER ! 0
-        retention_ms INTEGER
-    """),
+    columns=(
+        fed("name", TEXT, of_key(0)),
+        fed("shard", INTEGER, SHARD),
+        fed("paused", INTEGER, as_is("paused"), default=0),
+        fed("max_concurrency", INTEGER, or_null("max_concurrency")),
+        fed("rate_limit", INTEGER, or_null("rate_limit")),
+        fed("rate_window_ms", INTEGER, or_null("rate_window_ms")),
+        Column("provider", TEXT),
+        fed("created_at", TEXT, time("created_ns")),
+        fed("draining", INTEGER, as_is("draining"), default=0),
+        fed("retention_ms", INTEGER, or_null("retention_ms")),
+    ),
     key=("name", "shard"),
 )
 
 WORKERS: Final = TableSpec(
     name="workers",
-    columns=_columns("""
-        id TEXT !
-        shard INTEGER !
-        hostname TEXT
-        queues TEXT
-        last_heartbeat TEXT !
-        started_at TEXT !
-    """),
+    columns=(
+        fed("id", TEXT, of_key(0)),
+        fed("shard", INTEGER, SHARD),
+        fed("hostname", TEXT, or_null("hostname")),
+        fed("queues", TEXT, Source("queues", queues_text, empty_is_null=True)),
+        fed("last_heartbeat", TEXT, time("seen_ns")),
+        fed("started_at", TEXT, time("started_ns")),
+    ),
     key=("id", "shard"),
 )
 
 QUEUE_COUNTS: Final = TableSpec(
     name="queue_counts",
-    columns=_columns("""
-        queue TEXT !
-        shard INTEGER !
-        pending INTEGER ! 0
-        active INTEGER ! 0
-        held INTEGER ! 0
-        completed INTEGER ! 0
-        retrying INTEGER ! 0
-        dead INTEGER ! 0
-        cancelled INTEGER ! 0
-        scheduled INTEGER ! 0
-    """),
+    columns=(
+        fed("queue", TEXT, of_key(0)),
+        fed("shard", INTEGER, SHARD),
+        fed("pending", INTEGER, as_is("[0]"), default=0),
+        fed("active", INTEGER, as_is("[1]"), default=0),
+        fed("held", INTEGER, as_is("[2]"), default=0),
+        fed("completed", INTEGER, as_is("[3]"), default=0),
+        fed("retrying", INTEGER, as_is("[4]"), default=0),
+        fed("dead", INTEGER, as_is("[5]"), default=0),
+        fed("cancelled", INTEGER, as_is("[6]"), default=0),
+        fed("scheduled", INTEGER, as_is("[7]"), default=0),
+    ),
     key=("queue", "shard"),
 )
 
 THROUGHPUT: Final = TableSpec(
     name="throughput",
-    columns=_columns("""
-        queue TEXT !
-        shard INTEGER !
-        minute INTEGER !
-        enqueued INTEGER ! 0
-        started INTEGER ! 0
-        completed INTEGER ! 0
-        failed INTEGER ! 0
-        dead INTEGER ! 0
-        cancelled INTEGER ! 0
-    """),
+    columns=(
+        fed("queue", TEXT, of_key(0)),
+        fed("shard", INTEGER, SHARD),
+        fed("minute", INTEGER, as_is("minute")),
+        fed("enqueued", INTEGER, as_is("enqueued"), default=0),
+        fed("started", INTEGER, as_is("started"), default=0),
+        fed("completed", INTEGER, as_is("completed"), default=0),
+        fed("failed", INTEGER, as_is("failed"), default=0),
+        fed("dead", INTEGER, as_is("dead"), default=0),
+        fed("cancelled", INTEGER, as_is("cancelled"), default=0),
+    ),
     key=("queue", "shard", "minute"),
     indexes=(Index("idx_throughput_minute", ("minute",)),),
 )
@@ -271,220 +300,21 @@ FED: Final = (
 
 CURSORS: Final = TableSpec(
     name="cursors",
-    columns=_columns("""
-        shard INTEGER
-        idx INTEGER ! 0
-        digest INTEGER ! 0
-        now_ns INTEGER ! 0
-        through INTEGER ! 0
-        pass_key BLOB
-        through_digest INTEGER ! 0
-    """),
+    columns=(
+        Column("shard", INTEGER),
+        Column("idx", INTEGER, required=True, default=0),
+        Column("digest", INTEGER, required=True, default=0),
+        Column("now_ns", INTEGER, required=True, default=0),
+        Column("through", INTEGER, required=True, default=0),
+        Column("pass_key", BLOB),
+        Column("through_digest", INTEGER, required=True, default=0),
+    ),
     key=("shard",),
 )
 """How far each shard was followed. `pass_key` is the last key of a full pass; without one, the rows
 are whole."""
 
-_PLANNED: Final = (
-    TableSpec(
-        name="schedules",
-        columns=_columns("""
-            id TEXT
-            name TEXT !
-            queue TEXT !
-            cron TEXT !
-            timezone TEXT ! UTC
-            payload TEXT !
-            unique_key TEXT
-            max_retries INTEGER ! 3
-            last_run TEXT
-            next_run TEXT
-            created_at TEXT !
-        """),
-        key=("id",),
-        indexes=(Index("idx_schedules_name", ("name",), is_unique=True),),
-    ),
-    TableSpec(
-        name="job_usage",
-        columns=_columns("""
-            id INTEGER
-            job_id TEXT !
-            queue TEXT !
-            attempt INTEGER !
-            phase TEXT !
-            input_tokens INTEGER ! 0
-            output_tokens INTEGER ! 0
-            cache_creation_tokens INTEGER ! 0
-            cache_read_tokens INTEGER ! 0
-            model TEXT
-            provider TEXT
-            cost_usd REAL ! 0
-            created_at TEXT !
-        """),
-        key=("id",),
-    ),
-    TableSpec(
-        name="budgets",
-        columns=_columns("""
-            id TEXT
-            scope TEXT !
-            target TEXT !
-            daily_usd REAL
-            per_job_usd REAL
-            on_exceed TEXT ! hold
-            created_at TEXT !
-        """),
-        key=("id",),
-    ),
-    TableSpec(
-        name="job_iterations",
-        columns=_columns("""
-            id INTEGER
-            job_id TEXT !
-            iteration INTEGER !
-            status TEXT !
-            checkpoint TEXT
-            trace TEXT
-            hold_reason TEXT
-            result TEXT
-            input_tokens INTEGER ! 0
-            output_tokens INTEGER ! 0
-            cache_creation_tokens INTEGER ! 0
-            cache_read_tokens INTEGER ! 0
-            model TEXT
-            provider TEXT
-            cost_usd REAL ! 0
-            created_at TEXT !
-        """),
-        key=("id",),
-    ),
-    TableSpec(
-        name="job_scores",
-        columns=_columns("""
-            id INTEGER
-            job_id TEXT !
-            dimension TEXT !
-            value REAL !
-            scorer TEXT
-            created_at TEXT !
-        """),
-        key=("id",),
-    ),
-    TableSpec(
-        name="providers",
-        columns=_columns("""
-            name TEXT
-            rpm_limit INTEGER
-            input_tpm_limit INTEGER
-            output_tpm_limit INTEGER
-            created_at TEXT !
-        """),
-        key=("name",),
-    ),
-    TableSpec(
-        name="approval_policies",
-        columns=_columns("""
-            id TEXT
-            name TEXT !
-            mode TEXT ! any
-            enabled INTEGER ! 1
-            queue TEXT
-            tag_key TEXT
-            tag_value TEXT
-            created_at TEXT !
-        """),
-        key=("id",),
-    ),
-    TableSpec(
-        name="webhooks",
-        columns=_columns("""
-            id TEXT
-            url TEXT !
-            events TEXT !
-            secret TEXT
-            enabled INTEGER ! 1
-            retry_limit INTEGER ! 3
-            created_at TEXT !
-            last_status_code INTEGER
-            last_error TEXT
-            last_delivery_at TEXT
-        """),
-        key=("id",),
-    ),
-    TableSpec(
-        name="api_keys",
-        columns=_columns("""
-            key_hash TEXT
-            name TEXT !
-            namespace TEXT ! default
-            role TEXT ! readonly
-            queue_scope TEXT
-            enabled INTEGER ! 1
-            expires_at TEXT
-            created_at TEXT !
-            last_used_at TEXT
-        """),
-        key=("key_hash",),
-    ),
-    TableSpec(
-        name="auth_roles",
-        columns=_columns("""
-            name TEXT
-            permissions TEXT !
-            created_at TEXT !
-            updated_at TEXT
-        """),
-        key=("name",),
-    ),
-    TableSpec(
-        name="auth_key_roles",
-        columns=_columns("""
-            key_hash TEXT !
-            role_name TEXT !
-            created_at TEXT !
-        """),
-        key=("key_hash", "role_name"),
-    ),
-    TableSpec(
-        name="audit_logs",
-        columns=_columns("""
-            id INTEGER
-            namespace TEXT ! default
-            principal TEXT
-            role TEXT
-            method TEXT !
-            path TEXT !
-            status_code INTEGER !
-            metadata TEXT
-            created_at TEXT !
-        """),
-        key=("id",),
-    ),
-    TableSpec(
-        name="namespaces",
-        columns=_columns("""
-            name TEXT
-            created_at TEXT !
-        """),
-        key=("name",),
-    ),
-    TableSpec(
-        name="sso_settings",
-        columns=_columns("""
-            id TEXT ! singleton
-            provider TEXT ! ''
-            oidc_issuer_url TEXT ! ''
-            oidc_client_id TEXT ! ''
-            saml_enabled INTEGER ! 0
-            oidc_group_claim TEXT ! groups
-            group_role_mappings TEXT ! {}
-            updated_at TEXT !
-        """),
-        key=("id",),
-    ),
-)
-
-TABLES: Final = {spec.name: spec for spec in (*FED, CURSORS, *_PLANNED)}
+TABLES: Final = {spec.name: spec for spec in (*FED, CURSORS, *planned.TABLES)}
 """Every table. The one for full text is `FULL_TEXT`, and says itself how it is made."""
 
 FULL_TEXT: Final = "jobs_fts"
@@ -533,39 +363,14 @@ SEEDS: Final = (
 """Rows that are there from the start."""
 
 
-# Statements.
+# Rows.
 
-
-def upsert(spec: TableSpec, *, leave: tuple[str, ...] = (), by: tuple[str, ...] = ()) -> str:
-    """Write a row, new or not; its values are those of all columns but `leave`.
-
-    `by` names the columns of a unique index that say whether it is new; else the key does.
-    """
-    names = [name for name in spec.names if name not in leave]
-    by = by or spec.key
-    changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in by)
-    return (
-        f"INSERT INTO {spec.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-        f" ON CONFLICT ({', '.join(by)}) DO UPDATE SET {changed}"
-    )
-
-
-UNFED: Final = (
-    "row",
-    "result_schema",
-    "provider_error",
-    "routing",
-    "routing_target",
-    "routing_index",
-)
-"""Columns of jobs that no document feeds yet."""
-
-PUT_JOB: Final = upsert(JOBS, leave=UNFED, by=("id", "shard"))
-PUT_ERROR: Final = upsert(JOB_ERRORS, leave=("id",), by=("job_id", "shard", "number"))
-PUT_LOCK: Final = upsert(UNIQUE_LOCKS)
-PUT_BATCH: Final = upsert(BATCHES)
-PUT_QUEUE: Final = upsert(QUEUES, leave=("provider",))
-PUT_WORKER: Final = upsert(WORKERS)
-PUT_COUNTS: Final = upsert(QUEUE_COUNTS)
-PUT_THROUGHPUT: Final = upsert(THROUGHPUT)
-PUT_CURSOR: Final = upsert(CURSORS)
+JOB: Final = Feed[Job](JOBS, by=("id", "shard"))
+ERROR: Final = Feed[JobError](JOB_ERRORS, by=("job_id", "shard", "number"))
+LOCK: Final = Feed[Job](UNIQUE_LOCKS)
+BATCH: Final = Feed[Batch](BATCHES)
+QUEUE: Final = Feed[Queue](QUEUES)
+WORKER: Final = Feed[Worker](WORKERS)
+COUNTS: Final = Feed[list[int]](QUEUE_COUNTS)
+MINUTE: Final = Feed[Throughput](THROUGHPUT)
+PUT_CURSOR: Final = upsert(CURSORS, CURSORS.names, by=CURSORS.key)

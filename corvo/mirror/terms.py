@@ -8,8 +8,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from corvo.mirror.columns import BETWEEN, EQUAL
 from corvo.mirror.jq import BadJq, compile_jq
 from corvo.mirror.refusals import bad_filter
+from corvo.mirror.schema import JOBS
 from corvo.model import STATES, Priority
 from corvo.questions import Filter
 from corvo.scopes import EVERYTHING, NOTHING, Scope
@@ -74,14 +76,11 @@ class Meaning:
         return [condition for name, condition in self.light.items() if name not in names]
 
 
-_EQUAL: Final = ("queue", "kind", "unique_key", "batch_id", "parent_id", "chain_id")
+_EQUAL: Final = tuple(one.name for one in JOBS.columns if one.filter == EQUAL)
 _MOMENTS: Final = {
-    "created": "created_at",
-    "scheduled": "scheduled_at",
-    "started": "started_at",
-    "completed": "completed_at",
-    "expire": "expire_at",
+    one.name.removesuffix("_at"): one.name for one in JOBS.columns if one.filter == BETWEEN
 }
+"""By the stem of a filter's two names, `created_after` and `created_before`: the column."""
 
 
 def understand(given: Filter, scope: Scope) -> Meaning:

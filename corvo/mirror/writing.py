@@ -107,7 +107,7 @@ class Writing:
         rows.take(page.pairs)
         [(has_locks,)] = connection.execute("SELECT EXISTS (SELECT 1 FROM unique_locks)")
         for statement, values in rows.statements(has_locks=bool(has_locks)):
-            if statement == schema.PUT_JOB:
+            if statement == schema.JOB.put:
                 [last] = connection.execute(schema.LAST_ROW).fetchone()
                 connection.executemany(statement, values)
                 connection.execute(schema.FILL_FULL_TEXT, (last,))

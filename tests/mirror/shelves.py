@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from corvo.mirror import building, reading, rows, schema
+from corvo.mirror import building, reading, schema
 from corvo.mirror.readers import answer, task_of
 from corvo.mirror.refusals import NotAnswered
 from corvo.model import STATES
@@ -56,12 +56,12 @@ class Shelf:
         connection = self.connection
         [last] = connection.execute(schema.LAST_ROW).fetchone()
         for kept in kepts:
-            connection.execute(schema.PUT_JOB, rows.job_row(kept.shard, kept.job))
+            connection.execute(schema.JOB.put, schema.JOB.row(kept.shard, kept.job, ()))
             first = kept.job.failures - len(kept.errors) + 1
             for number, error in enumerate(kept.errors, start=first):
                 at = sortable(error.at_ns)
                 row = (error.attempt, error.error, None, None, error.worker_id or None, number, at)
-                connection.execute(schema.PUT_ERROR, (*kept.name, *row))
+                connection.execute(schema.ERROR.put, (*kept.name, *row))
         connection.execute(schema.FILL_FULL_TEXT, (last,))
         self._count()
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.kv import keys
+from corvo.mirror import schema
 from corvo.mirror.places import Cursor, Page
-from corvo.mirror.rows import BadDocument, Rows, fields_of, job_row
+from corvo.mirror.rows import BadDocument, Rows, fields_of
 from corvo.mirror.writing import Writing, open_writing
 from corvo.model import (
     Agent,
@@ -162,7 +163,7 @@ def test_a_pass_leaves_what_it_was_told_and_nothing_else_of_that_shard(
 def test_a_payload_that_is_no_utf_8_is_shown_as_such() -> None:
     job = Job(id="j", queue="q", state=State.PENDING, payload=b'"\xff"', created_ns=1, order_ns=1)
 
-    assert '"\ufffd"' in job_row(0, job)
+    assert '"\ufffd"' in schema.JOB.row(0, job, ())
 
 
 @pytest.mark.parametrize("space", [keys.JOB_ERROR, keys.THROUGHPUT, keys.JOB, keys.WORKER])

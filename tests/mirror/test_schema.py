@@ -5,10 +5,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
-from corvo.mirror import building, schema
+from corvo.kv.keys import JOB
+from corvo.mirror import building, planned, schema
 from corvo.mirror.building import Unfit
+from corvo.mirror.columns import TableSpec
+from corvo.mirror.places import Cursor, Page
+from corvo.mirror.writing import NAME, open_writing
+from corvo.model import Job, State
+from tests.mirror.pages import tables_in
+
+OLD: Final = Path(__file__).parent / "schema_version_1.sql"
 
 ORIGINAL: Final = {
     "jobs",
@@ -65,7 +74,7 @@ def test_every_table_and_index_of_the_original_is_there() -> None:
 
 
 @pytest.mark.parametrize("spec", schema.TABLES.values(), ids=lambda spec: spec.name)
-def test_a_table_has_the_columns_that_were_said_in_their_order(spec: schema.TableSpec) -> None:
+def test_a_table_has_the_columns_that_were_said_in_their_order(spec: TableSpec) -> None:
     found = built().execute(f"PRAGMA table_info({spec.name})").fetchall()
 
     assert [(name, kind) for _, name, kind, *_ in found] == [
@@ -76,6 +85,55 @@ def test_a_table_has_the_columns_that_were_said_in_their_order(spec: schema.Tabl
     }
     keys = sorted((place, name) for _, name, *_, place in found if place)
     assert tuple(name for _, name in keys) == spec.key
+
+
+def statements(connection: sqlite3.Connection) -> list[str]:
+    """What SQLite keeps as the text of the schema, without the tables that FTS5 makes itself."""
+    found = connection.execute(
+        "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT GLOB 'jobs_fts_*'"
+        " OR type = 'trigger' ORDER BY type = 'trigger', rowid"
+    )
+    return [str(text) for (text,) in found]
+
+
+def test_the_text_of_the_schema_is_that_of_its_version() -> None:
+    assert schema.VERSION == 1
+
+    assert statements(built()) == OLD.read_text().removesuffix(";\n").split(";\n\n")
+
+
+def test_a_file_with_the_schema_as_it_was_written_before_is_opened_and_written_on(
+    tmp_path: Path,
+) -> None:
+    with closing(sqlite3.connect(tmp_path / NAME, isolation_level=None)) as connection:
+        for statement in OLD.read_text().removesuffix(";\n").split(";\n\n"):
+            connection.execute(statement)
+        connection.execute("INSERT INTO about VALUES ('cluster', 'rookery')")
+        connection.execute("INSERT INTO cursors (shard, idx) VALUES (0, 7)")
+        connection.execute(
+            "INSERT INTO jobs (id, shard, queue, payload, created_at, changed_at)"
+            " VALUES ('a', 0, 'mail', '1', '', '')"
+        )
+        connection.execute("PRAGMA user_version = 1")
+
+    writing, why = open_writing(tmp_path, "rookery", 1, boot_id="b")
+    job = Job(id="b", queue="mail", state=State.PENDING, payload=b"1", created_ns=1, order_ns=1)
+    pair = (JOB.prefix + b"b", msgspec.msgpack.encode(job))
+    writing.write([Page(Cursor(0, 8), (pair,))])
+
+    assert why == ""
+    assert set(tables_in(writing.path)["jobs"]) == {("a", 0), ("b", 0)}
+
+
+def test_a_column_without_a_source_waits_for_its_feature_or_is_a_number_of_sqlites_own() -> None:
+    unfed = {
+        f"{spec.name}.{column.name}"
+        for spec in schema.FED
+        for column in spec.columns
+        if column.source is None
+    }
+
+    assert unfed == planned.COLUMNS | {"jobs.row", "job_errors.id"}
 
 
 def test_what_is_there_from_the_start_is_there() -> None:
