@@ -24,7 +24,8 @@ from bench.measure import Measurement
 from bench.server import SHARDS, Server, serving
 from bench.shard_process import processor_seconds
 from corvo import wire
-from corvo.link import LinkClient, UnixAddress, connect, open_client
+from corvo.datadir import Identity
+from corvo.link import LinkClient, UnixAddress, dial, open_client
 from corvo.mirror.places import Cursor, Page
 from corvo.mirror.writing import NAME, open_writing
 from corvo.model import Event, Job, State
@@ -74,7 +75,7 @@ def drain(directory: Path, jobs: int = JOBS) -> Iterator[Measurement]:
             index += PAGE
             frame = wire.encode(_changes(index, range(first, first + PAGE), state))
             begun = process_time()
-            [changes] = wire.Frames().receive(frame, wire.TO_FOLLOWER)
+            [changes] = wire.FrameReader().receive(frame, wire.TO_FOLLOWER)
             assert isinstance(changes, wire.Changes)
             writing.write([Page(Cursor(0, changes.index), changes.pairs)])
             of_state += process_time() - begun
@@ -268,7 +269,7 @@ async def _catch_up(place: Path) -> float:
 async def _standing(place: Path, least: dict[int, int] | None = None) -> Standing:
     """What the mirror says of itself, once it has come so far."""
     question = msgspec.json.encode(GetStanding(min_seq=least or {}))
-    async with _calling(place, "mirror", 0) as client:
+    async with _calling(place, "mirror", wire.ALL_SHARDS) as client:
         while True:
             answer = await client.ask(NUMBERS[GetStanding], question)
             if isinstance(answer, wire.Reply) and not answer.code:
@@ -276,20 +277,16 @@ async def _standing(place: Path, least: dict[int, int] | None = None) -> Standin
 
 
 def _calling(place: Path, name: str, shard: int) -> AbstractAsyncContextManager[LinkClient]:
-    cluster = msgspec.json.decode((place / "data" / "node.json").read_bytes(), type=_Identity)
+    identity = msgspec.json.decode((place / "data" / "node.json").read_bytes(), type=Identity)
 
     @asynccontextmanager
     async def calling() -> AsyncIterator[LinkClient]:
-        hello = wire.Hello(wire.ROUTER, 1, shard, cluster.cluster, wire.WIRE_VERSION, 1, 0)
-        stream = await connect(UnixAddress(str(place / "data" / "run" / f"{name}.sock")))
-        async with open_client(stream, hello, lambda _: None) as client:
+        hello = wire.make_hello(identity, wire.ROUTER, shard=shard)
+        address = UnixAddress(str(place / "data" / "run" / f"{name}.sock"))
+        async with dial(address, hello) as link, open_client(link) as client:
             yield client
 
     return calling()
-
-
-class _Identity(msgspec.Struct):
-    cluster: str
 
 
 def _rows(place: Path) -> int:

@@ -25,10 +25,10 @@ import trio
 from bench import workload
 from bench.measure import Measurement
 from corvo import wire
-from corvo.link import LinkClient, UnixAddress, connect, open_client
+from corvo.link import LinkClient, UnixAddress, dial, open_client
 from corvo.protocol.ops.work import Claim, Claims
+from corvo.shard.config import ShardConfig
 from corvo.shard.entry import Record
-from corvo.shard.process import OP_VERSION
 
 CLUSTER: Final = "bench"
 MEASURED_S: Final = 4.0
@@ -129,17 +129,12 @@ def _run(directory: Path, mode: Mode) -> Outcome:
 
 
 async def _measure(socket: str, mode: Mode, server_s: Callable[[], float]) -> Outcome:
-    stream = await connect(UnixAddress(socket))
-    hello = wire.Hello(
-        role=wire.ROUTER,
-        node=1,
-        shard=0,
-        cluster=CLUSTER,
-        wire_version=wire.WIRE_VERSION,
-        op_version=OP_VERSION,
-        config_digest=0,
-    )
-    async with open_client(stream, hello, lambda _: None) as client, trio.open_nursery() as nursery:
+    hello = wire.make_hello(_config(Path(), socket), wire.ROUTER, shard=0)
+    async with (
+        dial(UnixAddress(socket), hello) as link,
+        open_client(link) as client,
+        trio.open_nursery() as nursery,
+    ):
         await _led(client)
         load = Load(client, mode)
         for _ in range(mode.workers):
@@ -169,17 +164,16 @@ async def _led(client: LinkClient) -> None:
             answer = await client.submit(*workload.fetch())
 
 
+def _config(directory: Path, socket: str) -> ShardConfig:
+    return ShardConfig(
+        cluster=CLUSTER, node=1, shard=0, shards=1, data_dir=str(directory), socket=socket
+    )
+
+
 @contextmanager
 def _serving(directory: Path, socket: str) -> Iterator[int]:
     """A new shard process; it ends with the block."""
-    config = {
-        "cluster": CLUSTER,
-        "node": 1,
-        "shard": 0,
-        "shards": 1,
-        "data_dir": str(directory),
-        "socket": socket,
-    }
+    config = _config(directory, socket)
     command = [sys.executable, "-m", "corvo", "shard"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:

@@ -8,8 +8,8 @@
     │   └── StoreRefused    the directory is in use, or another shard's
     ├── BadKey              a name that would break a key's layout
     ├── WireError           bytes that are not a frame of ours; the connection ends
-    ├── LinkLost            the peer is gone: what became of a request may be unknown (corvo.link)
-    ├── LinkRefused         the two ends must not talk (corvo.link)
+    ├── LinkLost            the peer is gone: a request's outcome may be unknown (corvo.link)
+    │   └── LinkRefused     the two ends must not talk, before any request (corvo.link)
     ├── BadConfig           a shard was told something that cannot work (corvo.shard.config)
     ├── BadRouterConfig     so was a router (corvo.router.config)
     ├── ConfigRefused       settings of the node that cannot work, all at once (corvo.config)

@@ -1,15 +1,19 @@
-"""Frames over a trio stream: the hello, a bounded way out, signs of life, and calls with answers.
+"""Links: frames over a trio stream, and requests with their answers.
 
-    async with open_link(stream, hello) as link:
+    async with dial(UnixAddress(path), hello) as link:
         while messages := await link.receive(BETWEEN_REPLICAS):
             ...
 
-`send` puts a frame into a buffer and never waits. One task writes: whatever gathered while the
-socket was busy goes out in one piece, which is what makes a busy link cheap. Nobody but the task in
-`receive` reads, so a peer that sends too much is held up by the kernel's buffers.
+`send` puts a frame into a buffer and never waits. One task writes: the frames that gathered while
+the socket was busy leave in one call, which makes a busy link cheap. Only the task in `receive`
+reads, so a peer that sends too much is held up by the kernel's buffers.
+
+The end that dialled says hello first. The other end answers, and its answer holds the reason when
+it refuses, so that both ends know at once whether the link may be used.
 
 A link ends in order, with a `Goodbye`, or it is lost: by a broken stream, by silence, or because
-the block around it was left by an exception. `LinkClient` puts requests and answers on top.
+the block around it was left by an exception. `LinkClient` puts requests and answers on top;
+`corvo.kept_link` opens a lost link again.
 """
 
 import socket
@@ -23,8 +27,9 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass
-from typing import Final, TypeVar, assert_never
+from typing import Final, TypeAlias, TypeVar, assert_never
 
+import msgspec
 import trio
 
 from corvo.errors import CorvoError, WireError
@@ -37,14 +42,14 @@ from corvo.wire import (
     Ask,
     Busy,
     Control,
-    Frames,
+    FrameReader,
     Goodbye,
     Group,
     Hello,
+    HelloReader,
     KeysChanged,
     Leading,
     NotLeader,
-    Opening,
     Ping,
     Pong,
     Push,
@@ -53,25 +58,28 @@ from corvo.wire import (
     WorkAvailable,
     encode,
     encode_many,
-    refuse,
+    refusal,
 )
 
 Message = TypeVar("Message")
 
 
-class LinkRefused(CorvoError):
-    """The two ends must not talk: trying again will not help until somebody mends it."""
-
-
 class LinkLost(CorvoError):
     """The peer is gone, or was never there.
 
-    What became of a request is known only when `was_sent` is false: then it had no effect.
+    The outcome of a request is known only when `was_sent` is false: then it had no effect.
     """
 
     def __init__(self, reason: str, *, was_sent: bool = True) -> None:
         super().__init__(reason)
         self.was_sent = was_sent
+
+
+class LinkRefused(LinkLost):
+    """The two ends must not talk, until an operator changes a release or a config."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, was_sent=False)
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class Link:
 
     def __init__(self, stream: trio.abc.Stream, settings: LinkSettings) -> None:
         self._stream = stream
-        self._settings = settings
+        self.settings: Final = settings
         self._peer: Hello | None = None
         # Writing.
         self._gathered: list[bytes] = []
@@ -137,10 +145,10 @@ class Link:
         self._takes = True  # nothing follows a goodbye, or goes into a broken stream
         self._written = trio.Event()  # the writer has ended
         # Reading, which is also how we know that the peer lives.
-        self._frames = Frames(frame_bytes_max=settings.frame_bytes_max)
-        self._behind_hello: bytes | None = None  # came in one read with the hello
+        self._frames = FrameReader(frame_bytes_max=settings.frame_bytes_max)
+        self._after_hello: bytes | None = None  # came in one read with the hello
         self._is_receiving = False
-        self._was_heard = False  # since the last beat
+        self._has_received = False  # since the last beat
         self._goodbye: str | None = None
         self._loss: str | None = None
 
@@ -188,7 +196,7 @@ class Link:
 
     @property
     def _has_room(self) -> bool:
-        return self._takes and self._unsent_bytes < self._settings.buffer_bytes_max
+        return self._takes and self._unsent_bytes < self.settings.buffer_bytes_max
 
     def _put(self, data: bytes, *, at_once: bool = False) -> None:
         self._gathered.append(data)
@@ -235,15 +243,15 @@ class Link:
         return []
 
     async def _next_bytes(self) -> bytes | bytearray:
-        if self._behind_hello is not None:
-            data, self._behind_hello = self._behind_hello, None
+        if self._after_hello is not None:
+            data, self._after_hello = self._after_hello, None
             return data
         return await self._read()
 
     async def _read(self) -> bytes | bytearray:
         self._is_receiving = True
         try:
-            data = await self._stream.receive_some(self._settings.read_bytes_max)
+            data = await self._stream.receive_some(self.settings.read_bytes_max)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise LinkLost(self._loss or f"the stream broke: {error}") from error
         finally:
@@ -251,7 +259,7 @@ class Link:
         if not data:
             where = "" if self._frames.is_between else ", in the middle of a frame"
             raise LinkLost(f"the peer went without a goodbye{where}")
-        self._was_heard = True
+        self._has_received = True
         return data
 
     def _sort_out(self, messages: list[Message | Control]) -> list[Message]:
@@ -269,14 +277,13 @@ class Link:
         return heard
 
     @asynccontextmanager
-    async def open(self, ours: Hello) -> AsyncIterator["Link"]:
+    async def open(self, ours: Hello, *, node: int, answers: bool) -> AsyncIterator["Link"]:
         """The life of the link: hello, the user's block, goodbye."""
         try:
             with _alone():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._write)
-                    self._put(encode(ours))
-                    await self._greet(ours)
+                    await self._shake_hands(ours, node=node, answers=answers)
                     nursery.start_soon(self._watch)
                     yield self
                     await self._leave()
@@ -288,22 +295,28 @@ class Link:
                 self._socket = None
             await trio.aclose_forcefully(self._stream)
 
-    async def _greet(self, ours: Hello) -> None:
-        with trio.move_on_after(self._settings.connect_s) as scope:
-            self._peer, self._behind_hello = await self._hear_hello()
+    async def _shake_hands(self, ours: Hello, *, node: int, answers: bool) -> None:
+        """Exchange hellos. Raises `LinkLost`, `WireError`, and `LinkRefused` by either end."""
+        if not answers:
+            self._put(encode(ours))
+        with trio.move_on_after(self.settings.connect_s) as scope:
+            self._peer, self._after_hello = await self._receive_hello()
         if scope.cancelled_caught:
-            raise LinkLost(f"no hello within {self._settings.connect_s} s", was_sent=False)
-        refusal = refuse(ours, self.peer)
-        if refusal is not None:
-            self.close(refusal)
+            raise LinkLost(f"no hello within {self.settings.connect_s} s", was_sent=False)
+        reason = refusal(ours, self.peer, node=node)
+        if answers:
+            self._put(encode(msgspec.structs.replace(ours, refusal=reason)))
+        reason = reason or self.peer.refusal
+        if reason:
+            self.close(reason)
             await self._leave()
-            raise LinkRefused(f"the peer is of {refusal}")
+            raise LinkRefused(reason)
 
-    async def _hear_hello(self) -> tuple[Hello, bytes]:
-        opening = Opening()
-        while (heard := opening.receive(await self._read())) is None:
+    async def _receive_hello(self) -> tuple[Hello, bytes]:
+        reader = HelloReader()
+        while (found := reader.receive(await self._read())) is None:
             pass
-        return heard
+        return found
 
     async def _write(self) -> None:
         try:
@@ -329,17 +342,17 @@ class Link:
         """Ask a quiet peer for a sign of life, and give it up when none comes."""
         unanswered = 0
         while True:
-            await trio.sleep(self._settings.beat_s)
+            await trio.sleep(self.settings.beat_s)
             # Where nobody listens, nobody can say that it is silent.
-            if self._was_heard or not self._is_receiving:
-                self._was_heard = False
+            if self._has_received or not self._is_receiving:
+                self._has_received = False
                 unanswered = 0
-            elif unanswered < self._settings.pings_max:
+            elif unanswered < self.settings.pings_max:
                 unanswered += 1
                 self.send(Ping(unanswered))
             else:
                 break
-        self._loss = f"the peer was silent, and asked {self._settings.pings_max} times"
+        self._loss = f"the peer was silent, and asked {self.settings.pings_max} times"
         self._takes = False
         await trio.aclose_forcefully(self._stream)
 
@@ -349,7 +362,7 @@ class Link:
         A socket that is closed on unread bytes throws away what it has not delivered.
         """
         self.close("done")
-        with trio.move_on_after(self._settings.goodbye_s), suppress(LinkLost, WireError):
+        with trio.move_on_after(self.settings.goodbye_s), suppress(LinkLost, WireError):
             # Reading comes first, or two that leave at once would each wait for the other's reader.
             while await self.receive(EVERYTHING):
                 pass
@@ -357,14 +370,21 @@ class Link:
 
 
 def open_link(
-    stream: trio.abc.Stream, ours: Hello, settings: LinkSettings = DEFAULT
+    stream: trio.abc.Stream, ours: Hello, settings: LinkSettings = DEFAULT, *, node: int = 0
 ) -> AbstractAsyncContextManager[Link]:
-    """A link over a stream that has just been connected or accepted, and is closed with it.
+    """A link over a stream that was just connected, to that node or any. Closes the stream.
 
     Leaving the block says goodbye; leaving it by an exception closes at once. Raises `LinkLost` and
-    `WireError` when no hello comes, and `LinkRefused` for the hello of somebody else's peer.
+    `WireError` when no hello comes, and `LinkRefused` when either end refuses the other.
     """
-    return Link(stream, settings).open(ours)
+    return Link(stream, settings).open(ours, node=node, answers=False)
+
+
+def accept_link(
+    stream: trio.abc.Stream, ours: Hello, settings: LinkSettings = DEFAULT
+) -> AbstractAsyncContextManager[Link]:
+    """The same over a stream that was just accepted: the peer is refused before it may begin."""
+    return Link(stream, settings).open(ours, node=0, answers=True)
 
 
 class Call:
@@ -384,14 +404,14 @@ class LinkClient:
     A call that is cancelled leaves the others alone. Its request may have had its effect.
     """
 
-    def __init__(self, link: Link, pushed: Callable[[Push], None], settings: LinkSettings) -> None:
+    def __init__(self, link: Link, on_push: Callable[[Push], None]) -> None:
         self._link = link
-        self._pushed = pushed
-        self._settings = settings
+        self._on_push = on_push
+        self._settings = link.settings
         self._waiting: dict[int, Call] = {}
         self._last_id = 0
-        self._is_over = False  # nobody listens any more
-        self._end: LinkLost | WireError | None = None  # unless we left by ourselves
+        self._is_over = False  # answers are no longer received
+        self._end: LinkLost | WireError | None = None  # unless this end left
 
     @property
     def peer(self) -> Hello:
@@ -452,10 +472,10 @@ class LinkClient:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["LinkClient"]:
-        """The life of the client: the user's block beside the task that listens."""
+        """The life of the client: the user's block beside the task that receives answers."""
         with _alone():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen, nursery.cancel_scope)
+                nursery.start_soon(self._receive, nursery.cancel_scope)
                 yield self
                 nursery.cancel_scope.cancel()
         # Raised here and not by the task, where it would meet the same loss on its way out of a
@@ -463,11 +483,11 @@ class LinkClient:
         if self._end is not None:
             raise self._end
 
-    async def _listen(self, block: trio.CancelScope) -> None:
+    async def _receive(self, block: trio.CancelScope) -> None:
         try:
             while messages := await self._link.receive(TO_ROUTER):
                 for message in messages:
-                    self._heard(message)
+                    self._handle(message)
             self._end = LinkLost(f"the replica left: {self._link.goodbye}")
         except (LinkLost, WireError) as error:
             self._end = error
@@ -477,38 +497,30 @@ class LinkClient:
                 call.ended.set()
         block.cancel()
 
-    def _heard(self, message: Answer | Push) -> None:
+    def _handle(self, message: Answer | Push) -> None:
         match message:
             case Reply() | NotLeader() | Busy():
                 if message.id > self._last_id:
                     raise WireError(f"an answer to request {message.id}, which was never made")
                 call = self._waiting.pop(message.id, None)
-                if call is not None:  # else nobody waits any more
+                if call is not None:  # else the call was cancelled
                     call.answer = message
                     call.ended.set()
             case WorkAvailable() | Leading() | KeysChanged():
-                self._pushed(message)
+                self._on_push(message)
             case _:
                 assert_never(message)
 
 
-@asynccontextmanager
-async def open_client(
-    stream: trio.abc.Stream,
-    ours: Hello,
-    pushed: Callable[[Push], None],
-    settings: LinkSettings = DEFAULT,
-) -> AsyncIterator[LinkClient]:
-    """A link as `open_link` opens it, with a `LinkClient` on top.
+def open_client(
+    link: Link, on_push: Callable[[Push], None] = lambda _: None
+) -> AbstractAsyncContextManager[LinkClient]:
+    """A `LinkClient` on an open link.
 
-    `pushed` is told what no call asked for. It runs between two reads and must not grow without
-    bound. The block is cancelled, and `LinkLost` raised, as soon as the link has ended.
+    `on_push` takes the messages that answer no request. It runs between two reads and must not grow
+    without bound. The block is cancelled, and `LinkLost` raised, as soon as the link has ended.
     """
-    async with (
-        open_link(stream, ours, settings) as link,
-        LinkClient(link, pushed, settings).open() as client,
-    ):
-        yield client
+    return LinkClient(link, on_push).open()
 
 
 @contextmanager
@@ -546,12 +558,13 @@ class TcpAddress:
     port: int
 
 
-async def connect(
-    address: UnixAddress | TcpAddress, settings: LinkSettings = DEFAULT
-) -> trio.SocketStream:
-    """A stream to whoever listens there. Raises `LinkLost` when nobody does.
+Address: TypeAlias = UnixAddress | TcpAddress
 
-    Trio's streams send at once (TCP_NODELAY); it is we who gather.
+
+async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.SocketStream:
+    """A stream to the process that listens there. Raises `LinkLost` when none does.
+
+    Trio's streams send at once (TCP_NODELAY); the link gathers.
     """
     try:
         with trio.fail_after(settings.connect_s):
@@ -564,6 +577,16 @@ async def connect(
                     assert_never(address)
     except (OSError, trio.TooSlowError) as error:
         raise LinkLost(f"nobody answers at {address}: {error}", was_sent=False) from error
+
+
+@asynccontextmanager
+async def dial(
+    address: Address, ours: Hello, settings: LinkSettings = DEFAULT, *, node: int = 0
+) -> AsyncIterator[Link]:
+    """A link to the process at an address. Raises what `connect` and `open_link` raise."""
+    stream = await connect(address, settings)
+    async with open_link(stream, ours, settings, node=node) as link:
+        yield link
 
 
 LISTEN_BACKLOG: Final = 1024

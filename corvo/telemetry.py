@@ -102,6 +102,10 @@ class Log:
             self._put(render(self.style, clock.now_ns(), level, self._process, event, fields))
 
 
+SILENT: Final = Log(lambda _: None, "", Style(is_text=False), Level.ERROR)
+"""A log that keeps nothing."""
+
+
 # How a line looks.
 
 

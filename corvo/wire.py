@@ -6,14 +6,15 @@ The length is big-endian and counts the message alone. Tags are never reused, an
 ever added at the end, with a default: an older process passes over what it does not know, a newer
 one fills in what is missing, and neither needs another `WIRE_VERSION` for it.
 
-A link begins with a `Hello` in both directions. What comes then depends on who talks to whom; each
-such `Group` is a union of its own, so that a receiver's `match` can be checked for completeness.
-Ops, queries and their results travel as the JSON bytes that a client sent or will get, documents as
-the bytes that are stored.
+A link begins with a `Hello` in both directions, and `refusal` decides from the two whether it may
+be used (docs/adr/0012). The messages after it depend on the roles of the two ends; each such
+`Group` is a union of its own, so that a receiver's `match` can be checked for completeness. Ops,
+queries and their results travel as the JSON bytes that a client sent or will get, documents as the
+bytes that are stored.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,10 +22,18 @@ from corvo.errors import WireError
 from corvo.raft import codec
 
 WIRE_VERSION: Final = 1
-"""Rises when a peer of the version before would misunderstand: a new tag, or a new meaning."""
+"""Of frames and messages. It rises when a process of the version before would misunderstand one: a
+new tag, or a new meaning."""
 
-WIRE_VERSION_OLDEST: Final = 1
-"""The oldest version still spoken, so that a cluster can be upgraded node by node."""
+WIRE_OLDEST: Final = 1
+"""The oldest wire version that this release still speaks."""
+
+OP_VERSION: Final = 1
+"""Of ops, queries and documents. It rises with each op, query or field that a process of the
+version before would not know."""
+
+OP_OLDEST: Final = 1
+"""The oldest op version that this release still works with."""
 
 BODY_BYTES_MAX: Final = codec.FRAME_BYTES_MAX
 """16 MiB, for the largest Raft frame. A body that is no larger always fits into a frame."""
@@ -33,23 +42,40 @@ FRAME_BYTES_MAX: Final = BODY_BYTES_MAX + 1024
 """A body as large as any may be, and room for the message around it, a refusal's code included."""
 
 HELLO_BYTES_MAX: Final = 4096
-"""A hello has some 100 bytes, and until it is read nobody knows who is asking to be remembered."""
+"""A hello has some 100 bytes. The sender is unknown until it is read, so little is kept for it."""
+
+_REFUSAL_MAX: Final = 500
+"""Letters of a refusal: it fits into a hello, whatever names it quotes."""
 
 ROUTER: Final = "router"
 REPLICA: Final = "replica"
 MIRROR: Final = "mirror"
+"""The mirror, both as the follower of a shard and as what a router asks."""
 FOLLOWER: Final = "follower"
-"""Whoever follows a replica's feed: the mirror of its node, or a router for its events."""
+"""A router as the follower of a shard's events."""
 SHARD: Final = "shard"
-"""A replica that brings an effect to another shard: it asks as a router does, and may ask for what
-only shards may."""
+"""A replica that brings an effect to another shard: it may submit the ops that only shards may."""
+
+_ROLES: Final = (ROUTER, REPLICA, MIRROR, FOLLOWER, SHARD)
+_LINKED: Final = (
+    {ROUTER, REPLICA},
+    {ROUTER, MIRROR},
+    {REPLICA},
+    {MIRROR, REPLICA},
+    {FOLLOWER, REPLICA},
+    {SHARD, REPLICA},
+)
+"""The roles of the two ends of each kind of link."""
+
+ALL_SHARDS: Final = -1
+"""For `Hello.shard`, of a link between a router and a mirror."""
 
 
 # What every link carries.
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Says who one is: the first message in each direction.
+    """The first message in each direction: the sender, and which releases it works with.
 
     It is read before the versions are compared, so its fields keep their places for ever.
     """
@@ -61,11 +87,16 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     cluster: str
     wire_version: int
     op_version: int
-    config_digest: int
+    shards: int
+    """How many shards the cluster has."""
+    wire_oldest: int = 1
+    op_oldest: int = 1
+    refusal: str = ""
+    """In the answer to a hello: why the link is refused; empty when it is accepted."""
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Asks for a sign of life."""
+    """Asks an idle peer for a `Pong`."""
 
     id: int
 
@@ -285,7 +316,7 @@ Message = TypeVar("Message")
 
 
 class Group(Generic[Message]):
-    """What one end of a link may be told after the hello, beside what every link carries."""
+    """The messages that one end of a link may receive after the hello, `Control` included."""
 
     def __init__(self, decoder: "msgspec.msgpack.Decoder[Message | Control]") -> None:
         self.decode: Callable[[memoryview], Message | Control] = decoder.decode
@@ -299,7 +330,7 @@ FROM_FOLLOWER: Final[Group[FollowerRequest]] = Group(
 )
 TO_FOLLOWER: Final[Group[FollowerAnswer]] = Group(msgspec.msgpack.Decoder(FollowerAnswer | Control))
 EVERYTHING: Final[Group[AnyMessage]] = Group(msgspec.msgpack.Decoder(AnyMessage))
-"""For whoever looks on, or no longer cares."""
+"""Any message, for a receiver that does not use them."""
 
 _HELLO: Final[msgspec.msgpack.Decoder[Hello]] = msgspec.msgpack.Decoder(Hello)
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -328,10 +359,10 @@ def _prefix(payload: bytes) -> bytes:
     return len(payload).to_bytes(_PREFIX_BYTES, "big")
 
 
-class Frames:
-    """The receiving side: bytes as they come in, messages as they are whole.
+class FrameReader:
+    """The receiving side of a link: bytes in, complete messages out.
 
-    After a `WireError` nobody knows where the next frame begins, and the object is of no more use.
+    After a `WireError` the beginning of the next frame is unknown, and the object is unusable.
     """
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -381,18 +412,18 @@ class Frames:
                 messages.append(_decoded(decode, view[body:start]))
 
 
-class Opening:
-    """The receiving side of a link that has just begun: one `Hello`, and what came behind it."""
+class HelloReader:
+    """The receiving side of a link that has just begun: one `Hello`, and the bytes after it."""
 
     def __init__(self) -> None:
         self._held = bytearray()
 
     def receive(self, data: bytes | bytearray) -> tuple[Hello, bytes] | None:
-        """The hello once it is whole, with the bytes behind it. Raises `WireError`."""
+        """The hello once it is complete, with the bytes after it. Raises `WireError`."""
         self._held += data
         size = int.from_bytes(self._held[:_PREFIX_BYTES], "big")
         if len(self._held) >= _PREFIX_BYTES and size > HELLO_BYTES_MAX:
-            raise WireError(f"no hello: it begins with a frame of {size} bytes")
+            raise WireError(f"the first frame has {size} bytes, too many for a hello")
         end = _PREFIX_BYTES + size
         if len(self._held) < end:
             return None
@@ -411,17 +442,87 @@ def _decoded(decode: Callable[[memoryview], Decoded], payload: memoryview) -> De
         raise WireError(f"a frame that is no message: {error}") from error
 
 
-def refuse(ours: Hello, theirs: Hello) -> str | None:
-    """Why the two must not talk, or None.
+class Member(Protocol):
+    """A process of a cluster, as its config names it."""
 
-    A newer process knows which older versions it still understands, so the newer one judges.
+    @property
+    def cluster(self) -> str:
+        """The cluster's name."""
+
+    @property
+    def node(self) -> int:
+        """The node that the process belongs to."""
+
+    @property
+    def shards(self) -> int:
+        """How many shards the cluster has."""
+
+
+def make_hello(member: Member, role: str, *, shard: int) -> Hello:
+    """The hello of a process of this release."""
+    return Hello(
+        role=role,
+        node=member.node,
+        shard=shard,
+        cluster=member.cluster,
+        wire_version=WIRE_VERSION,
+        op_version=OP_VERSION,
+        shards=member.shards,
+        wire_oldest=WIRE_OLDEST,
+        op_oldest=OP_OLDEST,
+    )
+
+
+def refusal(ours: Hello, theirs: Hello, *, node: int = 0) -> str:
+    """Why two processes must not use a link, in one line for an operator; empty when they may.
+
+    `node` is the node that was dialled, 0 for any. The line names both ends, since both log it.
     """
-    if theirs.wire_version < WIRE_VERSION_OLDEST:
-        return f"wire version {theirs.wire_version}; at least {WIRE_VERSION_OLDEST} is spoken here"
+    return _why_refused(ours, theirs, node)[:_REFUSAL_MAX]
+
+
+def _why_refused(ours: Hello, theirs: Hello, node: int) -> str:
+    they, we = _name(theirs), _name(ours)
+    for older, newer in ((theirs, ours), (ours, theirs)):
+        if older.wire_version < newer.wire_oldest:
+            return _too_old("wire", older, older.wire_version, newer, newer.wire_oldest)
+        if older.op_version < newer.op_oldest:
+            return _too_old("op", older, older.op_version, newer, newer.op_oldest)
     if theirs.cluster != ours.cluster:
-        return f"cluster {theirs.cluster!r}, not {ours.cluster!r}"
+        return (
+            f"{they} belongs to cluster {theirs.cluster!r}, and {we} to {ours.cluster!r}:"
+            " check the address and the data directory"
+        )
+    if theirs.shards != ours.shards:
+        return (
+            f"{they} has {theirs.shards} shards, and {we} has {ours.shards}: the nodes of a cluster"
+            " have the same number; check the data directory"
+        )
+    if {theirs.role, ours.role} not in _LINKED:
+        return f"{they} has no links to {we}: check the address"
     if theirs.shard != ours.shard:
-        return f"shard {theirs.shard}, not {ours.shard}"
+        return (
+            f"{they} is for {_of(theirs.shard)}, and {we} for {_of(ours.shard)}: check the address"
+        )
+    if node and theirs.node != node:
+        return f"{they} answers at the address of node {node}: check the address"
     if theirs.role == ours.role == REPLICA and theirs.node == ours.node:
-        return f"another replica of node {theirs.node}: two nodes have the same number"
-    return None
+        return f"two replicas of {_of(ours.shard)} are on node {ours.node}: number the nodes apart"
+    return ""
+
+
+def _too_old(what: str, older: Hello, version: int, newer: Hello, oldest: int) -> str:
+    fix = "restart" if older.node == newer.node else "upgrade"
+    return (
+        f"{_name(older)} is older: it has {what} version {version}, and {_name(newer)} needs"
+        f" {oldest} or later; {fix} node {older.node}"
+    )
+
+
+def _name(hello: Hello) -> str:
+    role = hello.role if hello.role in _ROLES else "process"
+    return f"the {role} of node {hello.node}"
+
+
+def _of(shard: int) -> str:
+    return "all shards" if shard == ALL_SHARDS else f"shard {shard}"

@@ -1,8 +1,10 @@
 """Links: what is sent arrives in order, and every way to end is told apart and takes its time."""
 
 from collections.abc import Callable
-from typing import Final
+from contextlib import AbstractAsyncContextManager
+from typing import Final, TypeAlias
 
+import msgspec
 import pytest
 import trio
 from trio.testing import (
@@ -17,6 +19,7 @@ from corvo.link import (
     LinkLost,
     LinkRefused,
     LinkSettings,
+    accept_link,
     open_client,
     open_link,
 )
@@ -51,6 +54,8 @@ from tests.support.links import (
 )
 
 # Hello.
+
+Opener: TypeAlias = Callable[[trio.abc.Stream, Hello], AbstractAsyncContextManager[Link]]
 
 
 def one_byte_pair() -> tuple[OneByte, OneByte]:
@@ -93,39 +98,110 @@ async def test_two_ends_know_each_other_and_talk_in_order(
     assert trio.current_time() < 1
 
 
+FOREIGN: Final = "the replica of node 2 belongs to cluster 'nest', and the router of node 1 to"
+
+
+@pytest.mark.parametrize("answer", [open_link, accept_link])
 @jumping
-async def test_ends_of_different_clusters_part_and_both_say_why() -> None:
+async def test_ends_of_different_clusters_part_and_both_know_why(answer: Opener) -> None:
     ours, theirs = memory_stream_pair()
     reasons: list[str] = []
 
-    async def refused(stream: trio.abc.Stream, hello: Hello) -> None:
+    async def refused(opener: Opener, stream: trio.abc.Stream, hello: Hello) -> None:
         with pytest.raises(LinkRefused) as caught:
-            async with open_link(stream, hello):
-                pytest.fail("nobody is let in")
+            async with opener(stream, hello):
+                pytest.fail("a foreign peer was accepted")
+        assert not caught.value.was_sent
         reasons.append(str(caught.value))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(refused, ours, US)
-        nursery.start_soon(refused, theirs, STRANGER)
+        nursery.start_soon(refused, open_link, ours, US)
+        nursery.start_soon(refused, answer, theirs, STRANGER)
 
-    assert sorted(reasons) == [
-        "the peer is of cluster 'nest', not 'rookery'",
-        "the peer is of cluster 'rookery', not 'nest'",
-    ]
+    assert all("'nest'" in reason and "'rookery'" in reason for reason in reasons)
+    assert len(reasons) == 2
     assert trio.current_time() == 0
 
 
 @jumping
-async def test_whoever_is_refused_is_told_before_the_end() -> None:
+async def test_a_refused_peer_gets_the_reason_before_the_end() -> None:
     ours, theirs = memory_stream_pair()
     raw = Raw(theirs)
     await raw.say(STRANGER)
 
     with pytest.raises(LinkRefused):
         async with open_link(ours, US):
-            pytest.fail("nobody is let in")
+            pytest.fail("a foreign peer was accepted")
 
-    assert await raw.hear_the_end() == [US, Goodbye("cluster 'nest', not 'rookery'")]
+    sent, goodbye = await raw.hear_the_end()
+    assert sent == US
+    assert isinstance(goodbye, Goodbye)
+    assert goodbye.reason.startswith(FOREIGN)
+
+
+@jumping
+async def test_an_end_that_was_dialled_answers_a_hello_and_puts_its_refusal_there() -> None:
+    ours, theirs = memory_stream_pair()
+    raw = Raw(theirs)
+
+    async with trio.open_nursery() as nursery:
+
+        async def answer() -> None:
+            with pytest.raises(LinkRefused):
+                async with accept_link(ours, US):
+                    pytest.fail("a foreign peer was accepted")
+
+        nursery.start_soon(answer)
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(1) as silence:
+            await raw.hear(1)
+        await raw.say(STRANGER)
+        [hello] = await raw.hear(1)
+        await raw.stream.aclose()
+
+    assert silence.cancelled_caught, "nothing is said to a peer that said nothing"
+    assert isinstance(hello, Hello)
+    assert hello.refusal.startswith(FOREIGN)
+    assert msgspec.structs.replace(hello, refusal="") == US
+
+
+@jumping
+async def test_a_refusal_for_a_reason_of_the_peers_own_is_one_before_the_block_begins() -> None:
+    ours, theirs = memory_stream_pair()
+    await Raw(theirs).say(msgspec.structs.replace(THEM, refusal="node 1 was removed"))
+
+    with pytest.raises(LinkRefused, match="node 1 was removed"):
+        async with open_link(ours, US):
+            pytest.fail("the peer refused")
+
+
+@jumping
+async def test_an_end_that_answers_serves_a_peer_that_it_accepts() -> None:
+    ours, theirs = memory_stream_pair()
+    heard: list[Submit | Ask] = []
+
+    async def serve() -> None:
+        async with accept_link(theirs, THEM) as link:
+            assert link.peer == US
+            heard.extend(await link.receive(FROM_ROUTER))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_link(ours, US, node=2) as link:
+            assert link.peer == THEM
+            link.send(Submit(1, 1, b"{}"))
+
+    assert heard == [Submit(1, 1, b"{}")]
+
+
+@jumping
+async def test_a_node_that_answers_for_another_is_refused() -> None:
+    ours, theirs = memory_stream_pair()
+    await Raw(theirs).say(THEM)
+
+    with pytest.raises(LinkRefused, match="node 2 answers at the address of node 3"):
+        async with open_link(ours, US, node=3):
+            pytest.fail("the wrong node was accepted")
 
 
 @jumping
@@ -553,7 +629,7 @@ async def test_two_idle_ends_stay_together() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(echo, theirs)
-        async with open_client(ours, US, lambda _: None) as client:
+        async with open_link(ours, US) as link, open_client(link) as client:
             await trio.sleep(10_000)
             answer = await client.ask(1, b"still there?")
 

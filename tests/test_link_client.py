@@ -81,7 +81,11 @@ async def test_ten_thousand_calls_in_flight_arrive_in_order_and_are_all_answered
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(replica)
-        async with open_client(ours, US, lambda _: None) as client, trio.open_nursery() as calls:
+        async with (
+            open_link(ours, US) as link,
+            open_client(link) as client,
+            trio.open_nursery() as calls,
+        ):
             for number in range(len(bodies)):
                 calls.start_soon(call, number)
 
@@ -143,7 +147,7 @@ async def test_a_call_that_finds_the_buffer_full_is_told_that_we_are_busy() -> N
     await Raw(theirs).say(THEM)
     settings = LinkSettings(buffer_bytes_max=1)
 
-    async with open_client(gated, US, lambda _: None, settings) as client:
+    async with open_link(gated, US, settings) as link, open_client(link) as client:
         answer = await client.submit(1, b"")
         in_flight = client.calls_in_flight
 

@@ -12,6 +12,7 @@ from corvo.link import (
     TcpAddress,
     UnixAddress,
     connect,
+    dial,
     listen_tcp,
     listen_unix,
     open_client,
@@ -40,7 +41,7 @@ async def test_calls_are_answered_over_a_unix_socket(tmp_path: Path) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, echo, [await listen_unix(str(path))])
-        async with open_client(await connect(UnixAddress(str(path))), US, print) as client:
+        async with dial(UnixAddress(str(path)), US) as link, open_client(link) as client:
             answers = [await client.submit(1, body), await client.ask(1, b"small")]
         nursery.cancel_scope.cancel()
 
@@ -63,7 +64,7 @@ async def test_calls_are_answered_over_tcp_which_sends_at_once() -> None:
         nursery.start_soon(trio.serve_listeners, serve, listeners)
         stream = await connect(TcpAddress("127.0.0.1", port))
         connected = stream.socket.getsockopt(*no_delay)
-        async with open_client(stream, US, print) as client:
+        async with open_link(stream, US) as link, open_client(link) as client:
             answer = await client.submit(1, b"{}")
         nursery.cancel_scope.cancel()
 
@@ -107,7 +108,7 @@ async def test_a_socket_that_a_dead_process_left_behind_is_replaced(tmp_path: Pa
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, echo, [await listen_unix(str(path))])
-        async with open_client(await connect(UnixAddress(str(path))), US, print) as client:
+        async with dial(UnixAddress(str(path)), US) as link, open_client(link) as client:
             answer = await client.ask(1, b"")
         nursery.cancel_scope.cancel()
 

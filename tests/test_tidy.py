@@ -35,6 +35,7 @@ LOUD: Final = {
     "corvo/kv/checkpoints.py",
     "corvo/kv/directories.py",
     "corvo/kv/level.py",
+    "corvo/kept_link.py",
     "corvo/link.py",
     "corvo/listening.py",
     "corvo/mirror/building.py",
@@ -105,6 +106,7 @@ DOORS: Final = {
     "sqlite_utils": {"corvo/mirror/building.py"},
     "trio": {
         "corvo/child.py",
+        "corvo/kept_link.py",
         "corvo/link.py",
         "corvo/listening.py",
         "corvo/mirror/following.py",

@@ -15,30 +15,37 @@ from corvo.errors import WireError
 from corvo.raft import codec
 from corvo.raft.messages import AppendRequest, Entry, Kind
 from corvo.wire import (
+    ALL_SHARDS,
     BETWEEN_REPLICAS,
     BODY_BYTES_MAX,
     EVERYTHING,
+    FOLLOWER,
     FRAME_BYTES_MAX,
     FROM_ROUTER,
     HELLO_BYTES_MAX,
+    MIRROR,
+    OP_OLDEST,
+    OP_VERSION,
     REPLICA,
     ROUTER,
+    SHARD,
     TO_ROUTER,
+    WIRE_OLDEST,
     WIRE_VERSION,
     AnyMessage,
     Ask,
     Busy,
     Changes,
     Follow,
-    Frames,
+    FrameReader,
     Goodbye,
     Happening,
     Happenings,
     Hello,
+    HelloReader,
     KeysChanged,
     Leading,
     NotLeader,
-    Opening,
     Pair,
     Peer,
     Ping,
@@ -51,10 +58,14 @@ from corvo.wire import (
     WorkAvailable,
     encode,
     encode_many,
-    refuse,
+    make_hello,
+    refusal,
 )
+from tests.support.links import Member
 
-HELLO: Final = Hello(REPLICA, 1, 3, "rookery", WIRE_VERSION, 12, (1 << 64) - 1)
+HELLO: Final = Hello(REPLICA, 1, 3, "rookery", WIRE_VERSION, 12, 8, 1, 11, "not today")
+FIRST_HELLO: Final = "0000001f9801a77265706c6963610103a7726f6f6b657279010ccfffffffffffffffff"
+"""As it was before a hello had the oldest versions and a refusal."""
 
 SAMPLES: Final[tuple[AnyMessage, ...]] = (
     HELLO,
@@ -152,7 +163,7 @@ def framed(payload: bytes) -> bytes:
 
 def received(data: bytes, *, cuts: Sequence[int] = ()) -> list[AnyMessage]:
     """What comes out when `data` comes in pieces."""
-    frames = Frames()
+    frames = FrameReader()
     ends = [*sorted(cuts), len(data)]
     messages: list[AnyMessage] = []
     start = 0
@@ -216,7 +227,7 @@ def test_a_group_takes_its_own_messages_and_no_others(
 
     for sample in SAMPLES:
         try:
-            Frames().receive(encode(sample), group)  # type: ignore[arg-type]
+            FrameReader().receive(encode(sample), group)  # type: ignore[arg-type]
         except WireError:
             continue
         taken.add(type(sample))
@@ -288,7 +299,7 @@ def test_pieces_of_any_size_make_the_same_messages(
 
 
 def test_a_message_comes_out_with_its_last_byte_and_not_before() -> None:
-    frames = Frames()
+    frames = FrameReader()
     first, second = encode(Ping(1)), encode(Ping(2))
 
     early = frames.receive(first[:-1], EVERYTHING)
@@ -302,7 +313,7 @@ def test_a_message_comes_out_with_its_last_byte_and_not_before() -> None:
 
 
 def test_a_mutable_piece_may_be_used_again_by_whoever_handed_it_over() -> None:
-    frames = Frames()
+    frames = FrameReader()
     piece = bytearray(encode(Ping(1))[:-1])
 
     frames.receive(piece, EVERYTHING)
@@ -347,7 +358,7 @@ def test_a_mutable_piece_may_be_used_again_by_whoever_handed_it_over() -> None:
 )
 def test_a_frame_that_holds_no_message_is_refused(payload: bytes) -> None:
     with pytest.raises(WireError):
-        Frames().receive(framed(payload), EVERYTHING)
+        FrameReader().receive(framed(payload), EVERYTHING)
 
 
 stretches: Final = st.one_of(
@@ -361,7 +372,7 @@ def test_whatever_comes_is_what_the_slow_twin_makes_of_it_or_a_wire_error(
 ) -> None:
     stream = b"".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=4)))
-    frames = Frames()
+    frames = FrameReader()
     messages: list[AnyMessage] = []
 
     try:
@@ -393,7 +404,7 @@ def twin(stream: bytes | bytearray) -> list[AnyMessage] | None:
 @given(st.binary(max_size=80))
 def test_a_well_framed_garbage_is_refused_or_a_message(payload: bytes) -> None:
     try:
-        messages = Frames().receive(framed(payload), EVERYTHING)
+        messages = FrameReader().receive(framed(payload), EVERYTHING)
     except WireError:
         return
 
@@ -409,7 +420,7 @@ def test_a_changed_byte_does_no_more_than_the_slow_twin_says(
     frame[place] ^= data.draw(st.integers(1, 255))
 
     try:
-        messages = Frames().receive(frame, EVERYTHING)
+        messages = FrameReader().receive(frame, EVERYTHING)
     except WireError:
         assert twin(frame) is None
     else:
@@ -418,7 +429,7 @@ def test_a_changed_byte_does_no_more_than_the_slow_twin_says(
 
 def test_a_frame_over_the_limit_is_refused_by_its_length_alone() -> None:
     over = encode(Peer(bytes(94)))
-    frames = Frames(frame_bytes_max=len(over) - 5)
+    frames = FrameReader(frame_bytes_max=len(over) - 5)
 
     with pytest.raises(WireError, match="98 bytes; at most 97"):
         frames.receive(over[:4], EVERYTHING)
@@ -428,7 +439,7 @@ def test_a_frame_at_the_limit_is_taken() -> None:
     message = Peer(bytes(94))
     frame = encode(message)
 
-    messages = Frames(frame_bytes_max=len(frame) - 4).receive(frame, EVERYTHING)
+    messages = FrameReader(frame_bytes_max=len(frame) - 4).receive(frame, EVERYTHING)
 
     assert messages == [message]
 
@@ -441,7 +452,7 @@ def test_a_message_larger_than_a_peer_would_take_is_not_sent() -> None:
 
 
 def test_a_claimed_length_takes_no_memory() -> None:
-    frames = Frames()
+    frames = FrameReader()
     tracemalloc.start()
 
     messages = frames.receive(FRAME_BYTES_MAX.to_bytes(4, "big") + b"\x92\x1e\xc6", EVERYTHING)
@@ -453,7 +464,7 @@ def test_a_claimed_length_takes_no_memory() -> None:
 
 
 def test_behind_a_broken_frame_nothing_is_read() -> None:
-    frames = Frames()
+    frames = FrameReader()
     with pytest.raises(WireError):
         frames.receive(framed(b"\xc0"), EVERYTHING)
 
@@ -468,16 +479,16 @@ def test_a_hello_is_read_from_pieces_and_what_is_behind_it_is_kept() -> None:
     data = encode(HELLO) + encode(Ping(1))
 
     for cut in range(len(encode(HELLO))):
-        opening = Opening()
-        assert opening.receive(data[:cut]) is None
-        assert opening.receive(data[cut:]) == (HELLO, encode(Ping(1)))
+        reader = HelloReader()
+        assert reader.receive(data[:cut]) is None
+        assert reader.receive(data[cut:]) == (HELLO, encode(Ping(1)))
 
 
 def test_a_hello_of_single_bytes_is_whole_with_its_last_one() -> None:
-    opening = Opening()
+    reader = HelloReader()
     frame = encode(HELLO)
 
-    heard = [opening.receive(frame[at : at + 1]) for at in range(len(frame))]
+    heard = [reader.receive(frame[at : at + 1]) for at in range(len(frame))]
 
     assert heard == [None] * (len(frame) - 1) + [(HELLO, b"")]
 
@@ -495,36 +506,174 @@ def test_a_hello_of_single_bytes_is_whole_with_its_last_one() -> None:
 )
 def test_a_link_that_begins_with_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(WireError):
-        Opening().receive(data)
+        HelloReader().receive(data)
 
 
 @given(st.lists(st.binary(max_size=60), max_size=4))
 def test_garbage_for_a_hello_is_refused_or_waited_on(pieces: list[bytes]) -> None:
-    opening = Opening()
+    reader = HelloReader()
 
     try:
-        heard = [opening.receive(piece) for piece in pieces]
+        heard = [reader.receive(piece) for piece in pieces]
     except WireError:
         return
 
     assert heard == [None] * len(pieces)
 
 
-@pytest.mark.parametrize(
-    ("theirs", "reason"),
-    [
-        (HELLO, "another replica of node 1: two nodes have the same number"),
-        (msgspec.structs.replace(HELLO, node=2), None),
-        (msgspec.structs.replace(HELLO, role=ROUTER), None),
-        (msgspec.structs.replace(HELLO, node=2, cluster="nest"), "cluster 'nest', not 'rookery'"),
-        (msgspec.structs.replace(HELLO, node=2, shard=4), "shard 4, not 3"),
+def test_a_hello_of_before_is_read_with_the_defaults_of_what_it_lacks() -> None:
+    found = HelloReader().receive(bytes.fromhex(FIRST_HELLO))
+
+    assert found == (Hello(REPLICA, 1, 3, "rookery", 1, 12, (1 << 64) - 1, 1, 1, ""), b"")
+
+
+def test_the_longest_refusal_fits_into_a_hello() -> None:
+    theirs = msgspec.structs.replace(THEIRS, cluster="\x00" * 3_000)
+
+    reason = refusal(OURS, theirs)
+
+    assert reason
+    assert len(encode(msgspec.structs.replace(OURS, refusal=reason))) < HELLO_BYTES_MAX
+
+
+# Who may use a link.
+
+OURS: Final = make_hello(Member(shards=4), ROUTER, shard=3)
+THEIRS: Final = make_hello(Member(shards=4, node=2), REPLICA, shard=3)
+
+
+def test_a_hello_says_which_release_its_sender_is() -> None:
+    versions = (OURS.wire_version, OURS.wire_oldest, OURS.op_version, OURS.op_oldest)
+
+    assert versions == (WIRE_VERSION, WIRE_OLDEST, OP_VERSION, OP_OLDEST)
+    assert (OURS.cluster, OURS.node, OURS.shards, OURS.refusal) == ("rookery", 1, 4, "")
+
+
+OTHERS: Final[dict[str, tuple[Hello, str]]] = {
+    "another cluster": (
+        msgspec.structs.replace(THEIRS, cluster="nest"),
         (
-            msgspec.structs.replace(HELLO, node=2, wire_version=0, cluster="nest"),
-            "wire version 0; at least 1 is spoken here",
+            "the replica of node 2 belongs to cluster 'nest', and the router of node 1 to"
+            " 'rookery': check the address and the data directory"
         ),
-        (msgspec.structs.replace(HELLO, node=2, wire_version=WIRE_VERSION + 1), None),
-        (msgspec.structs.replace(HELLO, node=2, op_version=13, config_digest=0), None),
+    ),
+    "another number of shards": (
+        msgspec.structs.replace(THEIRS, shards=8),
+        (
+            "the replica of node 2 has 8 shards, and the router of node 1 has 4: the nodes of a"
+            " cluster have the same number; check the data directory"
+        ),
+    ),
+    "another shard": (
+        msgspec.structs.replace(THEIRS, shard=2),
+        (
+            "the replica of node 2 is for shard 2, and the router of node 1 for shard 3:"
+            " check the address"
+        ),
+    ),
+    "a mirror": (
+        msgspec.structs.replace(THEIRS, role=MIRROR, shard=ALL_SHARDS),
+        (
+            "the mirror of node 2 is for all shards, and the router of node 1 for shard 3:"
+            " check the address"
+        ),
+    ),
+    "a role that has no links to ours": (
+        msgspec.structs.replace(THEIRS, role=FOLLOWER),
+        "the follower of node 2 has no links to the router of node 1: check the address",
+    ),
+    "a role of a later release": (
+        msgspec.structs.replace(THEIRS, role="crow\nbar"),
+        "the process of node 2 has no links to the router of node 1: check the address",
+    ),
+    "an older wire version": (
+        msgspec.structs.replace(THEIRS, wire_version=WIRE_OLDEST - 1, cluster="nest"),
+        (
+            "the replica of node 2 is older: it has wire version 0, and the router of node 1 needs"
+            " 1 or later; upgrade node 2"
+        ),
+    ),
+    "a newer wire version": (
+        msgspec.structs.replace(THEIRS, wire_version=9, wire_oldest=WIRE_VERSION + 1),
+        (
+            "the router of node 1 is older: it has wire version 1, and the replica of node 2 needs"
+            " 2 or later; upgrade node 1"
+        ),
+    ),
+    "an older op version": (
+        msgspec.structs.replace(THEIRS, op_version=OP_OLDEST - 1),
+        (
+            "the replica of node 2 is older: it has op version 0, and the router of node 1 needs"
+            " 1 or later; upgrade node 2"
+        ),
+    ),
+    "a newer op version": (
+        msgspec.structs.replace(THEIRS, op_version=9, op_oldest=OP_VERSION + 1),
+        (
+            "the router of node 1 is older: it has op version 1, and the replica of node 2 needs"
+            " 2 or later; upgrade node 1"
+        ),
+    ),
+    "an older process of the same node": (
+        msgspec.structs.replace(THEIRS, node=1, wire_version=WIRE_OLDEST - 1),
+        (
+            "the replica of node 1 is older: it has wire version 0, and the router of node 1 needs"
+            " 1 or later; restart node 1"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("theirs", "reason"), OTHERS.values(), ids=OTHERS)
+def test_a_link_is_refused_with_one_line_that_says_why(theirs: Hello, reason: str) -> None:
+    assert refusal(OURS, theirs) == reason
+    assert refusal(theirs, OURS), "the other end comes to the same end"
+
+
+@pytest.mark.parametrize("name", [name for name in OTHERS if "older" in name or "newer" in name])
+def test_both_ends_say_the_same_of_which_is_older(name: str) -> None:
+    theirs, reason = OTHERS[name]
+
+    assert refusal(theirs, OURS) == reason
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (ROUTER, REPLICA),
+        (FOLLOWER, REPLICA),
+        (MIRROR, REPLICA),
+        (SHARD, REPLICA),
+        (REPLICA, REPLICA),
+        (ROUTER, MIRROR),
     ],
 )
-def test_two_talk_unless_what_differs_would_do_harm(theirs: Hello, reason: str | None) -> None:
-    assert refuse(HELLO, theirs) == reason
+def test_every_kind_of_link_that_there_is_may_be_used(ours: str, theirs: str) -> None:
+    dialled = msgspec.structs.replace(THEIRS, role=theirs)
+    dialling = msgspec.structs.replace(OURS, role=ours)
+
+    assert (refusal(dialling, dialled), refusal(dialled, dialling)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        msgspec.structs.replace(THEIRS, wire_version=WIRE_VERSION + 1, op_version=OP_VERSION + 7),
+        msgspec.structs.replace(THEIRS, wire_oldest=0, op_oldest=0),
+    ],
+)
+def test_a_newer_peer_that_still_works_with_ours_is_taken(theirs: Hello) -> None:
+    assert (refusal(OURS, theirs), refusal(theirs, OURS)) == ("", "")
+
+
+def test_the_node_that_was_dialled_must_be_the_one_that_answers() -> None:
+    assert refusal(OURS, THEIRS, node=2) == ""
+    assert refusal(OURS, THEIRS, node=3) == (
+        "the replica of node 2 answers at the address of node 3: check the address"
+    )
+
+
+def test_two_replicas_of_one_node_are_refused() -> None:
+    ours = msgspec.structs.replace(THEIRS, node=1)
+
+    assert refusal(ours, ours) == "two replicas of shard 3 are on node 1: number the nodes apart"

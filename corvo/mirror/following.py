@@ -16,7 +16,8 @@ import trio
 
 from corvo import clock, wire
 from corvo.errors import WireError
-from corvo.link import Link, LinkLost, LinkRefused, UnixAddress, connect, open_link
+from corvo.kept_link import KeptLink
+from corvo.link import Link, LinkLost, UnixAddress
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.places import Cursor, Page, Places
 from corvo.mirror.writing import Stuck, Writing, scheduled
@@ -25,7 +26,7 @@ from corvo.telemetry import Log
 from corvo.times import MS
 
 _RETRY_S: Final = 0.25
-"""Between two tries of what may come back: a shard, or room on the disk."""
+"""Between two tries to write, while the disk has no room."""
 _PAGES_MAX: Final = 4
 """Pages that wait to be written, beside the one that each shard may hold."""
 _GATHERED_MAX: Final = 8_000
@@ -39,7 +40,6 @@ _RESTS: Final = 16
 """Whoever had to queue long for a processor rests so many times as long, for others want it.
 Niceness alone does not do: what two threads of one core take from each other no scheduler sees."""
 _REST_S_MAX: Final = 1.0
-OP_VERSION: Final = 1
 
 
 class Lag:
@@ -226,7 +226,13 @@ class Follower:
         self._more = b""
         """The last key told of an entry whose documents are too large for one answer."""
         self._last_id = 0
-        self._link: trio.CancelScope | None = None
+        self._serving: trio.CancelScope | None = None  # while there is a link
+        self._link: Final = KeptLink(
+            f"shard-{number}",
+            UnixAddress(config.sockets[number]),
+            wire.make_hello(config, wire.MIRROR, shard=number),
+            self._serve,
+        )
         self._is_anew = False  # a pass was asked for
         self._hurry = trio.Event()
 
@@ -237,39 +243,19 @@ class Follower:
     def begin_pass(self) -> None:
         """Go through all documents, from the first on."""
         self._is_anew = self._seen.is_due = True
-        if self._link is not None:  # which may be waiting for news
-            self._link.cancel()
+        if self._serving is not None:  # which may be waiting for news
+            self._serving.cancel()
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        while True:
-            scope = self._link = trio.CancelScope()
-            try:
-                with scope:
-                    await self._serve_one_link()
-            except (LinkLost, LinkRefused, WireError) as error:
-                self._log.debug("shard.unlinked", shard=self._number, reason=str(error))
-            self._link = None
-            # One that was cut for a pass is made again at once, and one that was lost is not: the
-            # shard may be away for long, however much a pass is wanted.
-            if not scope.cancelled_caught:
-                await trio.sleep(_RETRY_S)
+        await self._link.run(self._log)
 
-    async def _serve_one_link(self) -> None:
-        hello = wire.Hello(
-            role=wire.MIRROR,
-            node=self._config.node,
-            shard=self._number,
-            cluster=self._config.cluster,
-            wire_version=wire.WIRE_VERSION,
-            op_version=OP_VERSION,
-            config_digest=0,
-        )
-        stream = await connect(UnixAddress(self._config.sockets[self._number]))
-        async with open_link(stream, hello) as link:
-            self._seen.is_linked = True
-            self._more = b""
-            try:
+    async def _serve(self, link: Link) -> None:
+        """Follow over one link, until it is lost or a pass is asked for."""
+        self._seen.is_linked = True
+        self._more = b""
+        try:
+            with trio.CancelScope() as self._serving:
                 if self._is_anew:
                     self._is_anew = False
                     await self._move(
@@ -277,8 +263,9 @@ class Follower:
                     )
                 while True:
                     await self._take_turn(link)
-            finally:
-                self._seen.is_linked = False
+        finally:
+            self._serving = None
+            self._seen.is_linked = False
 
     async def _take_turn(self, link: Link) -> None:
         """One page of changes; while a pass is under way, one of the pass before it."""

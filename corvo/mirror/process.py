@@ -25,10 +25,10 @@ import trio
 
 from corvo import child, telemetry, wire
 from corvo.errors import CorvoError, WireError
-from corvo.link import Link, LinkLost, LinkRefused, listen_unix, open_link
+from corvo.link import Link, LinkLost, accept_link, listen_unix
 from corvo.measures import LoopTimes
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
-from corvo.mirror.following import OP_VERSION, Follower, Scribe
+from corvo.mirror.following import Follower, Scribe
 from corvo.mirror.places import Places
 from corvo.mirror.readers import Readers
 from corvo.mirror.reading import Reading
@@ -237,17 +237,9 @@ class Desk:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Answer a router."""
-        hello = wire.Hello(
-            role=wire.MIRROR,
-            node=self._config.node,
-            shard=0,
-            cluster=self._config.cluster,
-            wire_version=wire.WIRE_VERSION,
-            op_version=OP_VERSION,
-            config_digest=0,
-        )
-        with suppress(LinkLost, LinkRefused, WireError):
-            async with open_link(stream, hello) as link:
+        hello = wire.make_hello(self._config, wire.MIRROR, shard=wire.ALL_SHARDS)
+        with suppress(LinkLost, WireError):
+            async with accept_link(stream, hello) as link:
                 await self._hear(link)
 
     async def _hear(self, link: Link) -> None:

@@ -7,8 +7,6 @@ and a client that reads slowly costs what it holds in its hands.
 With nobody there, there is no link and no page.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -16,12 +14,13 @@ import trio
 
 from corvo import wire
 from corvo.errors import WireError
-from corvo.link import Link, LinkLost, LinkRefused, UnixAddress, connect, open_link
+from corvo.kept_link import KeptLink
+from corvo.link import Link, LinkLost, UnixAddress, dial
 from corvo.router.config import RouterConfig
 from corvo.router.rings import Page, Ring, page_of
 from corvo.router.sse import Place
+from corvo.telemetry import SILENT, Log
 
-OP_VERSION: Final = 1
 PAGE_EVENTS: Final = 1_000
 READERS_MAX: Final = 16
 """Pages that are being read for those who are further back, of all shards."""
@@ -31,7 +30,6 @@ BELLS: Final = 32
 """Those who listen are woken in so many groups."""
 _TOGETHER: Final = 64
 """So many are woken at once: that takes two milliseconds."""
-_RETRY_S: Final = 0.05
 _GATHER_S: Final = 0.01
 """Between two pages, and between two bells: what happens meanwhile comes in one page, and wakes
 everybody once."""
@@ -55,18 +53,17 @@ class Feed:
         self.shard: Final = shard
         self.ring: Ring | None = None
         """None until it is known where the log stands."""
-        self.last_error = "it has not been reached yet"
         self._hub = hub
+        self._link: Final = KeptLink(
+            f"feed of shard-{shard}",
+            UnixAddress(hub.config.sockets[shard]),
+            wire.make_hello(hub.config, wire.FOLLOWER, shard=shard),
+            self._follow,
+        )
 
-    async def run(self) -> None:
+    async def run(self, log: Log = SILENT) -> None:
         """Follow it until cancelled."""
-        while True:
-            try:
-                async with self._open() as link:
-                    await self._follow(link)
-            except (LinkLost, LinkRefused, WireError) as error:
-                self.last_error = str(error)
-            await trio.sleep(_RETRY_S)
+        await self._link.run(log)
 
     async def _follow(self, link: Link) -> None:
         while True:
@@ -84,27 +81,11 @@ class Feed:
 
     async def read(self, place: Place) -> Page | Gone:
         """The page behind a place. Waits while there is nothing. Raises as links do."""
-        async with self._hub.readers, self._open() as link:
+        async with self._hub.readers, dial(self._link.address, self._link.hello) as link:
             answer = await _ask(link, place)
         if isinstance(answer, wire.Reset):
             return Gone(Place(answer.begin, answer.begin_digest))
         return page_of(self.shard, place, answer)
-
-    @asynccontextmanager
-    async def _open(self) -> AsyncIterator[Link]:
-        config = self._hub.config
-        hello = wire.Hello(
-            role=wire.FOLLOWER,
-            node=config.node,
-            shard=self.shard,
-            cluster=config.cluster,
-            wire_version=wire.WIRE_VERSION,
-            op_version=OP_VERSION,
-            config_digest=0,
-        )
-        stream = await connect(UnixAddress(config.sockets[self.shard]))
-        async with open_link(stream, hello) as link:
-            yield link
 
 
 async def _ask(link: Link, place: Place) -> wire.Changes | wire.Reset:
@@ -179,13 +160,13 @@ class Hub:
         self.is_stopping = True
         self._ring(range(BELLS))
 
-    async def run(self) -> None:
-        """Follow the feeds whenever somebody listens."""
+    async def run(self, log: Log = SILENT) -> None:
+        """Follow the feeds while there are listeners."""
         while True:
             await self._wanted.wait()
             async with trio.open_nursery() as nursery:
                 for feed in self.feeds:
-                    nursery.start_soon(feed.run)
+                    nursery.start_soon(feed.run, log)
                 nursery.start_soon(self._keep_ringing)
                 await self._wait_for_quiet()
                 nursery.cancel_scope.cancel()

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from corvo.errors import CorvoError, WireError
-from corvo.link import LinkLost, LinkRefused
+from corvo.link import LinkLost
 from corvo.router import keys, sse
 from corvo.router.actions import Action
 from corvo.router.api import Api
@@ -130,7 +130,7 @@ class Spot:
         try:
             with trio.move_on_after(READ_S if is_there else AHEAD_S):
                 found = await self._feed.read(self.place)
-        except (LinkLost, LinkRefused, WireError):
+        except (LinkLost, WireError):
             found = None
         if isinstance(found, Gone):
             return found.begin

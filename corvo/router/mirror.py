@@ -15,18 +15,15 @@ import trio
 
 from corvo import wire
 from corvo.errors import WireError
-from corvo.link import LinkClient, LinkLost, LinkRefused, UnixAddress, connect, open_client
+from corvo.kept_link import KeptLink
+from corvo.link import Link, LinkClient, LinkLost, UnixAddress, open_client
 from corvo.questions import NUMBERS, AsOf, Question, Refused
 from corvo.router import positions
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
 from corvo.router.http import NOT_APPLIED, Problem, encode_json
+from corvo.telemetry import SILENT, Log
 
-NO_SHARD: Final = 0
-"""What the hellos of such a link say; it is about all of them."""
-OP_VERSION: Final = 1
-_RETRY_S: Final = 0.05
-"""Between two tries to reach it, as with a shard."""
 _CATCH_UP_S: Final = 2.0
 """How long the mirror waits until it has come to where the client has been."""
 _GRACE_S: Final = 2.0
@@ -53,11 +50,15 @@ class Mirror:
     """The mirror, if this node has one."""
 
     def __init__(self, config: RouterConfig) -> None:
-        self.last_error = "it has not been reached yet"
-        """Why there is no link, while there is none."""
         self._config: Final = config
         self._client: LinkClient | None = None
         self._came_up = trio.Event()
+        self._link: Final = KeptLink(
+            "mirror",
+            UnixAddress(config.mirror_socket),
+            wire.make_hello(config, wire.ROUTER, shard=wire.ALL_SHARDS),
+            self._serve,
+        )
         self._silent_until = 0.0
         """Until when it is taken to be stuck, because it did not answer in time."""
 
@@ -71,27 +72,18 @@ class Mirror:
         """Whether it can be asked."""
         return self._client is not None
 
-    async def run(self) -> None:
-        """Keep a link to it; returns at once where there is none."""
-        while self.is_there:
-            try:
-                await self._serve_one_link()
-            except (LinkLost, LinkRefused, WireError) as error:
-                self.last_error = str(error)
-            await trio.sleep(_RETRY_S)
+    @property
+    def last_error(self) -> str:
+        """Why there is no link, while there is none."""
+        return self._link.last_error
 
-    async def _serve_one_link(self) -> None:
-        hello = wire.Hello(
-            role=wire.ROUTER,
-            node=self._config.node,
-            shard=NO_SHARD,
-            cluster=self._config.cluster,
-            wire_version=wire.WIRE_VERSION,
-            op_version=OP_VERSION,
-            config_digest=0,
-        )
-        stream = await connect(UnixAddress(self._config.mirror_socket))
-        async with open_client(stream, hello, _hear) as client:
+    async def run(self, log: Log = SILENT) -> None:
+        """Keep a link to it; returns at once where there is none."""
+        if self.is_there:
+            await self._link.run(log)
+
+    async def _serve(self, link: Link) -> None:
+        async with open_client(link) as client:
             self._client = client
             self._came_up.set()
             self._came_up = trio.Event()
@@ -164,10 +156,6 @@ class Mirror:
                 await came_up.wait()
             if trio.current_time() >= until:
                 raise unavailable(self.last_error)
-
-
-def _hear(_: wire.Push) -> None:
-    """A mirror has nothing to tell that it was not asked for."""
 
 
 def _read(answer: wire.Answer) -> bytes:

@@ -48,9 +48,9 @@ async def run(config: RouterConfig, log: Log) -> None:
     door = Door(api, ROUTES, on_bug=on_bug)
     app = make_app(door, run_stream)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(api.shards.run)
-        nursery.start_soon(api.mirror.run)
-        nursery.start_soon(api.hub.run)
+        nursery.start_soon(api.shards.run, log)
+        nursery.start_soon(api.mirror.run, log)
+        nursery.start_soon(api.hub.run, log)
         nursery.start_soon(api.keeper.run)
         nursery.start_soon(bulking.run, api, log)
         nursery.start_soon(watch, api.metrics, log)

@@ -14,8 +14,8 @@ import msgspec
 import trio
 
 from corvo import wire
-from corvo.errors import WireError
-from corvo.link import Call, LinkClient, LinkLost, LinkRefused, UnixAddress, connect, open_client
+from corvo.kept_link import KeptLink
+from corvo.link import Call, Link, LinkClient, LinkLost, UnixAddress, open_client
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops import NUMBERS
 from corvo.protocol.ops.base import Op, encode_json
@@ -24,11 +24,10 @@ from corvo.router.http import UNKNOWN, Problem
 from corvo.router.problems import problem_of, read_refusal
 from corvo.shard.queries import NUMBERS as QUERY_NUMBERS
 from corvo.shard.queries import Query
+from corvo.telemetry import SILENT, Log
 
-OP_VERSION: Final = 1
-_RETRY_S: Final = 0.05
-"""Between two tries to reach a shard. It is a socket of this machine: a try costs next to nothing,
-and whoever waits for a shard that is being started again waits for us, too."""
+_LEADER_RETRY_S: Final = 0.1
+"""Between two tries of a request, while the shard's leader is unknown."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -61,13 +60,17 @@ class Shard:
         self.number: Final = number
         self.leader: int | None = None
         self.term = 0
-        self.last_error = "it has not been reached yet"
-        """Why there is no link, while there is none."""
         self._config = config
         self._pushed = pushed
-        self._tell = came_up
+        self._on_up = came_up
         self._client: LinkClient | None = None
         self._came_up = trio.Event()
+        self._link: Final = KeptLink(
+            f"shard-{number}",
+            UnixAddress(config.sockets[number]),
+            wire.make_hello(config, wire.ROUTER, shard=number),
+            self._serve,
+        )
 
     @property
     def is_up(self) -> bool:
@@ -75,52 +78,42 @@ class Shard:
         return self._client is not None and self.leader is not None
 
     @property
+    def last_error(self) -> str:
+        """Why there is no link, while there is none."""
+        return self._link.last_error
+
+    @property
     def calls_in_flight(self) -> int:
         """Requests that wait for this shard's answer."""
         return self._client.calls_in_flight if self._client is not None else 0
 
-    async def run(self) -> None:
+    async def run(self, log: Log = SILENT) -> None:
         """Keep a link to the shard."""
-        while True:
-            try:
-                await self._serve_one_link()
-            except (LinkLost, LinkRefused, WireError) as error:
-                self.last_error = str(error)
-            await trio.sleep(_RETRY_S)
+        await self._link.run(log)
 
-    async def _serve_one_link(self) -> None:
-        hello = wire.Hello(
-            role=wire.ROUTER,
-            node=self._config.node,
-            shard=self.number,
-            cluster=self._config.cluster,
-            wire_version=wire.WIRE_VERSION,
-            op_version=OP_VERSION,
-            config_digest=0,
-        )
-        stream = await connect(UnixAddress(self._config.sockets[self.number]))
-        async with open_client(stream, hello, self._hear) as client:
+    async def _serve(self, link: Link) -> None:
+        async with open_client(link, self._on_push) as client:
             self._client = client
-            self._look()
+            self._note_leader()
             try:
                 await trio.sleep_forever()
             finally:
                 self._client = None
                 self.leader = None
 
-    def _hear(self, push: wire.Push) -> None:
+    def _on_push(self, push: wire.Push) -> None:
         if isinstance(push, wire.Leading):
             self.leader, self.term = push.leader, push.term
-            self._look()
+            self._note_leader()
         else:
             self._pushed(self.number, push)
 
-    def _look(self) -> None:
-        """Whoever waited for a leader may go on; a new one knows nothing of who waits for work."""
+    def _note_leader(self) -> None:
+        """Wake requests that wait for a leader; a new one does not know which fetches wait."""
         if self.is_up:
             self._came_up.set()
             self._came_up = trio.Event()
-            self._tell(self.number)
+            self._on_up(self.number)
 
     async def submit(self, op: Op) -> Answer:
         """Have an op carried out. Raises `Problem`."""
@@ -188,7 +181,7 @@ class Shard:
 
     async def _wait(self, came_up: trio.Event, until: float) -> None:
         """Wait until somebody leads, or may by now. Raises `Problem` when it takes too long."""
-        with trio.move_on_at(min(until, trio.current_time() + 2 * _RETRY_S)):
+        with trio.move_on_at(min(until, trio.current_time() + _LEADER_RETRY_S)):
             await came_up.wait()
         if trio.current_time() >= until:
             raise Problem(
@@ -244,8 +237,8 @@ class Shards:
         """The shard that owns a queue."""
         return self._all[shard_of_queue(queue, len(self._all))]
 
-    async def run(self) -> None:
+    async def run(self, log: Log = SILENT) -> None:
         """Keep the links to all of them."""
         async with trio.open_nursery() as nursery:
             for shard in self._all:
-                nursery.start_soon(shard.run)
+                nursery.start_soon(shard.run, log)

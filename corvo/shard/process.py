@@ -49,20 +49,20 @@ from corvo.errors import (
     StoreRefused,
     WireError,
 )
+from corvo.kept_link import BETWEEN_NODES, KeptLink
 from corvo.kv import directories
 from corvo.kv.checkpoints import LevelStates
 from corvo.kv.tables import read_meta
 from corvo.link import (
     Link,
     LinkLost,
-    LinkRefused,
     TcpAddress,
     UnixAddress,
-    connect,
+    accept_link,
+    dial,
     listen_tcp,
     listen_unix,
     open_client,
-    open_link,
 )
 from corvo.placement import fnv32a
 from corvo.raft import DiskFull, FrameError, LogDamaged, RaftError, Write
@@ -83,10 +83,8 @@ from corvo.shard.replica import Work
 from corvo.shard.syncing import Syncer
 from corvo.vitals import Pulse
 
-OP_VERSION: Final = 1
-"""Rises with every op or field that an older process would not know."""
 _RETRY_S: Final = 0.25
-"""Between two tries of what may come back: a peer, another shard, room on the disk."""
+"""Between two tries of what may come back: another shard, room on the disk."""
 _RELAXED_S: Final = 0.5
 """With relaxed durability, how long a write may wait for the disk."""
 _PULSE_S: Final = 1.0
@@ -224,7 +222,7 @@ class Process:
                 listeners = await listen_tcp(config.host, config.port)
                 nursery.start_soon(trio.serve_listeners, self._serve, listeners)
             for peer in config.peers:
-                nursery.start_soon(self._dial, peer)
+                nursery.start_soon(self._link_to(peer).run)
             if self._replica.node.membership.voters == (config.node,):
                 self._replica.node.campaign()  # there is nobody to wait for
             nursery.start_soon(self._work)
@@ -544,24 +542,13 @@ class Process:
 
     # Links.
 
-    def _hello(self, role: str, *, shard: int | None = None) -> wire.Hello:
-        config = self._config
-        return wire.Hello(
-            role=role,
-            node=config.node,
-            shard=config.shard if shard is None else shard,
-            cluster=config.cluster,
-            wire_version=wire.WIRE_VERSION,
-            op_version=OP_VERSION,
-            config_digest=0,
-        )
-
     async def _serve(self, stream: trio.SocketStream) -> None:
-        """Hear out whoever came in; routers of other nodes come in where their replicas do."""
-        with suppress(LinkLost, LinkRefused, WireError, FrameError):
-            async with open_link(stream, self._hello(wire.REPLICA)) as link:
+        """Serve a process that came in; routers of other nodes use the port of the replicas."""
+        hello = wire.make_hello(self._config, wire.REPLICA, shard=self._config.shard)
+        with suppress(LinkLost, WireError, FrameError):
+            async with accept_link(stream, hello) as link:
                 if link.peer.role == wire.REPLICA:
-                    await self._hear_peer(link)
+                    await self._receive_raft(link)
                 elif link.peer.role in {wire.MIRROR, wire.FOLLOWER}:
                     await serve_follower(link, self._replica, self._applied)
                 else:
@@ -574,12 +561,12 @@ class Process:
         self._replica.joined(client, is_shard=link.peer.role == wire.SHARD)
         self._bell.set()
         try:
-            await self._hear_client(client, link)
+            await self._receive_requests(client, link)
         finally:
             del self._links[client]
             self._replica.left(client)
 
-    async def _hear_client(self, client: int, link: Link) -> None:
+    async def _receive_requests(self, client: int, link: Link) -> None:
         replica = self._replica
         while messages := await link.receive(wire.FROM_ROUTER):
             self._look_for_room()  # what is refused now is not stuck behind a write later
@@ -590,25 +577,31 @@ class Process:
                     replica.ask(client, message)
             self._react()
 
-    async def _hear_peer(self, link: Link) -> None:
+    async def _receive_raft(self, link: Link) -> None:
         while messages := await link.receive(wire.BETWEEN_REPLICAS):
             for message in messages:
                 self._replica.step(self._codec.decode(message.data))
             self._bell.set()
 
-    async def _dial(self, peer: Peer) -> None:
-        """Keep a link to another replica; what it has to say comes over its own."""
-        while True:
-            with suppress(LinkLost, LinkRefused, WireError):
-                stream = await connect(TcpAddress(peer.host, peer.port))
-                async with open_link(stream, self._hello(wire.REPLICA)) as link:
-                    self._peers[peer.node] = link
-                    try:
-                        while await link.receive(wire.BETWEEN_REPLICAS):
-                            pass
-                    finally:
-                        del self._peers[peer.node]
-            await trio.sleep(_RETRY_S)
+    def _link_to(self, peer: Peer) -> KeptLink:
+        """A link to another replica, for our messages; that replica's come over its own."""
+
+        async def serve(link: Link) -> None:
+            self._peers[peer.node] = link
+            try:
+                while await link.receive(wire.BETWEEN_REPLICAS):
+                    pass
+            finally:
+                del self._peers[peer.node]
+
+        return KeptLink(
+            f"node-{peer.node}",
+            TcpAddress(peer.host, peer.port),
+            wire.make_hello(self._config, wire.REPLICA, shard=self._config.shard),
+            serve,
+            node=peer.node,
+            retry=BETWEEN_NODES,
+        )
 
     # Other shards.
 
@@ -617,10 +610,9 @@ class Process:
         taken = False
         address = self._config.others.get(relay.shard)
         if address is not None:
-            with suppress(LinkLost, LinkRefused, WireError):
-                stream = await connect(UnixAddress(address))
-                hello = self._hello(wire.SHARD, shard=relay.shard)
-                async with open_client(stream, hello, lambda _: None) as other:
+            hello = wire.make_hello(self._config, wire.SHARD, shard=relay.shard)
+            with suppress(LinkLost, WireError):
+                async with dial(UnixAddress(address), hello) as link, open_client(link) as other:
                     answer = await other.submit(NUMBERS[Receive], relay.body)
                     taken = isinstance(answer, wire.Reply) and not answer.code
         if not taken:

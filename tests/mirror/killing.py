@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from corvo import wire
-from corvo.link import LinkClient, LinkLost, UnixAddress, connect, open_client
+from corvo.link import LinkClient, LinkLost, UnixAddress, dial, open_client
 from corvo.mirror.config import MirrorConfig
 from corvo.placement import shard_of_queue
 from corvo.questions import NUMBERS, GetStanding, Question, Rebuild, Standing
@@ -200,9 +200,9 @@ class Rookery:
 
     @asynccontextmanager
     async def calling_mirror(self) -> AsyncIterator[LinkClient]:
-        hello = wire.Hello(wire.ROUTER, 1, 0, "rookery", wire.WIRE_VERSION, 1, 0)
-        stream = await connect(UnixAddress(self.mirror.socket))
-        async with open_client(stream, hello, lambda _: None) as client:
+        hello = wire.make_hello(self.mirror, wire.ROUTER, shard=wire.ALL_SHARDS)
+        address = UnixAddress(self.mirror.socket)
+        async with dial(address, hello) as link, open_client(link) as client:
             yield client
 
     async def ask(self, question: Question) -> bytes:

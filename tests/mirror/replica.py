@@ -16,6 +16,7 @@ from corvo import wire
 from corvo.errors import WireError
 from corvo.link import Link, LinkLost, listen_unix, open_link
 from corvo.model import Job, State
+from tests.support.links import Member
 
 NS: Final = 1_000_000_000
 
@@ -90,7 +91,7 @@ class Replica:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        hello = wire.Hello(wire.REPLICA, 1, self._number, "rookery", wire.WIRE_VERSION, 1, 0)
+        hello = wire.make_hello(Member(), wire.REPLICA, shard=self._number)
         with trio.CancelScope() as scope, suppress(LinkLost, WireError):
             self._links.append(scope)
             async with open_link(stream, hello) as link:

@@ -17,7 +17,15 @@ import trio
 
 from corvo import wire
 from corvo.child import FAILED, LEAVE, MISCONFIGURED, OK
-from corvo.link import LinkClient, LinkLost, UnixAddress, connect, listen_unix, open_client
+from corvo.link import (
+    LinkClient,
+    LinkLost,
+    LinkRefused,
+    UnixAddress,
+    dial,
+    listen_unix,
+    open_client,
+)
 from corvo.mirror import following, readers
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.process import Desk, Mirror
@@ -74,9 +82,9 @@ async def running(config: MirrorConfig) -> AsyncIterator[Child]:
 
 @asynccontextmanager
 async def calling(config: MirrorConfig) -> AsyncIterator[LinkClient]:
-    hello = wire.Hello(wire.ROUTER, 1, 0, "rookery", wire.WIRE_VERSION, 1, 0)
-    stream = await connect(UnixAddress(config.socket))
-    async with open_client(stream, hello, lambda _: None) as client:
+    hello = wire.make_hello(config, wire.ROUTER, shard=wire.ALL_SHARDS)
+    address = UnixAddress(config.socket)
+    async with dial(address, hello) as link, open_client(link) as client:
         yield client
 
 
@@ -599,5 +607,25 @@ def test_a_mirror_that_is_held_up_holds_up_nobody() -> None:
                 seen = await standing(client, s0=50)
 
         assert seen.shards[0].index == 50
+
+    in_short(scenario)
+
+
+def test_a_process_that_is_no_router_of_this_cluster_is_refused() -> None:
+    async def scenario(directory: Path) -> None:
+        async with open_desk(directory) as (config, _):
+            ours = wire.make_hello(config, wire.ROUTER, shard=wire.ALL_SHARDS)
+            unfit = {
+                "has no links to the follower": msgspec.structs.replace(ours, role=wire.FOLLOWER),
+                "for shard 0": msgspec.structs.replace(ours, shard=0),
+                "the router of node 1 to 'nest'": msgspec.structs.replace(ours, cluster="nest"),
+                "is older": msgspec.structs.replace(ours, wire_version=0),
+            }
+            for words, hello in unfit.items():
+                with pytest.raises(LinkRefused, match=words):
+                    async with dial(UnixAddress(config.socket), hello):
+                        pytest.fail("it was accepted")
+            async with calling(config) as client:
+                await standing(client)
 
     in_short(scenario)

@@ -17,8 +17,9 @@ import msgspec
 import trio
 
 from corvo import wire
+from corvo.datadir import Identity
 from corvo.errors import WireError
-from corvo.link import LinkLost, UnixAddress, connect, open_link
+from corvo.link import LinkLost, UnixAddress, dial
 from corvo.placement import shard_of_queue
 from corvo.router.events import Told, told_of
 from corvo.router.sse import parse
@@ -259,17 +260,13 @@ class Listening:
         )
 
     async def _all_feeds(self) -> list[Told]:
-        identity = await trio.Path(self._house.data / "node.json").read_bytes()
-        cluster = msgspec.json.decode(identity, type=_Identity).cluster
+        data = await trio.Path(self._house.data / "node.json").read_bytes()
+        identity = msgspec.json.decode(data, type=Identity)
         feeds: list[Told] = []
         for shard in range(self._house.shards):
-            told = await read_feed(self._house.data, shard, cluster)
+            told = await read_feed(self._house.data, shard, identity)
             feeds += told
         return feeds
-
-
-class _Identity(msgspec.Struct):
-    cluster: str
 
 
 class _Job(msgspec.Struct):
@@ -307,14 +304,13 @@ def _compare(client: Listener, wanted: list[Told], shards: int) -> list[str]:
     return wrongs
 
 
-async def read_feed(data: Path, shard: int, cluster: str) -> list[Told]:
+async def read_feed(data: Path, shard: int, identity: Identity) -> list[Told]:
     """All that happened in a shard, from the beginning to now."""
     found: list[Told] = []
     index = digest = 0
-    hello = wire.Hello(wire.FOLLOWER, 1, shard, cluster, wire.WIRE_VERSION, 1, 0)
-    stream = await connect(UnixAddress(str(data / "run" / f"shard-{shard}.sock")))
+    hello = wire.make_hello(identity, wire.FOLLOWER, shard=shard)
     try:
-        async with open_link(stream, hello) as link:
+        async with dial(UnixAddress(str(data / "run" / f"shard-{shard}.sock")), hello) as link:
             while True:
                 link.send(wire.Follow(1, index, digest, wants_documents=False, wants_events=True))
                 with trio.move_on_after(_QUIET_S) as scope:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from corvo import telemetry, wire
 from corvo.errors import WireError
-from corvo.link import Link, LinkLost, LinkRefused, listen_unix, open_link
+from corvo.link import Link, LinkLost, listen_unix, open_link
 from corvo.model import ApiKey
 from corvo.router.api import Api
 from corvo.router.app import make_app
@@ -25,6 +25,7 @@ from corvo.router.keys import hash_key
 from corvo.router.serving import Server
 from corvo.router.stream import run_stream
 from corvo.router.table import ROUTES
+from tests.support.links import Member
 
 CLUSTER: Final = "rookery"
 
@@ -51,6 +52,8 @@ class Source:
         self.gate = trio.Event()
         """Answers wait for it."""
         self.gate.set()
+        self.shards = 1
+        """How many the cluster has."""
         self.links = 0
         self.links_ever = 0
         self.follows: list[int] = []
@@ -109,11 +112,12 @@ class Source:
                 nursery.start_soon(self._serve, await listener.accept())
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        hello = wire.Hello(wire.REPLICA, 1, self.shard, CLUSTER, wire.WIRE_VERSION, 1, 0)
+        member = Member(cluster=CLUSTER, shards=self.shards)
+        hello = wire.make_hello(member, wire.REPLICA, shard=self.shard)
         if self.is_away:
             await stream.aclose()
             return
-        with trio.CancelScope() as scope, suppress(LinkLost, LinkRefused, WireError):
+        with trio.CancelScope() as scope, suppress(LinkLost, WireError):
             async with open_link(stream, hello) as link:
                 assert link.peer.role == wire.FOLLOWER
                 self._links[link] = scope
@@ -375,6 +379,8 @@ async def house(
 ) -> AsyncIterator[House]:
     """A router with feeds behind it, until the block ends; feeds that are given go on behind it."""
     sources = feeds or [Source(shard, directory / f"s{shard}") for shard in range(shards)]
+    for source in sources:
+        source.shards = shards
     config = RouterConfig(
         cluster=CLUSTER,
         node=1,

@@ -15,7 +15,7 @@ from corvo.questions import AllRates, GetRates, Place, Question, Refused, Search
 from corvo.router.caller import ANONYMOUS, NOBODY, Caller
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http import Problem
-from corvo.router.mirror import NO_SHARD, Mirror, problem_of
+from corvo.router.mirror import Mirror, problem_of
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from tests.router.mirrors import AT, number_of
 from tests.support.links import jumping, on_sockets
@@ -48,7 +48,7 @@ class World:
         return made
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        hello = wire.Hello(wire.MIRROR, 1, NO_SHARD, "rookery", wire.WIRE_VERSION, 1, 0)
+        hello = wire.make_hello(self.config, wire.MIRROR, shard=wire.ALL_SHARDS)
         with trio.CancelScope() as scope:
             async with open_link(stream, hello) as link:
                 left = trio.Event()

@@ -74,7 +74,7 @@ class World:
         return replica
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        hello = wire.Hello(wire.REPLICA, 1, 0, "rookery", wire.WIRE_VERSION, 1, 0)
+        hello = wire.make_hello(self.config, wire.REPLICA, shard=0)
         with trio.CancelScope() as scope:
             async with open_link(stream, hello) as link:
                 left = trio.Event()

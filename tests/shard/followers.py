@@ -11,7 +11,7 @@ from corvo import wire
 from corvo.kv.feed import FED
 from corvo.kv.keys import prefix_end
 from corvo.kv.store import Reader
-from corvo.link import Link, UnixAddress, connect, open_link
+from corvo.link import Link, UnixAddress, dial
 from corvo.shard.config import ShardConfig
 
 NS: Final = 1_000_000
@@ -111,9 +111,8 @@ def documents_of(store: Reader) -> dict[bytes, bytes]:
 @asynccontextmanager
 async def following(config: ShardConfig, role: str = wire.FOLLOWER) -> AsyncIterator[Link]:
     """A follower's link to the process's own socket."""
-    hello = wire.Hello(role, 1, config.shard, config.cluster, wire.WIRE_VERSION, 1, 0)
-    stream = await connect(UnixAddress(config.socket))
-    async with open_link(stream, hello) as link:
+    hello = wire.make_hello(config, role, shard=config.shard)
+    async with dial(UnixAddress(config.socket), hello) as link:
         yield link
 
 

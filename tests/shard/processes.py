@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from corvo import wire
-from corvo.link import LinkClient, TcpAddress, UnixAddress, connect, open_client
+from corvo.link import LinkClient, TcpAddress, UnixAddress, dial, open_client
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.work import Ack, AckItem, Claim, Claims, Fetch
@@ -114,19 +114,22 @@ async def calling(
     config: ShardConfig, news: list[wire.Push] | None = None
 ) -> AsyncIterator[LinkClient]:
     """A client on the process's own socket."""
-    hello = wire.Hello(wire.ROUTER, 1, config.shard, config.cluster, wire.WIRE_VERSION, 1, 0)
-    stream = await connect(UnixAddress(config.socket))
-    pushed = news.append if news is not None else (lambda _: None)
-    async with open_client(stream, hello, pushed) as client:
+    hello = wire.make_hello(config, wire.ROUTER, shard=config.shard)
+    on_push = news.append if news is not None else (lambda _: None)
+    async with (
+        dial(UnixAddress(config.socket), hello) as link,
+        open_client(link, on_push) as client,
+    ):
         yield client
 
 
 @asynccontextmanager
 async def calling_over_tcp(config: ShardConfig) -> AsyncIterator[LinkClient]:
     """A client where other nodes come in."""
-    hello = wire.Hello(wire.ROUTER, 9, config.shard, config.cluster, wire.WIRE_VERSION, 1, 0)
-    stream = await connect(TcpAddress(config.host, config.port))
-    async with open_client(stream, hello, lambda _: None) as client:
+    other = msgspec.structs.replace(config, node=9)
+    hello = wire.make_hello(other, wire.ROUTER, shard=config.shard)
+    address = TcpAddress(config.host, config.port)
+    async with dial(address, hello) as link, open_client(link) as client:
         yield client
 
 

@@ -253,10 +253,10 @@ async def hear_all(link: Link) -> None:
 @on_sockets
 async def test_a_follower_that_waits_gets_its_signs_of_life(tmp_path: Path) -> None:
     config = config_in(tmp_path)
-    hello = wire.Hello(wire.FOLLOWER, 1, config.shard, config.cluster, wire.WIRE_VERSION, 1, 0)
+    hello = wire.make_hello(config, wire.FOLLOWER, shard=config.shard)
     follower = Follower()
     heard: list[wire.AnyMessage] = []
-    frames = wire.Frames()
+    frames = wire.FrameReader()
 
     async with running(config), calling(config) as client:
         async with following(config) as link:

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
 from corvo import child as child_process
 from corvo import wire
-from corvo.link import LinkClient, LinkLost
+from corvo.link import LinkClient, LinkLost, UnixAddress, connect
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause
 from corvo.shard.config import ShardConfig
@@ -570,3 +571,32 @@ async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> No
 
     assert here.first_index > goal
     assert follower_sees == told
+
+
+@on_sockets
+async def test_a_process_that_does_not_fit_is_refused_and_others_are_served(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    ours = wire.make_hello(config, wire.ROUTER, shard=config.shard)
+    unfit = {
+        "is older": msgspec.structs.replace(ours, op_version=wire.OP_OLDEST - 1),
+        "the replica of node 1 is older": msgspec.structs.replace(ours, wire_oldest=99),
+        "cluster 'nest'": msgspec.structs.replace(ours, cluster="nest"),
+        "9 shards": msgspec.structs.replace(ours, shards=9),
+        "shard 7": msgspec.structs.replace(ours, shard=7),
+        "has no links to": msgspec.structs.replace(ours, role="crow"),
+    }
+    refusals: list[str] = []
+
+    async with running(config), calling(config) as client:
+        for hello in unfit.values():
+            stream = await connect(UnixAddress(config.socket))
+            await stream.send_all(wire.encode(hello))
+            found = wire.HelloReader().receive(await stream.receive_some())
+            assert found is not None
+            refusals.append(found[0].refusal)
+            await stream.aclose()
+        assert (await status(client)).applied
+
+    assert len(refusals) == len(unfit)
+    for refusal, words in zip(refusals, unfit, strict=True):
+        assert words in refusal

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Final, ParamSpec
 
+import msgspec
 import pytest
 import trio
 from trio.testing import (
@@ -25,19 +26,27 @@ from corvo.wire import (
     FROM_ROUTER,
     REPLICA,
     ROUTER,
-    WIRE_VERSION,
     Answer,
     AnyMessage,
-    Frames,
-    Hello,
+    FrameReader,
     Push,
     Reply,
     encode_many,
+    make_hello,
 )
 
-US: Final = Hello(ROUTER, 1, 3, "rookery", WIRE_VERSION, 1, 0)
-THEM: Final = Hello(REPLICA, 2, 3, "rookery", WIRE_VERSION, 1, 0)
-STRANGER: Final = Hello(REPLICA, 2, 3, "nest", WIRE_VERSION, 1, 0)
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that has no config, for its hello."""
+
+    cluster: str = "rookery"
+    node: int = 1
+    shards: int = 1
+
+
+US: Final = make_hello(Member(shards=4), ROUTER, shard=3)
+THEM: Final = make_hello(Member(shards=4, node=2), REPLICA, shard=3)
+STRANGER: Final = make_hello(Member(shards=4, node=2, cluster="nest"), REPLICA, shard=3)
 SETTINGS: Final = LinkSettings()
 
 P = ParamSpec("P")
@@ -113,7 +122,7 @@ class Raw:
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream
-        self._frames = Frames()
+        self._frames = FrameReader()
         self.heard: list[AnyMessage] = []
 
     async def say(self, *messages: AnyMessage) -> None:
@@ -155,7 +164,7 @@ async def client_and_raw(
     ours, theirs = memory_stream_pair()
     raw = Raw(theirs)
     await raw.say(THEM)
-    async with open_client(ours, US, pushed, settings) as client:
+    async with open_link(ours, US, settings) as link, open_client(link, pushed) as client:
         assert await raw.hear(1) == [US]
         yield client, raw
 

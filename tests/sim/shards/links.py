@@ -87,11 +87,11 @@ class Link:
         self.host.link_began(self)
 
     def _arrived(self, frame: bytes) -> None:
-        for message in wire.Frames().receive(frame, wire.FROM_ROUTER):
+        for message in wire.FrameReader().receive(frame, wire.FROM_ROUTER):
             assert isinstance(message, wire.Request)
             self.host.link_brought(self, message)
 
     def _heard(self, frame: bytes) -> None:
-        for message in wire.Frames().receive(frame, wire.TO_ROUTER):
+        for message in wire.FrameReader().receive(frame, wire.TO_ROUTER):
             assert isinstance(message, wire.Answer | wire.Push)
             self._listener.heard(self, message)
