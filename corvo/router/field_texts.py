@@ -264,7 +264,7 @@ _WORK: Final[dict[str, Field]] = {
         30,
         "30",
     ),
-    "lease_seconds": Field("Length of the lease, 1 to 86,400 seconds.", 60, "60"),
+    "lease_seconds": Field("Length of the lease, in whole seconds: 1 to 86,400.", 60, "60"),
     "lease_duration": Field("Length of the lease, in seconds.", 60),
     "lease_token": Field("Number of the lease. A call with an old number is rejected.", 7),
     "lease_expires_at": Field("Time at which the lease ends, by RFC 3339.", _TIME),

@@ -119,7 +119,7 @@ def decode(message: bytes | str) -> Frame | Reply:
     except Problem as problem:
         return _refuse(message, problem)
     except msgspec.ValidationError as error:
-        return _refuse(message, bad_body(error))
+        return _refuse(message, bad_body(error, Frame))
     except _MALFORMED as error:
         raise _unreadable(error) from None
 
@@ -135,7 +135,7 @@ def _refuse(message: bytes | str, problem: Problem) -> Reply:
             return refuse(_decode_text_id(message).id, problem)
         return refuse(_decode_packed_id(message).id, problem)
     except msgspec.ValidationError as error:
-        raise Unreadable(f"no frame: {bad_body(error).error}") from None
+        raise Unreadable(f"no frame: {bad_body(error, _FrameId).error}") from None
     except _MALFORMED as error:
         raise _unreadable(error) from None
 

@@ -89,7 +89,7 @@ def read_query(query: Mapping[str, str]) -> SearchBody:
     try:
         return msgspec.convert(wanted, SearchBody, strict=False)
     except msgspec.ValidationError as error:
-        raise bad_body(error) from None
+        raise bad_body(error, SearchBody) from None
 
 
 def _tag(text: str) -> dict[str, str]:

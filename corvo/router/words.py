@@ -12,6 +12,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from corvo.router.body_errors import explain
 from corvo.router.http import Problem, Request
 from corvo.scopes import RESERVED, is_reserved
 from corvo.times import MS, parse_duration, parse_time
@@ -76,7 +77,8 @@ def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
     try:
         return decode(body)
     except msgspec.ValidationError as error:
-        raise bad_body(error) from None
+        decoder: object = getattr(decode, "__self__", None)
+        raise bad_body(error, getattr(decoder, "type", object)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         if not body.strip():
@@ -84,22 +86,10 @@ def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
         raise Problem(400, "PARSE_ERROR", f"invalid JSON: {what}") from None
 
 
-def bad_body(error: msgspec.ValidationError) -> Problem:
-    """JSON that is not what it should be, with the place that is wrong."""
-    found = _PLACED.fullmatch(str(error))
-    assert found is not None
-    what, is_key, path = found[1], bool(found[2]), found[3] or ""
-    where = path.removeprefix(".")
-    missing = _MISSING.fullmatch(what)
-    if missing is not None:
-        name = missing[1]
-        return bad_field(f"{where}.{name}" if where else name, f"{name} is required")
-    plain = f"{'a name in it: ' if is_key else ''}{what[:1].lower()}{what[1:]}".replace("`", "")
-    return bad_field(where, f"{where or 'the body'}: {plain}")
-
-
-_PLACED: Final = re.compile(r"(.*?)(?: - at (`key` in )?`\$(.*)`)?", re.DOTALL)
-_MISSING: Final = re.compile("Object missing required field `(.+)`")
+def bad_body(error: msgspec.ValidationError, expected: object) -> Problem:
+    """JSON that does not have the form of a type, with the field that is wrong."""
+    field, sentence = explain(error, expected)
+    return bad_field(field, sentence)
 
 
 def bad_field(field: str, error: str) -> Problem:

@@ -66,19 +66,31 @@ def test_a_body_is_read_and_what_is_not_known_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("body", "field", "error"),
     [
-        (b"{}", "queue", "queue is required"),
-        (b'{"queue":"a","items":[{"name":"b"},{}]}', "items[1].name", "name is required"),
-        (b'{"queue":7}', "queue", "queue: expected str, got int"),
-        (b'{"queue":""}', "queue", "queue: expected str of length >= 1"),
-        (b'{"queue":"a","count":"x"}', "count", "count: expected int | null, got str"),
-        (b'{"queue":"a","named":{"x":"y"}}', "named[...]", "named[...]: expected int, got str"),
+        (b"{}", "queue", 'queue is required, such as "mail"'),
+        (
+            b'{"queue":"a","items":[{"name":"b"},{}]}',
+            "items[1].name",
+            'items[1].name is required, such as "mail"',
+        ),
+        (b'{"queue":7}', "queue", 'queue: expected a string, such as "mail"; got a whole number'),
+        (b'{"queue":""}', "queue", 'queue: expected at least 1 character, such as "mail"'),
+        (
+            b'{"queue":"a","count":"x"}',
+            "count",
+            "count: expected a whole number, such as 10; got a string",
+        ),
+        (
+            b'{"queue":"a","named":{"x":"y"}}',
+            "named[...]",
+            "named[...]: expected a whole number; got a string",
+        ),
         (
             b'{"queue":"a","named":{"":1}}',
             "named",
-            "named: a name in it: expected str of length >= 1",
+            "named: name of a field: expected at least 1 character",
         ),
-        (b"[]", "", "the body: expected object, got array"),
-        (b"null", "", "the body: expected object, got null"),
+        (b"[]", "", "the body: expected an object; got a list"),
+        (b"null", "", "the body: expected an object; got null"),
     ],
 )
 def test_json_that_is_not_as_it_should_be_names_the_field(

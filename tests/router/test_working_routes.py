@@ -136,7 +136,7 @@ def test_a_fetch_without_queues_is_refused(path: str) -> None:
         status, answer = await Node().get(f"/api/v1/{path}", {"worker_id": "w"})
 
         assert (status, answer["code"]) == (400, "VALIDATION_ERROR")
-        assert answer["error"] == "queues is required"
+        assert answer["error"] == 'queues is required, such as ["mail","sms"]'
 
     main()
 
@@ -499,7 +499,12 @@ async def test_results_larger_than_an_op_are_said_in_parts() -> None:
             "acks",
             "ack batch exceeds maximum of 512 items",
         ),
-        ("ack/batch", {"acks": [{"job_id": "j"}, {}]}, "acks[1].job_id", "job_id is required"),
+        (
+            "ack/batch",
+            {"acks": [{"job_id": "j"}, {}]},
+            "acks[1].job_id",
+            'acks[1].job_id is required, such as "s02_job_01HXZ2T6Q4M8V0W3Y5B7C9D1E3"',
+        ),
         (
             "ack/batch",
             {"acks": [{"job_id": "j", "step_status": "done"}]},
