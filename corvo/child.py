@@ -1,8 +1,8 @@
-"""What every process of a node has in common: it was started by somebody, and leaves with them.
+"""The protocol between a process of a node and the process that started it.
 
-It is told what it is by one line of JSON on stdin, says `ready` on stdout once it can be reached,
-and leaves when stdin closes, so that nothing outlives its parent. Its exit code says what a restart
-is good for.
+A process reads its config as one line of JSON from stdin, writes `ready` to stdout when it can be
+reached, and exits when stdin closes, so that it does not outlive its parent. Its exit code tells
+whether a restart can help.
 """
 
 import os
@@ -13,27 +13,27 @@ import trio
 
 OK: Final = 0
 FAILED: Final = 70
-"""Something failed that a restart may mend."""
+"""A failure that a restart can repair."""
 DAMAGED: Final = 71
-"""Damage, or an entry that ends the process each time: a restart does not mend it."""
+"""Damage, or an entry that ends the process each time: a restart does not help."""
 MISCONFIGURED: Final = 72
 """A config that cannot work, for this process or any other."""
 
 LEAVE: Final = b"leave\n"
-"""What is said to a process before its stdin closes, by a parent that is still there."""
+"""The line that a running parent writes before it closes stdin."""
 
 GC_AFTER: Final = 50_000
 """Documents are many and have no cycles: looking for cycles every 700 objects is a waste."""
 
 
 def say_ready() -> None:
-    """Tell whoever started this process that it can be reached."""
+    """Tell the parent that this process can be reached."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
 
 
 async def wait_for_parent() -> bool:
-    """Return when whoever started this process is gone, or wants it gone: whether it was asked."""
+    """Wait until stdin closes. Returns whether the parent asked for it, and did not just end."""
     said = b""
     async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
         while data := await stdin.receive_some():
@@ -41,8 +41,8 @@ async def wait_for_parent() -> bool:
     return said == LEAVE
 
 
-def vanish() -> NoReturn:
-    """End this process as `kill -9` does, for want of anybody who could wait for anything here."""
+def exit_now() -> NoReturn:
+    """End this process as `kill -9` does: its parent is gone, and waits for nothing."""
     os._exit(FAILED)
 
 
@@ -54,6 +54,6 @@ def first_of(error: BaseException) -> BaseException:
 
 
 def complain(name: str, code: int, what: str, error: BaseException) -> int:
-    """Say why this process ends, for people and for whoever started it. Returns the exit code."""
+    """Write the reason why this process ends to stderr. Returns the exit code."""
     sys.stderr.write(f"corvo {name}: {what}: {error}\n")
     return code

@@ -72,8 +72,8 @@ class LoopTimes:
         """How often the loop was stuck for more than a quarter of a second."""
 
 
-class Vitals(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel says of one process at one moment: see `corvo.vitals`."""
+class ProcessStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Resources of one process at one moment: see `corvo.process_stats`."""
 
     cpu_user_s: float = 0.0
     cpu_system_s: float = 0.0
@@ -82,4 +82,4 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     descriptors: int = 0
     descriptors_max: int = 0
     started_s: float = 0.0
-    """When it began, in seconds since 1970."""
+    """Time of its start, in seconds since 1970."""

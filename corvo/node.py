@@ -1,8 +1,8 @@
-"""The node: `corvo server` opens what its processes need, and keeps them running.
+"""The node: `corvo server` opens the data directory and the sockets, and runs its processes.
 
-It opens the directory and the listening sockets, and hands both on: the sockets so that a router
-which is killed is a pause and not a refusal, the directory's lock so that no other node moves in
-before the last process of this one is gone.
+The processes inherit the listening sockets, so that clients wait, and are not refused, while a
+killed router restarts. They inherit the lock of the directory, so that no other node opens it
+before the last process of this one has ended.
 """
 
 import os
@@ -40,7 +40,7 @@ from corvo.notify import VARIABLES, Notifier
 from corvo.restarts import signal_name
 from corvo.router.config import BadRouterConfig, RouterConfig
 from corvo.shard.config import BadConfig, ShardConfig
-from corvo.supervisor import Plan, Stage, Supervisor, Wish
+from corvo.supervisor import Plan, Stage, StopRequest, Supervisor
 from corvo.telemetry import Log, open_log
 
 FILES_MIN: Final = 4_096
@@ -52,18 +52,18 @@ _PACKAGES: Final = Path(__file__).parents[1]
 
 
 class Programs(msgspec.Struct, frozen=True):
-    """What to start; tests put something else in their place."""
+    """The commands of the processes; tests replace them."""
 
     shard: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "shard")
     router: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "router")
     mirror: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "mirror")
 
 
-# What the processes are told.
+# Configs of the processes.
 
 
-class House(msgspec.Struct, frozen=True, kw_only=True):
-    """What the node has opened, and its processes need."""
+class OpenedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node whose directory and sockets are open: what the configs of its processes need."""
 
     directory: DataDir
     identity: Identity
@@ -77,7 +77,7 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the processes inherit: nothing that is said to us alone, and the place of our code."""
+    """The environment of the processes: without the node's own variables, with its code's path."""
     kept = {
         name: value
         for name, value in environment.items()
@@ -88,26 +88,26 @@ def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def plans_of(config: Config, house: House) -> list[Plan]:
+def plans_of(config: Config, opened: OpenedNode) -> list[Plan]:
     """The processes of a node, in the order in which they start."""
     shards = [
         Plan(
             name=f"shard-{number}",
-            command=house.programs.shard,
-            config=msgspec.json.encode(shard_config(config, house, number)),
-            descriptors=(house.lock,),
-            environment=house.environment,
+            command=opened.programs.shard,
+            config=msgspec.json.encode(shard_config(config, opened, number)),
+            descriptors=(opened.lock,),
+            environment=opened.environment,
             is_vital=False,
             stage=Stage.SHARDS,
         )
-        for number in range(house.identity.shards)
+        for number in range(opened.identity.shards)
     ]
     router = Plan(
         name="router",
-        command=house.programs.router,
-        config=msgspec.json.encode(router_config(config, house)),
-        descriptors=(house.lock, *house.listening),
-        environment=house.environment,
+        command=opened.programs.router,
+        config=msgspec.json.encode(router_config(config, opened)),
+        descriptors=(opened.lock, *opened.listening),
+        environment=opened.environment,
         is_vital=True,
         stage=Stage.ROUTER,
     )
@@ -115,63 +115,63 @@ def plans_of(config: Config, house: House) -> list[Plan]:
         return [*shards, router]
     mirror = Plan(
         name="mirror",
-        command=house.programs.mirror,
-        config=msgspec.json.encode(mirror_config(config, house)),
-        descriptors=(house.lock,),
-        environment=house.environment,
+        command=opened.programs.mirror,
+        config=msgspec.json.encode(mirror_config(config, opened)),
+        descriptors=(opened.lock,),
+        environment=opened.environment,
         is_vital=False,
         stage=Stage.MIRROR,
     )
     return [*shards, router, mirror]
 
 
-def shard_config(config: Config, house: House, number: int) -> ShardConfig:
-    """What a shard is told. Raises what is wrong with it."""
-    told = ShardConfig(
-        cluster=house.identity.cluster,
-        node=house.identity.node,
+def shard_config(config: Config, opened: OpenedNode, number: int) -> ShardConfig:
+    """The config of a shard. Raises `BadConfig`."""
+    made = ShardConfig(
+        cluster=opened.identity.cluster,
+        node=opened.identity.node,
         shard=number,
-        shards=house.identity.shards,
-        data_dir=str(house.directory.shard(number)),
-        socket=house.sockets[number],
-        others={other: path for other, path in enumerate(house.sockets) if other != number},
+        shards=opened.identity.shards,
+        data_dir=str(opened.directory.shard(number)),
+        socket=opened.sockets[number],
+        others={other: path for other, path in enumerate(opened.sockets) if other != number},
         relaxed=config.durability == "relaxed",
         retention_ms=config.retention_ms,
         limits=config.jobs,
         **msgspec.structs.asdict(config.shard),
     )
-    told.check()
-    return told
+    made.check()
+    return made
 
 
-def mirror_config(config: Config, house: House) -> MirrorConfig:
-    """What the mirror is told. Raises what is wrong with it."""
+def mirror_config(config: Config, opened: OpenedNode) -> MirrorConfig:
+    """The config of the mirror. Raises `BadMirrorConfig`."""
     keys = msgspec.structs.asdict(config.mirror)
     del keys["enabled"]
-    told = MirrorConfig(
-        cluster=house.identity.cluster,
-        node=house.identity.node,
-        shards=house.identity.shards,
-        sockets=house.sockets,
-        data_dir=str(house.directory.mirror),
-        socket=mirror_socket(house.sockets),
+    made = MirrorConfig(
+        cluster=opened.identity.cluster,
+        node=opened.identity.node,
+        shards=opened.identity.shards,
+        sockets=opened.sockets,
+        data_dir=str(opened.directory.mirror),
+        socket=mirror_socket(opened.sockets),
         log_level=config.log_level,
-        log_format=house.log_form,
+        log_format=opened.log_form,
         **keys,
     )
-    told.check()
-    return told
+    made.check()
+    return made
 
 
-def router_config(config: Config, house: House) -> RouterConfig:
-    """What the router is told. Raises what is wrong with it."""
-    told = RouterConfig(
-        cluster=house.identity.cluster,
-        node=house.identity.node,
-        shards=house.identity.shards,
-        sockets=house.sockets,
-        mirror_socket=mirror_socket(house.sockets) if config.mirror.enabled == "on" else "",
-        listen=house.listening,
+def router_config(config: Config, opened: OpenedNode) -> RouterConfig:
+    """The config of the router. Raises `BadRouterConfig`."""
+    made = RouterConfig(
+        cluster=opened.identity.cluster,
+        node=opened.identity.node,
+        shards=opened.identity.shards,
+        sockets=opened.sockets,
+        mirror_socket=mirror_socket(opened.sockets) if config.mirror.enabled == "on" else "",
+        listen=opened.listening,
         tls_cert=config.tls_cert,
         tls_key=config.tls_key,
         admin_key=config.admin_key,
@@ -180,12 +180,12 @@ def router_config(config: Config, house: House) -> RouterConfig:
         cors_origins=list(config.cors_origins),
         durability=config.durability,
         log_level=config.log_level,
-        log_format=house.log_form,
+        log_format=opened.log_form,
         drain_ms=config.drain_ms,
         limits=config.limits,
     )
-    told.check()
-    return told
+    made.check()
+    return made
 
 
 # The node.
@@ -194,38 +194,42 @@ def router_config(config: Config, house: House) -> RouterConfig:
 async def serve(
     resolved: Resolved, log: Log, environment: Mapping[str, str], programs: Programs
 ) -> int:
-    """Be a node until a signal comes; returns the exit code."""
-    wish = Wish()
-    with trio.open_signal_receiver(*signals_to_heed()) as signals:
+    """Run the node until a signal stops it; returns the exit code."""
+    stop_request = StopRequest()
+    with trio.open_signal_receiver(*stop_signals()) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_heed, signals, wish, log)
-            code = await _open_and_run(resolved, log, environment, programs, wish)
+            nursery.start_soon(_watch_signals, signals, stop_request, log)
+            code = await _open_and_run(resolved, log, environment, programs, stop_request)
             nursery.cancel_scope.cancel()
     return code
 
 
-def signals_to_heed() -> list[signal.Signals]:
-    """Those that we answer to. Started by `nohup`, a hang-up stays what it is: ignored."""
+def stop_signals() -> list[signal.Signals]:
+    """Signals that stop the node. Under `nohup`, a hang-up stays ignored."""
     signals = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signals.append(signal.SIGHUP)
     return signals
 
 
-async def _heed(signals: AsyncIterator[int], wish: Wish, log: Log) -> None:
+async def _watch_signals(signals: AsyncIterator[int], stop_request: StopRequest, log: Log) -> None:
     async for number in signals:
         name = signal_name(number)
-        # On a terminal it means that the terminal is gone. Elsewhere it is a daemon's cue to read
-        # its config again, and ours is fixed while we run.
+        # On a terminal, a hang-up means that the terminal is gone. Elsewhere it asks a daemon to
+        # read its config again, and a node's config is fixed while it runs.
         if number == signal.SIGHUP and not os.isatty(2):
             log.info("signal.ignored", signal=name)
             continue
-        log.info("node.stopping", signal=name, at_once=wish.stop.is_set())
-        wish.utter()
+        log.info("node.stopping", signal=name, at_once=stop_request.asked.is_set())
+        stop_request.request()
 
 
 async def _open_and_run(
-    resolved: Resolved, log: Log, environment: Mapping[str, str], programs: Programs, wish: Wish
+    resolved: Resolved,
+    log: Log,
+    environment: Mapping[str, str],
+    programs: Programs,
+    stop_request: StopRequest,
 ) -> int:
     config = resolved.config
     if config.tls_cert:
@@ -235,7 +239,7 @@ async def _open_and_run(
     if directory.is_open_to_others:
         log.warning("data.open_to_others", data=str(directory.root), then="chmod o-w it")
     with ExitStack() as undo:
-        lock = await _wait_for_lock(directory, log, wish)
+        lock = await _wait_for_lock(directory, log, stop_request)
         if lock is None:
             return OK
         undo.callback(os.close, lock)
@@ -252,7 +256,7 @@ async def _open_and_run(
             _insist_on_loopback(listening)
         sockets = directory.sockets(identity.shards)
         undo.callback(remove_sockets, sockets)
-        house = House(
+        opened = OpenedNode(
             directory=directory,
             identity=identity,
             lock=lock,
@@ -263,14 +267,14 @@ async def _open_and_run(
             programs=programs,
         )
         supervisor = Supervisor(
-            plans_of(config, house),
-            wish,
+            plans_of(config, opened),
+            stop_request,
             log,
             Notifier(environment),
             drain_s=config.drain_ms / 1_000,
         )
-        welcome = partial(_welcome, log, config, house, listening)
-        # Who comes while we stop is refused, and not left waiting.
+        welcome = partial(_welcome, log, config, opened, listening)
+        # A client that connects during the stop is refused, and does not wait.
         code = await supervisor.run(ready=welcome, stopping=close_all)
         log.info("node.stopped", code=code)
         return code
@@ -281,8 +285,8 @@ def _close_all(listening: Iterable[socket.socket]) -> None:
         each.close()
 
 
-async def _wait_for_lock(directory: DataDir, log: Log, wish: Wish) -> int | None:
-    """The directory's lock; None when we were told to stop meanwhile. Raises `DirectoryUnfit`."""
+async def _wait_for_lock(directory: DataDir, log: Log, stop_request: StopRequest) -> int | None:
+    """The directory's lock; None if a stop was requested meanwhile. Raises `DirectoryUnfit`."""
     lock = directory.try_lock()
     if lock is not None:
         return lock
@@ -295,7 +299,7 @@ async def _wait_for_lock(directory: DataDir, log: Log, wish: Wish) -> int | None
     deadline = trio.current_time() + _LOCK_WAIT_S
     while trio.current_time() < deadline:
         with trio.move_on_after(_LOCK_RETRY_S):
-            await wish.stop.wait()
+            await stop_request.asked.wait()
             return None
         lock = directory.try_lock()
         if lock is not None:
@@ -307,7 +311,7 @@ async def _wait_for_lock(directory: DataDir, log: Log, wish: Wish) -> int | None
 
 
 def _insist_on_loopback(listening: Iterable[socket.socket]) -> None:
-    """A name may stand for more than it says."""
+    """Refuse a name that stands for addresses beyond this machine. Raises `ListenFailed`."""
     for each in listening:
         if not ip_address(host_of(each)).is_loopback:
             raise ListenFailed(
@@ -318,7 +322,7 @@ def _insist_on_loopback(listening: Iterable[socket.socket]) -> None:
 
 
 def _raise_file_limit(log: Log, connections_max: int) -> None:
-    """Every connection is an open file, and the usual limit is from a time of fewer."""
+    """Raise the limit of open files to the hard limit: each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -332,21 +336,23 @@ def _raise_file_limit(log: Log, connections_max: int) -> None:
         )
 
 
-def _welcome(log: Log, config: Config, house: House, listening: Sequence[socket.socket]) -> None:
-    """Say that it is ready, and to a person what to do next."""
+def _welcome(
+    log: Log, config: Config, opened: OpenedNode, listening: Sequence[socket.socket]
+) -> None:
+    """Log that the node is ready, and print for a person what to do next."""
     scheme = "https" if config.tls_cert else "http"
     urls = [f"{scheme}://{shown(Address(host_of(one), port_of(one)))}" for one in listening]
     log.info(
         "node.ready",
         listening=urls,
-        data=str(house.directory.root),
-        cluster=house.identity.cluster,
-        node=house.identity.node,
-        shards=house.identity.shards,
+        data=str(opened.directory.root),
+        cluster=opened.identity.cluster,
+        node=opened.identity.node,
+        shards=opened.identity.shards,
         durability=config.durability,
         access="open" if config.is_open else "key",
     )
-    log.say(welcome(config, urls, house.directory, house.identity.shards))
+    log.say(welcome(config, urls, opened.directory, opened.identity.shards))
 
 
 def welcome(config: Config, urls: Sequence[str], directory: DataDir, shards: int) -> str:
@@ -387,7 +393,7 @@ def main(resolved: Resolved, programs: Programs | None = None) -> int:
 
 
 def end(log: Log, error: BaseException) -> int:
-    """Say why the node ends; returns the exit code."""
+    """Log why the node ends; returns the exit code."""
     match error:
         case (
             DirectoryUnfit() | ListenFailed() | BadConfig() | BadRouterConfig() | BadMirrorConfig()

@@ -1,12 +1,12 @@
-"""The processes of a node: started, watched, started again, and stopped in order.
+"""The processes of a node: started, watched, restarted, and stopped in order.
 
-Each is told what it is by one line of JSON on a stdin that stays open; it leaves when that closes,
-and so nothing outlives the node, however it ends. Once it can be reached it says `ready`. What
-follows when one ends unasked is decided in `corvo.restarts`.
+Each process reads its config as one line of JSON from stdin, which stays open. A process exits when
+its stdin closes, so no process outlives the node, however the node ends. A process writes `ready`
+when it can be reached. `corvo.restarts` decides what follows when a process ends unasked.
 
-To stop, the router is asked first and answers what it has begun, then the shards, then the mirror
-that follows them; whoever takes too long is killed, which loses nothing. A second wish kills
-everybody at once.
+At a stop, the router is asked first and answers the requests that it has begun; then the shards,
+then the mirror that follows them. A process that takes too long is killed, which loses nothing. A
+second stop request kills all processes at once.
 """
 
 import secrets
@@ -32,91 +32,97 @@ _SAID_BYTES_MAX: Final = 4_096
 
 
 class Stage(IntEnum):
-    """When a process is asked to leave, once the node stops."""
+    """The order in which processes are asked to stop."""
 
     ROUTER = 0
-    """First, so that nobody asks for anything any more."""
+    """First, so that no request comes any more."""
     SHARDS = 1
     MIRROR = 2
-    """Last: it has nothing that anybody waits for."""
+    """Last: no request waits for it."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that the node has."""
+    """A process of the node: how it is started, and when it is stopped."""
 
     name: str
     command: tuple[str, ...]
     config: bytes
-    """What it is told, as a line."""
+    """Its config: one line of JSON."""
     descriptors: tuple[int, ...]
-    """What it inherits, and in `environment`, too."""
+    """Descriptors that it inherits, as it does `environment`."""
     environment: dict[str, str]
     is_vital: bool
-    """Whether the node is of no use without it."""
+    """Whether the node stops when it cannot be kept running."""
     stage: Stage = Stage.SHARDS
 
 
 class Child:
-    """One process of the node, over all its lives."""
+    """One process of the node, over all its restarts."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan: Final = plan
         self.restarts: Final = Restarts(is_vital=plan.is_vital)
         self.process: trio.Process | None = None
-        self.is_told = False
+        self.has_config = False
         self.is_ready = False
         self.is_held = False
-        self.is_leaving = False
-        """It was asked to leave, and is not started again."""
+        self.is_stopping = False
+        """It was asked to stop, and is not started again."""
         self.gone: Final = trio.Event()
         """It has ended for good."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more is to be waited for."""
+        """Whether it is ready, or will not be."""
         return self.is_ready or self.is_held
 
-    async def ask_to_leave(self) -> None:
-        """Say so, and close its stdin, which it would take for the end of us otherwise."""
-        self.is_leaving = True
+    async def ask_to_stop(self) -> None:
+        """Write `LEAVE` to its stdin and close that; without `LEAVE`, the node has ended."""
+        self.is_stopping = True
         process = self.process
         if process is not None and process.stdin is not None:
-            if self.is_told:
+            if self.has_config:
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                     await process.stdin.send_all(LEAVE)
             await process.stdin.aclose()
 
     def kill(self) -> None:
-        """End it without a word."""
-        self.is_leaving = True
+        """Kill it, and do not start it again."""
+        self.is_stopping = True
         if self.process is not None:
             self.process.kill()
 
 
-class Wish:
-    """What was asked of the node: to stop, and then to stop at once."""
+class StopRequest:
+    """The request that the node stops, and the second one: that it stops at once."""
 
     def __init__(self) -> None:
-        self.stop: Final = trio.Event()
-        self.hurry: Final = trio.Event()
+        self.asked: Final = trio.Event()
+        self.at_once: Final = trio.Event()
 
-    def utter(self) -> None:
-        """Ask once more."""
-        (self.hurry if self.stop.is_set() else self.stop).set()
+    def request(self) -> None:
+        """Request the stop; at the second call, at once."""
+        (self.at_once if self.asked.is_set() else self.asked).set()
 
 
 def _nothing() -> None:
-    """For whoever does not want to know."""
+    """The default of callbacks."""
 
 
 class Supervisor:
     """The processes of one node."""
 
     def __init__(
-        self, plans: Sequence[Plan], wish: Wish, log: Log, notifier: Notifier, *, drain_s: float
+        self,
+        plans: Sequence[Plan],
+        stop_request: StopRequest,
+        log: Log,
+        notifier: Notifier,
+        *,
+        drain_s: float,
     ) -> None:
         self._children = [Child(plan) for plan in plans]
-        self._wish = wish
+        self._stop_request = stop_request
         self._log = log
         self._notifier = notifier
         self._drain_s = drain_s
@@ -126,14 +132,14 @@ class Supervisor:
     async def run(
         self, *, ready: Callable[[], None] = _nothing, stopping: Callable[[], None] = _nothing
     ) -> int:
-        """Keep everything running until somebody wishes it to stop; returns the exit code."""
+        """Keep the processes running until a stop is requested; returns the exit code."""
         self._ready = ready
         async with trio.open_nursery() as nursery:
             for child in self._children:
-                nursery.start_soon(self._keep, child)
-            nursery.start_soon(self._give_signs_of_life)
-            nursery.start_soon(self._hurry)
-            await self._wish.stop.wait()
+                nursery.start_soon(self._keep_running, child)
+            nursery.start_soon(self._notify_watchdog)
+            nursery.start_soon(self._kill_when_asked)
+            await self._stop_request.asked.wait()
             self._notifier.say("STOPPING=1")
             stopping()
             await self._stop()
@@ -142,18 +148,18 @@ class Supervisor:
 
     # One process.
 
-    async def _keep(self, child: Child) -> None:
-        """Start a process, and again, for as long as that makes sense."""
+    async def _keep_running(self, child: Child) -> None:
+        """Start a process, and restart it as `corvo.restarts` decides."""
         try:
-            while not self._wish.stop.is_set():
-                code = await self._live(child)
-                if not await self._is_worth_another(child, code):
+            while not self._stop_request.asked.is_set():
+                code = await self._run_once(child)
+                if not await self._starts_again(child, code):
                     break
         finally:
             child.gone.set()
 
-    async def _live(self, child: Child) -> int:
-        """One life of a process, from its start to its exit code."""
+    async def _run_once(self, child: Child) -> int:
+        """Run a process once, from its start to its exit code."""
         plan = child.plan
         started = trio.current_time()
         try:
@@ -163,7 +169,7 @@ class Supervisor:
                 stdout=subprocess.PIPE,
                 pass_fds=plan.descriptors,
                 env=plan.environment,
-                start_new_session=True,  # what a terminal sends is for us, and we pass it on
+                start_new_session=True,  # a terminal's signals come to the node alone
             )
         except OSError as error:
             self._log.error("process.not_started", name=plan.name, reason=str(error))
@@ -171,28 +177,28 @@ class Supervisor:
         child.process = process
         try:
             self._log.debug("process.started", name=plan.name, pid=process.pid)
-            if child.is_leaving:
+            if child.is_stopping:
                 process.kill()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._tell, child, process)
-                nursery.start_soon(self._listen_to, child, process, started)
+                nursery.start_soon(self._send_config, child, process)
+                nursery.start_soon(self._read_output, child, process, started)
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            child.is_ready = child.is_told = False
+            child.is_ready = child.has_config = False
             child.process = None
-            await _bury(process)
+            await _reap(process)
         return code
 
-    async def _tell(self, child: Child, process: trio.Process) -> None:
+    async def _send_config(self, child: Child, process: trio.Process) -> None:
         assert process.stdin is not None
-        # It may have ended, or been asked to leave, before it was told anything.
+        # It may have ended, or been asked to stop, before it got its config.
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await process.stdin.send_all(child.plan.config + b"\n")
-            child.is_told = True
+            child.has_config = True
 
-    async def _listen_to(self, child: Child, process: trio.Process, started: float) -> None:
-        """Hear when it is ready; whatever else it says is not for us."""
+    async def _read_output(self, child: Child, process: trio.Process, started: float) -> None:
+        """Read until it is ready, and ignore all other output."""
         assert process.stdout is not None
         said = b""
         while data := await process.stdout.receive_some(_SAID_BYTES_MAX):
@@ -202,11 +208,11 @@ class Supervisor:
                 took_ms = round((trio.current_time() - started) * 1_000)
                 name = child.plan.name
                 self._log.info("process.ready", name=name, pid=process.pid, took_ms=took_ms)
-                self._look_at_all()
+                self._report_status()
 
-    async def _is_worth_another(self, child: Child, code: int) -> bool:
-        """Decide what follows an end; when it is worth another start, wait until it is time."""
-        if self._wish.stop.is_set():
+    async def _starts_again(self, child: Child, code: int) -> bool:
+        """Whether an ended process is started again; waits until it is time for that."""
+        if self._stop_request.asked.is_set():
             self._log.debug("process.left", name=child.plan.name, code=code)
             return False
         now_ns = int(trio.current_time() * 1e9)
@@ -215,49 +221,49 @@ class Supervisor:
         match verdict:
             case Restart(delay_ms):
                 self._log.warning("process.ended", **told, code=code, restart_ms=delay_ms)
-                self._look_at_all()
+                self._report_status()
                 with trio.move_on_after(delay_ms / 1_000):
-                    await self._wish.stop.wait()
+                    await self._stop_request.asked.wait()
                 return True
             case Hold(reason):
                 child.is_held = True
                 what = "this process stays down; the other processes continue"
                 self._log.error("process.held", **told, code=code, why=reason, then=what)
-                self._look_at_all()
+                self._report_status()
             case Leave(exit_code, reason):
                 what = "the node stops"
                 self._log.error("process.ended", **told, code=code, why=reason, then=what)
                 self._code = exit_code
-                self._wish.stop.set()
+                self._stop_request.asked.set()
         return False
 
     # All of them.
 
-    def _look_at_all(self) -> None:
-        """Tell whoever started us how things stand."""
+    def _report_status(self) -> None:
+        """Report how many processes are ready to the service manager."""
         ready = [child for child in self._children if child.is_ready]
         held = [child.plan.name for child in self._children if child.is_held]
         status = f"STATUS={len(ready)} of {len(self._children)} processes are ready"
         if held:
             status += f"; held down: {', '.join(held)}"
         lines = [status]
-        # A shard that stays down is no reason to hold back, or take away, all the others.
-        # And once the node stops, what comes to be ready all the same is no news.
+        # A shard that stays down does not keep the node from being ready, or end that. A process
+        # that becomes ready while the node stops is not reported.
         is_settled = all(child.is_settled for child in self._children)
-        if is_settled and not self._was_ready and not self._wish.stop.is_set():
+        if is_settled and not self._was_ready and not self._stop_request.asked.is_set():
             self._was_ready = True
             lines.append("READY=1")
             self._ready()
         self._notifier.say(*lines)
 
-    async def _give_signs_of_life(self) -> None:
+    async def _notify_watchdog(self) -> None:
         if self._notifier.watchdog_s is not None:
             while True:
                 self._notifier.say("WATCHDOG=1")
                 await trio.sleep(self._notifier.watchdog_s)
 
-    async def _hurry(self) -> None:
-        await self._wish.hurry.wait()
+    async def _kill_when_asked(self) -> None:
+        await self._stop_request.at_once.wait()
         for child in self._children:
             child.kill()
 
@@ -273,9 +279,9 @@ class Supervisor:
             await self._end(children, grace_s[stage])
 
     async def _end(self, children: Iterable[Child], grace_s: float) -> None:
-        """Ask processes to leave, and kill those that do not."""
+        """Ask processes to stop, and kill those that do not in time."""
         for child in children:
-            await child.ask_to_leave()
+            await child.ask_to_stop()
         with trio.move_on_after(grace_s):
             for child in children:
                 await child.gone.wait()
@@ -288,8 +294,8 @@ class Supervisor:
                 await child.gone.wait()
 
 
-async def _bury(process: trio.Process) -> None:
-    """Leave nothing of a process, even when we are on our way out ourselves."""
+async def _reap(process: trio.Process) -> None:
+    """Kill a process if it runs, wait for its end and close its pipes, even when cancelled."""
     with trio.CancelScope(shield=True):
         if process.returncode is None:
             process.kill()

@@ -19,7 +19,7 @@ from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK
 from corvo.config import Given, resolve
 from corvo.datadir import DirectoryUnfit, Identity, open_directory
 from corvo.node import (
-    House,
+    OpenedNode,
     Programs,
     child_environment,
     mirror_config,
@@ -28,7 +28,7 @@ from corvo.node import (
     shard_config,
 )
 from corvo.notify import Notifier
-from corvo.supervisor import Plan, Supervisor, Wish
+from corvo.supervisor import Plan, StopRequest, Supervisor
 from corvo.telemetry import Level, Log, Style
 from tests.support import standins
 from tests.support.links import jumping, on_sockets
@@ -165,7 +165,7 @@ async def test_a_process_has_a_session_of_its_own_the_lock_and_no_secret_in_sigh
 
 
 def test_a_shard_is_told_of_all_others_and_not_of_itself(tmp_path: Path) -> None:
-    house = House(
+    opened = OpenedNode(
         directory=open_directory(str(tmp_path / "d")),
         identity=Identity(cluster="rookery", node=2, shards=3),
         lock=3,
@@ -179,8 +179,8 @@ def test_a_shard_is_told_of_all_others_and_not_of_itself(tmp_path: Path) -> None
         [Given("durability", "relaxed", "x"), Given("shard.grace_ms", "9ms", "x")]
     ).config
 
-    told = shard_config(config, house, 1)
-    plans = plans_of(config, house)
+    told = shard_config(config, opened, 1)
+    plans = plans_of(config, opened)
 
     assert told.others == {0: "/a", 2: "/c"}
     assert (told.cluster, told.node, told.shard, told.shards) == ("rookery", 2, 1, 3)
@@ -192,7 +192,7 @@ def test_a_shard_is_told_of_all_others_and_not_of_itself(tmp_path: Path) -> None
 
 
 def test_a_node_without_a_mirror_starts_none_and_tells_the_router_so(tmp_path: Path) -> None:
-    house = House(
+    opened = OpenedNode(
         directory=open_directory(str(tmp_path / "d")),
         identity=Identity(cluster="rookery", node=2, shards=1),
         lock=3,
@@ -205,11 +205,11 @@ def test_a_node_without_a_mirror_starts_none_and_tells_the_router_so(tmp_path: P
     off = resolve([Given("mirror.enabled", "off", "x")]).config
     on = resolve([Given("mirror.pause_ms", "7ms", "x")]).config
 
-    assert [plan.name for plan in plans_of(off, house)] == ["shard-0", "router"]
-    assert router_config(off, house).mirror_socket == ""
-    assert router_config(on, house).mirror_socket == "/run/mirror.sock"
-    assert mirror_config(on, house).socket == "/run/mirror.sock"
-    assert mirror_config(on, house).pause_ms == 7
+    assert [plan.name for plan in plans_of(off, opened)] == ["shard-0", "router"]
+    assert router_config(off, opened).mirror_socket == ""
+    assert router_config(on, opened).mirror_socket == "/run/mirror.sock"
+    assert mirror_config(on, opened).socket == "/run/mirror.sock"
+    assert mirror_config(on, opened).pause_ms == 7
 
 
 def test_processes_inherit_nothing_that_was_said_to_the_node() -> None:
@@ -309,13 +309,13 @@ async def test_a_shard_that_keeps_dying_is_held_down_after_five_restarts(tmp_pat
         plan(journal, "bad", deed, is_vital=False),
         plan(journal, "good", "serve", is_vital=True),
     ]
-    wish, settled = Wish(), trio.Event()
-    supervisor = Supervisor(plans, wish, silent_log(), Notifier({}), drain_s=1)
+    stop_request, settled = StopRequest(), trio.Event()
+    supervisor = Supervisor(plans, stop_request, silent_log(), Notifier({}), drain_s=1)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: supervisor.run(ready=settled.set))
         await settled.wait()
-        wish.utter()
+        stop_request.request()
 
     assert Journal(journal).words("bad") == ["started"] * 6
     assert Journal(journal).words("good")[0] == "started"
@@ -326,7 +326,7 @@ async def test_a_router_that_keeps_dying_ends_the_node(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     plans = [plan(journal, "router", "die:70,70,70,70,70,70,70", is_vital=True)]
 
-    code = await Supervisor(plans, Wish(), silent_log(), Notifier({}), drain_s=1).run()
+    code = await Supervisor(plans, StopRequest(), silent_log(), Notifier({}), drain_s=1).run()
 
     assert code == FAILED
     assert Journal(journal).words("router") == ["started"] * 6
@@ -343,7 +343,7 @@ async def test_a_program_that_is_not_there_is_a_failure_like_any_other() -> None
         is_vital=True,
     )
 
-    code = await Supervisor([missing], Wish(), silent_log(), Notifier({}), drain_s=1).run()
+    code = await Supervisor([missing], StopRequest(), silent_log(), Notifier({}), drain_s=1).run()
 
     assert code == FAILED
 
@@ -357,7 +357,7 @@ async def test_no_process_is_left_when_the_supervisor_has_a_bug(tmp_path: Path) 
         raise LookupError
 
     with pytest.RaisesGroup(LookupError, flatten_subgroups=True):
-        await Supervisor(plans, Wish(), silent_log(), Notifier({}), drain_s=1).run(ready=bug)
+        await Supervisor(plans, StopRequest(), silent_log(), Notifier({}), drain_s=1).run(ready=bug)
 
     with pytest.raises(ProcessLookupError):
         os.kill(Journal(journal).last_pid("router"), 0)
@@ -371,13 +371,13 @@ async def test_who_comes_to_be_ready_while_the_node_stops_is_no_news(tmp_path: P
         plan(journal, "good", "stay", is_vital=True),
         plan(journal, "late", f"late:{pipe}", is_vital=False),
     ]
-    wish, news = Wish(), list[bytes]()
+    stop_request, news = StopRequest(), list[bytes]()
 
     def put(line: bytes) -> None:
         if b"process.ready" in line:
             news.append(line)
             if b"good" in line:
-                wish.utter()
+                stop_request.request()
 
     def let_it_be_ready() -> None:
         pipe.write_bytes(b"now")
@@ -386,7 +386,7 @@ async def test_who_comes_to_be_ready_while_the_node_stops_is_no_news(tmp_path: P
         raise LookupError
 
     log = Log(put, "node", Style(is_text=False), Level.INFO)
-    supervisor = Supervisor(plans, wish, log, Notifier({}), drain_s=1)
+    supervisor = Supervisor(plans, stop_request, log, Notifier({}), drain_s=1)
     code = await supervisor.run(ready=bug, stopping=let_it_be_ready)
 
     assert code == OK
@@ -439,10 +439,10 @@ async def test_a_second_node_in_the_same_directory_is_refused(tmp_path: Path) ->
     assert lock is not None
 
     with pytest.raises(DirectoryUnfit, match="is in use by a process"):
-        await node._wait_for_lock(directory, silent_log(), Wish())
+        await node._wait_for_lock(directory, silent_log(), StopRequest())
 
     os.close(lock)
-    taken = await node._wait_for_lock(directory, silent_log(), Wish())
+    taken = await node._wait_for_lock(directory, silent_log(), StopRequest())
     assert taken is not None
     os.close(taken)
 

@@ -82,7 +82,7 @@ LOUD: Final = {
     "corvo/shard/syncing.py",
     "corvo/supervisor.py",
     "corvo/telemetry.py",
-    "corvo/vitals.py",
+    "corvo/process_stats.py",
     "corvo/watchdog.py",
 }
 """Modules that may wait, ask the time or touch the disk. Every other module of corvo is quiet."""
@@ -156,7 +156,7 @@ DOORS: Final = {
         "corvo/shard/process.py",
         "corvo/shard/syncing.py",
         "corvo/telemetry.py",
-        "corvo/vitals.py",
+        "corvo/process_stats.py",
         "corvo/watchdog.py",
     },
     "pathlib": {
@@ -167,7 +167,7 @@ DOORS: Final = {
         "corvo/raft/files.py",
         "corvo/shard/poison.py",
         "corvo/shard/process.py",
-        "corvo/vitals.py",
+        "corvo/process_stats.py",
         "corvo/commands.py",
         "corvo/datadir.py",
         "corvo/mirror/building.py",

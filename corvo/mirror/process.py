@@ -43,6 +43,7 @@ from corvo.mirror.writing import (
     is_damage,
     open_writing,
 )
+from corvo.process_stats import ProcessStatsReader
 from corvo.questions import (
     QUESTIONS,
     GetStanding,
@@ -53,7 +54,6 @@ from corvo.questions import (
     Standing,
 )
 from corvo.telemetry import Log
-from corvo.vitals import Pulse
 from corvo.watchdog import watch
 
 _SWITCH_S: Final = 50e-6
@@ -80,7 +80,7 @@ class Mirror:
             Follower(number, config, self.places, self.scribe, log)
             for number in range(config.shards)
         ]
-        self._pulse = Pulse()
+        self._stats_reader = ProcessStatsReader()
         self._open = 0  # questions that are being looked up, or wait for their turn
         self._waiting = 0  # questions for which this mirror has not come far enough
         self._questions = 0
@@ -172,7 +172,7 @@ class Mirror:
         )
 
     async def _standing(self) -> Standing:
-        vitals = self._pulse.feel()
+        stats = self._stats_reader.read()
         lag = self.scribe.lag
         return Standing(
             shards=self.places.standings(),
@@ -184,8 +184,8 @@ class Mirror:
             questions=self._questions,
             interrupted=self.readers.interrupted,
             schema=VERSION,
-            rss_bytes=vitals.resident_bytes,
-            cpu_seconds=vitals.cpu_user_s + vitals.cpu_system_s,
+            rss_bytes=stats.resident_bytes,
+            cpu_seconds=stats.cpu_user_s + stats.cpu_system_s,
         )
 
     def _rebuild(self) -> Rebuilding:
@@ -199,7 +199,7 @@ class Mirror:
         """Leave the file as the next start may believe it."""
         self.readers.close()
         self._writing.close()
-        self._pulse.close()
+        self._stats_reader.close()
 
 
 def _read(ask: wire.Ask) -> Question | Refused:
@@ -295,7 +295,7 @@ async def run(config: MirrorConfig, log: Log) -> None:
         child.say_ready()
         nursery.start_soon(_follow, config, desk, log)
         if not await child.wait_for_parent():
-            child.vanish()
+            child.exit_now()
         nursery.cancel_scope.cancel()
     desk.close()
 

@@ -261,7 +261,7 @@ SCHEMAS: Final[dict[str, str]] = {
     "TextHit": "A job that contains the words.",
     "Timeline": "History of a job, oldest event first.",
     "UsageBody": "What an attempt used. Negative numbers count as 0.",
-    "Vitals": "Resources of one process.",
+    "ProcessStats": "Resources of one process.",
     "Why": "Reason of a change, for the history of the job. All fields are optional.",
     "WorkerBody": "A worker of the last 24 hours.",
 }

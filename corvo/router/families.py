@@ -494,22 +494,22 @@ PROCESS: Final = Group[ProcessScrape](
             "corvo_process_resident_memory_bytes", "Resident memory.", lambda it: it.resident_bytes
         ),
         gauge(
-            "corvo_process_threads", "Threads.", lambda it: it.vitals.threads if it.vitals else None
+            "corvo_process_threads", "Threads.", lambda it: it.stats.threads if it.stats else None
         ),
         gauge(
             "corvo_process_open_fds",
             "Open file descriptors.",
-            lambda it: it.vitals.descriptors if it.vitals else None,
+            lambda it: it.stats.descriptors if it.stats else None,
         ),
         gauge(
             "corvo_process_max_fds",
             "Limit of open file descriptors.",
-            lambda it: it.vitals.descriptors_max if it.vitals else None,
+            lambda it: it.stats.descriptors_max if it.stats else None,
         ),
         gauge(
             "corvo_process_start_time_seconds",
             "Unix time at which the process started.",
-            lambda it: it.vitals.started_s if it.vitals else None,
+            lambda it: it.stats.started_s if it.stats else None,
         ),
         gauge("corvo_process_tasks", "Tasks in the event loop.", lambda it: it.tasks),
         histogram(
@@ -579,7 +579,7 @@ def _add_shard(page: Page, shard: ShardScrape, now_ns: int) -> None:
     page.add(REPLICA, numbers, name)
     page.add(CHECKPOINT, (numbers, now_ns), name)
     counted = numbers.counted
-    process = ProcessScrape(name=f"shard-{name}", vitals=counted.vitals, lag=counted.lag)
+    process = ProcessScrape(name=f"shard-{name}", stats=counted.stats, lag=counted.lag)
     page.add(PROCESS, process, process.name)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from corvo import __version__
-from corvo.measures import Histogram, Vitals
+from corvo.measures import Histogram, ProcessStats
 from corvo.questions import ShardStanding, Standing
 from corvo.router.config import RouterConfig
 from corvo.router.standing import lag_entries, lag_s, write_lag
@@ -422,5 +422,5 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     cpu_sys_ns: int
     loop_lag_p99_ns: int
     loop_stalls: int
-    processes: dict[str, Vitals]
+    processes: dict[str, ProcessStats]
     """The router's, and those of each shard and of the mirror, if they answered."""

@@ -63,7 +63,7 @@ async def _stop_with_parent(api: Api) -> None:
     if not await child.wait_for_parent():
         # The shards have gone with it, who knows what is asked of them, and the next node waits for
         # us to be gone, too.
-        child.vanish()
+        child.exit_now()
     api.stop()
 
 

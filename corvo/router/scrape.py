@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from corvo.measures import Histogram, LoopTimes, Vitals
+from corvo.measures import Histogram, LoopTimes, ProcessStats
 from corvo.model import STATES
 from corvo.questions import Standing
 from corvo.router.config import RouterConfig
@@ -82,9 +82,9 @@ class ProcessScrape(msgspec.Struct, kw_only=True):
     """What was learned of one process of this node."""
 
     name: str
-    vitals: Vitals | None = None
+    stats: ProcessStats | None = None
     mirror: Standing | None = None
-    """The mirror's own numbers, in the place of vitals."""
+    """The mirror's own numbers, in the place of stats."""
     lag: Histogram | None = None
     """Of its event loop."""
     loop: LoopTimes | None = None
@@ -95,15 +95,15 @@ class ProcessScrape(msgspec.Struct, kw_only=True):
         """By mode."""
         if self.mirror is not None:
             return {("all",): self.mirror.cpu_seconds}
-        assert self.vitals is not None
-        return {("user",): self.vitals.cpu_user_s, ("system",): self.vitals.cpu_system_s}
+        assert self.stats is not None
+        return {("user",): self.stats.cpu_user_s, ("system",): self.stats.cpu_system_s}
 
     @property
     def resident_bytes(self) -> int | None:
         """Memory in use."""
         if self.mirror is not None:
             return self.mirror.rss_bytes
-        return self.vitals.resident_bytes if self.vitals is not None else None
+        return self.stats.resident_bytes if self.stats is not None else None
 
 
 class ShardScrape(msgspec.Struct, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from corvo.measures import DISK_S, LAG_S, POWERS, Histogram, Vitals, empty
+from corvo.measures import DISK_S, LAG_S, POWERS, Histogram, ProcessStats, empty
 
 OP_NUMBERS_END: Final = 256
 """No op has so great a number."""
@@ -65,7 +65,7 @@ class Counters(msgspec.Struct, kw_only=True):
     disk: DiskNumbers = msgspec.field(default_factory=DiskNumbers)
     lag: Histogram = msgspec.field(default_factory=lambda: empty(LAG_S))
     """Seconds by which a tick came too late."""
-    vitals: Vitals = Vitals()
+    stats: ProcessStats = ProcessStats()
 
     def kept_up(self, op: str, done: int, now_ns: int) -> None:
         """Count what an op of upkeep did."""

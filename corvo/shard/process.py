@@ -65,6 +65,7 @@ from corvo.link import (
     open_client,
 )
 from corvo.placement import fnv32a
+from corvo.process_stats import ProcessStatsReader
 from corvo.raft import DiskFull, FrameError, LogDamaged, RaftError, Write
 from corvo.raft.codec import Codec
 from corvo.raft.files import RealFiles
@@ -81,7 +82,6 @@ from corvo.shard.outbox import Relay
 from corvo.shard.poison import Poison
 from corvo.shard.replica import Work
 from corvo.shard.syncing import Syncer
-from corvo.vitals import Pulse
 
 _RETRY_S: Final = 0.25
 """Between two tries of what may come back: another shard, room on the disk."""
@@ -203,8 +203,8 @@ class Process:
         self._snapshot_wanted: int | None = None
         self._nursery: trio.Nursery | None = None
         self._counters = parts.replica.counters
-        self._pulse = Pulse()
-        self._counters.vitals = self._pulse.feel()
+        self._stats_reader = ProcessStatsReader()
+        self._counters.stats = self._stats_reader.read()
         self._pulse_due = 0.0
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
@@ -233,7 +233,7 @@ class Process:
     def close(self) -> None:
         """Stop cleanly: what is kept on disk says so."""
         self._syncer.close()
-        self._pulse.close()
+        self._stats_reader.close()
         self._states.close()
         self._storage.close()
 
@@ -347,7 +347,7 @@ class Process:
         self._counters.lag.observe(max(0.0, late_s))
         if trio.current_time() >= self._pulse_due:  # it costs more than all else that a tick does
             self._pulse_due = trio.current_time() + _PULSE_S
-            self._counters.vitals = self._pulse.feel()
+            self._counters.stats = self._stats_reader.read()
         self._counters.disk.checkpointed = self._states.checkpointed
         self._counters.disk.log_bytes_ahead = self._logged_bytes
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.measures import DISK_S, REQUEST_S, Histogram, Vitals, empty
+from corvo.measures import DISK_S, REQUEST_S, Histogram, ProcessStats, empty
 from corvo.model import STATES
 from corvo.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.config import RouterConfig
@@ -193,7 +193,7 @@ def counters() -> Counters:
             name: Upkeep(3, NOW_NS) for name in ("Promote", "Reclaim", "Expire", "Purge", "Sweep")
         },
         disk=disk,
-        vitals=Vitals(cpu_user_s=1.5, resident_bytes=1 << 20),
+        stats=ProcessStats(cpu_user_s=1.5, resident_bytes=1 << 20),
     )
 
 
@@ -236,7 +236,7 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
             cluster="rookery", node=1, shards=len(shards), sockets=[""] * len(shards), listen=[3]
         ),
         process=ProcessScrape(
-            name="router", vitals=Vitals(), lag=metrics.loop.lag, loop=metrics.loop, tasks=9
+            name="router", stats=ProcessStats(), lag=metrics.loop.lag, loop=metrics.loop, tasks=9
         ),
         shards=list(shards),
         queues=queues or Queues(),

@@ -287,7 +287,7 @@ async def test_a_process_tells_of_its_disk_and_of_itself(tmp_path: Path) -> None
         while not (
             seen.counted.disk.checkpoints
             and seen.counted.disk.checkpointed
-            and seen.counted.vitals.resident_bytes
+            and seen.counted.stats.resident_bytes
         ):
             seen = result(await ask(client, GetNumbers()), Numbers)
 

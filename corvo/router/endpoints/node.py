@@ -12,7 +12,8 @@ import msgspec
 import trio
 
 from corvo import clock
-from corvo.measures import Vitals
+from corvo.measures import ProcessStats
+from corvo.process_stats import ProcessStatsReader
 from corvo.protocol.ops.base import NAME_BYTES_MAX
 from corvo.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
 from corvo.router import params, positions
@@ -56,7 +57,6 @@ from corvo.shard.queries import (
     GetWorkerNumbers,
     Status,
 )
-from corvo.vitals import Pulse
 
 _DEADLINE_S: Final = 1.0
 """How long shards have to answer."""
@@ -70,9 +70,9 @@ _decode_workers: Final = msgspec.json.Decoder(WorkerPage).decode
 
 
 @cache
-def _pulse() -> Pulse:
+def _stats_reader() -> ProcessStatsReader:
     """This process's; it holds a descriptor, and so there is one."""
-    return Pulse()
+    return ProcessStatsReader()
 
 
 # Asking the shards.
@@ -194,7 +194,7 @@ async def metrics(api: Api, request: Request) -> Response:
         config=api.config,
         process=ProcessScrape(
             name="router",
-            vitals=_pulse().feel(),
+            stats=_stats_reader().read(),
             lag=loop.lag,
             loop=loop,
             tasks=trio.lowlevel.current_statistics().tasks_living,
@@ -335,20 +335,22 @@ async def rebuild(api: Api, request: Request) -> Response:
 async def runtime(api: Api, _: Request) -> Response:
     """The processes of this node."""
     found, told = await _node(api)
-    vitals, loop = _pulse().feel(), api.metrics.loop
-    processes: dict[str, Vitals] = {"router": vitals}
+    stats, loop = _stats_reader().read(), api.metrics.loop
+    processes: dict[str, ProcessStats] = {"router": stats}
     for number, numbers in sorted(found.items()):
-        processes[f"shard-{number}"] = numbers.counted.vitals
+        processes[f"shard-{number}"] = numbers.counted.stats
     if told is not None:
-        processes["mirror"] = Vitals(resident_bytes=told.rss_bytes, cpu_user_s=told.cpu_seconds)
+        processes["mirror"] = ProcessStats(
+            resident_bytes=told.rss_bytes, cpu_user_s=told.cpu_seconds
+        )
     return json_response(
         Runtime(
             goroutines=trio.lowlevel.current_statistics().tasks_living,
             gomaxprocs=1 + len(api.shards),
-            heap_inuse_bytes=vitals.resident_bytes,
+            heap_inuse_bytes=stats.resident_bytes,
             gc_pause_p99_ns=_ns(loop.collections.quantile(0.99)),
-            cpu_user_ns=_ns(vitals.cpu_user_s),
-            cpu_sys_ns=_ns(vitals.cpu_system_s),
+            cpu_user_ns=_ns(stats.cpu_user_s),
+            cpu_sys_ns=_ns(stats.cpu_system_s),
             loop_lag_p99_ns=_ns(loop.lag.quantile(0.99)),
             loop_stalls=loop.stalls,
             processes=processes,

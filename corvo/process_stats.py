@@ -1,7 +1,7 @@
-"""What the kernel says of this process: processor time, memory, threads, descriptors.
+"""Resources of this process, from the kernel: processor time, memory, threads, descriptors.
 
-Reading it must not fail when a process is short of descriptors, which is when somebody looks: what
-can be is read through one that is held open, and what cannot keeps the value it had.
+Reading must not fail when the process has no descriptors left, which is when an operator looks. So
+/proc/self/stat is held open, and a value that cannot be read stays as it was.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from corvo import clock
-from corvo.measures import Vitals
+from corvo.measures import ProcessStats
 
 _STAT: Final = Path("/proc/self/stat")
 _UPTIME: Final = Path("/proc/uptime")
@@ -19,8 +19,8 @@ _DESCRIPTORS: Final = "/proc/self/fd"
 _STAT_BYTES: Final = 4_096
 
 
-class Pulse:
-    """Feels the vitals of this process."""
+class ProcessStatsReader:
+    """Reads the resources of this process."""
 
     def __init__(self) -> None:
         self._stat = os.open(_STAT, os.O_RDONLY | os.O_CLOEXEC)
@@ -32,17 +32,17 @@ class Pulse:
         self._started_s = began_s + ticks / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file that is held open."""
         os.close(self._stat)
 
-    def feel(self) -> Vitals:
-        """The vitals as they are now."""
+    def read(self) -> ProcessStats:
+        """The resources as they are now."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         fields = self._fields()
         with suppress(OSError):  # it takes a descriptor on older kernels, and there may be none
             self._descriptors = _count_descriptors()
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return Vitals(
+        return ProcessStats(
             cpu_user_s=usage.ru_utime,
             cpu_system_s=usage.ru_stime,
             resident_bytes=int(fields[21]) * self._page_bytes,
