@@ -24,6 +24,7 @@ from corvo.router.keys import Keyring
 from corvo.router.metrics import Metrics
 from corvo.router.mirror import Mirror
 from corvo.router.rates import Rates, client_of
+from corvo.router.rights import Rights
 from corvo.router.shards import Answer, Shards
 from corvo.router.sightings import WorkerHealth
 from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
@@ -112,34 +113,42 @@ class Api:
             charged=charged,
         )
 
-    def allow_queue(self, caller: Caller, queue: str) -> None:
-        """Raise `Problem` unless a key is for a queue."""
-        keys.allow_queue(caller, queue)
+    async def authorise(self, request: Request, rights: Rights) -> None:
+        """Check that the caller's scope has what a request names. Raises `Problem`.
 
-    async def allow_jobs(self, caller: Caller, job_ids: Iterable[str]) -> None:
-        """Raise `Problem` unless a key is for the queues that jobs are in.
+        This is the one place where the declarations of the route table are checked.
+        """
+        caller = request.caller
+        if caller.scope.has_everything:
+            return
+        if rights.needs_everything:
+            raise keys.needs_everything(caller)
+        await self.allow(caller, rights.queues_of(request), rights.jobs_of(request))
 
-        Only keys with a scope cost a question. A job that is not there is nobody's.
+    async def allow(self, caller: Caller, queues: Iterable[str], job_ids: Sequence[str]) -> None:
+        """Check that the caller's scope has queues, and the queues of jobs. Raises `Problem`.
+
+        For a scope with every queue no shard is asked. A job that does not exist is in no queue.
         """
         if caller.scope.has_everything:
             return
-        ids = list(job_ids)
+        for queue in queues:
+            keys.allow_queue(caller, queue)
+        for queue in sorted(await self._queues_of(job_ids) if job_ids else ()):
+            keys.allow_queue(caller, queue)
+
+    async def _queues_of(self, job_ids: Sequence[str]) -> set[str]:
+        """The queues that jobs are in. A job that has moved is not in the shard of its id."""
         queues: set[str] = set()
 
-        async def look(shard: int, some: list[str]) -> None:
-            answer = await self.shards[shard].ask(GetWhereabouts(job_ids=some))
-            queues.update(_decode_whereabouts(answer.body).queues.values())
+        async def look(shard: int) -> None:
+            for start in range(0, len(job_ids), ITEMS_MAX):
+                some = [*job_ids[start : start + ITEMS_MAX]]
+                answer = await self.shards[shard].ask(GetWhereabouts(job_ids=some))
+                queues.update(_decode_whereabouts(answer.body).queues.values())
 
-        # All shards: a job that has moved is not where its id says.
-        await together(
-            [
-                partial(look, shard.number, ids[start : start + ITEMS_MAX])
-                for start in range(0, len(ids), ITEMS_MAX)
-                for shard in self.shards
-            ]
-        )
-        for queue in sorted(queues):
-            keys.allow_queue(caller, queue)
+        await together([partial(look, shard.number) for shard in self.shards])
+        return queues
 
     # Shards.
 

@@ -132,17 +132,15 @@ class Carrier:
     async def _allow(self, births: "_Births") -> None:
         """Raise `Problem` unless the key is for all queues of the frame."""
         frame = self.frame
-        jobs = (item for item in births.items if isinstance(item, NewJob))
+        jobs = [item for item in births.items if isinstance(item, NewJob)]
         queues = dict.fromkeys(queue for job in jobs for queue in queues_of(job))
         if frame.fetch is not None:
             queues |= dict.fromkeys(frame.fetch.queues)
-        for queue in queues:
-            self.api.allow_queue(self._caller, queue)
         job_ids = [entry.job_id for entry in frame.acks]
         job_ids += [entry.job_id for entry in frame.fails]
         job_ids += [entry.job_id for entry in frame.heartbeats]
-        if job_ids:
-            await self.api.allow_jobs(self._caller, job_ids)
+        job_ids += [job_id for job in jobs for job_id in job.depends_on]
+        await self.api.allow(self._caller, queues, job_ids)
 
     # What is sent.
 

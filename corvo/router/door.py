@@ -1,6 +1,6 @@
 """The one way in: both lanes bring their requests here, and both get the same answers.
 
-    who asks, and may they?  ->  is there room?  ->  the endpoint  ->  what every answer has
+    caller and role  ->  room  ->  queues and jobs  ->  the endpoint  ->  what every answer has
 
 What an endpoint raises as a `Problem` is an answer. Anything else that comes out of one is a bug:
 the client is told so without a word of what went wrong inside, and the log has the rest.
@@ -120,20 +120,22 @@ class Door:
                 retry_after_ms=1_000,
             )
         if route.is_parked:
-            return await self._call(found, request)
+            return await self.call(found, request)
         self.in_flight += 1
         try:
-            return await self._call(found, request)
+            return await self.call(found, request)
         finally:
             self.in_flight -= 1
 
-    async def _call(self, found: Found, request: Request) -> Response:
+    async def call(self, found: Found, request: Request) -> Response:
+        """Check the caller's scope, and run the endpoint. Raises `Problem`."""
+        route, api = found.route, self.api
         try:
+            await api.authorise(request, route.rights)
             header = request.headers.get("corvo-min-seq")
-            if header is not None and found.route.has_min_seq:
-                min_seq = positions.parse(header, len(self.api.shards))
-                request.caller = request.caller.as_of(min_seq)
-            return await found.route.endpoint(self.api, request)
+            if header is not None and route.has_min_seq:
+                request.caller = request.caller.as_of(positions.parse(header, len(api.shards)))
+            return await route.endpoint(api, request)
         except Problem:
             raise
         except Exception as error:  # noqa: BLE001 -- a bug in one request must not end the others

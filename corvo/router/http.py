@@ -36,6 +36,8 @@ class Request(msgspec.Struct, kw_only=True, gc=False):
     id: str = ""
     """The request's own id, for logs; the client's when it sent one that can be used."""
     caller: Caller = NOBODY
+    decoded: tuple[object, object] | None = None
+    """A decoder, and the body that it made: see `corvo.router.words.body_of`."""
 
 
 class Sink(Protocol):

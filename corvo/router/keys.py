@@ -262,6 +262,16 @@ def allow_queue(caller: Caller, queue: str) -> None:
         )
 
 
+def needs_everything(caller: Caller) -> Problem:
+    """A request that only callers whose scope has every queue may make."""
+    return Problem(
+        403,
+        "FORBIDDEN",
+        f"the key {caller.name!r} is for some queues only ({', '.join(caller.scope.names)}): this"
+        " takes a key for every queue",
+    )
+
+
 def _either(roles: list[str]) -> str:
     *others, last = roles
     return f"{', '.join(others)} or {last}" if others else last

@@ -29,7 +29,11 @@ _NUMBER: Final = re.compile("[0-9]{1,19}")
 
 def job_id_of(request: Request) -> str:
     """The id in the path. Raises `Problem` for what cannot be one."""
-    job_id = request.params["id"]
+    return checked_job_id(request.params["id"])
+
+
+def checked_job_id(job_id: str) -> str:
+    """The id of a job. Raises `Problem` for an invalid one."""
     if len(job_id) > ID_BYTES_MAX or _CONTROL.search(job_id):
         raise bad_field(
             "id", f"a job's id has at most {ID_BYTES_MAX} characters, none of them control"

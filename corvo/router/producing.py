@@ -215,7 +215,7 @@ def new_job(item: EnqueueItem) -> NewJob:
     _add_times(changes, item)
     if item.agent is not None:
         changes["agent"] = _agent(item.agent)
-    if item.chain is not None or item.depends_on or item.chain_config is not msgspec.UNSET:
+    if _names_others(item):
         _add_others(changes, item)
     if item.chain_id or item.chain_step:
         raise bad_field(
@@ -343,6 +343,21 @@ def queues_of(job: NewJob) -> list[str]:
     return queues
 
 
+def queues_of_item(item: EnqueueItem) -> list[str]:
+    """All queues that an item names, its own first. Raises `Problem`."""
+    return queues_of(new_job(item)) if _names_others(item) else [item.queue]
+
+
+def jobs_of_item(item: EnqueueItem) -> Sequence[str]:
+    """The jobs that an item waits for: their ends decide what becomes of it. Raises `Problem`."""
+    return new_job(item).depends_on if _names_others(item) else ()
+
+
+def _names_others(item: EnqueueItem) -> bool:
+    """Whether an item names queues or jobs beside its own queue."""
+    return item.chain is not None or bool(item.depends_on) or item.chain_config is not msgspec.UNSET
+
+
 def new_batch(batch: BatchBody | None) -> NewBatch | None:
     """A batch to be made."""
     if batch is None:
@@ -366,11 +381,7 @@ def new_jobs(
     """
     jobs = []
     for number, item in enumerate(items, start=first):
-        try:
-            job = new_job(item)
-        except Problem as problem:
-            where = f"jobs[{number}]"
-            raise bad_field(f"{where}.{problem.field}", f"{where}: {problem.error}") from None
+        job = _numbered_job(number, item)
         where = f"jobs[{number}]"
         refused = job.check(where, LIMITS)
         if job.batch_id:
@@ -381,6 +392,37 @@ def new_jobs(
             raise problem_of(refused)
         jobs.append(job)
     return jobs
+
+
+def _numbered_job(number: int, item: EnqueueItem) -> NewJob:
+    """An item of many as the op has it; a `Problem` names its place."""
+    try:
+        return new_job(item)
+    except Problem as problem:
+        where = f"jobs[{number}]"
+        raise bad_field(f"{where}.{problem.field}", f"{where}: {problem.error}") from None
+
+
+def queues_of_batch(body: EnqueueBatchBody) -> list[str]:
+    """All queues that the items and the callback of a batch name. Raises `Problem`."""
+    queues = {item.queue: None for item in body.jobs}
+    for job in _linked(body):
+        queues |= dict.fromkeys(queues_of(job))
+    if body.batch is not None and body.batch.callback_queue:
+        queues[body.batch.callback_queue] = None
+    return list(queues)
+
+
+def jobs_of_batch(body: EnqueueBatchBody) -> list[str]:
+    """The jobs that the items of a batch wait for. Raises `Problem`."""
+    return [job_id for job in _linked(body) for job_id in job.depends_on]
+
+
+def _linked(body: EnqueueBatchBody) -> list[NewJob]:
+    """The items that name queues or jobs beside their own queue."""
+    return [
+        _numbered_job(number, item) for number, item in enumerate(body.jobs) if _names_others(item)
+    ]
 
 
 def check_batch(batch: NewBatch | None, jobs: int) -> None:

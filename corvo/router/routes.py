@@ -1,5 +1,6 @@
 """The rows of the route table, and how one is found. The table itself is `corvo.router.table`."""
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeAlias
 from urllib.parse import unquote
@@ -9,6 +10,7 @@ import msgspec
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.http import JSON, Request, Response
+from corvo.router.rights import Rights, Where
 
 __all__ = ["Action", "Endpoint", "Found", "Parameter", "Route", "Routes"]
 
@@ -37,6 +39,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """A name in braces stands for one segment: `/api/v1/jobs/{id}/retry`."""
     endpoint: Endpoint
     action: Action
+    rights: Rights
+    """Where a request names the queues and jobs that must be in its caller's scope."""
     summary: str
     """One line, for the page that lists all of them."""
     is_hot: bool = False
@@ -54,6 +58,15 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may wait for long, and is not counted among the requests under way."""
     has_min_seq: bool = False
     """Whether it waits for the positions in the header `Corvo-Min-Seq`."""
+
+    def __post_init__(self) -> None:
+        rights, named = self.rights, set(re.findall(r"{(\w+)}", self.path))
+        assert rights.where, f"{self.path} declares no rights"
+        undeclared = set() if rights.needs_everything else named - rights.names
+        assert not undeclared, f"{self.path} does not declare {undeclared}"
+        assert rights.names <= named | {each.name for each in self.query}, self.path
+        needs_body = Where.BODY in rights.where
+        assert self.takes is not None or not needs_body, f"{self.path} takes no body"
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from hashlib import blake2b
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, TypeVar, cast
 
 import msgspec
 
@@ -84,6 +84,19 @@ def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
         if not body.strip():
             what = "the body is empty"
         raise Problem(400, "PARSE_ERROR", f"invalid JSON: {what}") from None
+
+
+def body_of(request: Request, decode: Callable[[bytes], T]) -> T:
+    """A request's body, decoded once however often it is asked for. Raises `Problem`.
+
+    A route reads its body with one decoder, so that the queues which the caller must have in its
+    scope are those that the endpoint acts on.
+    """
+    if request.decoded is None:
+        request.decoded = decode, read_body(decode, request.body)
+    decoder, body = request.decoded
+    assert decoder is decode, "a route has one body"
+    return cast(T, body)
 
 
 def bad_body(error: msgspec.ValidationError, expected: object) -> Problem:

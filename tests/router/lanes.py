@@ -24,6 +24,7 @@ from corvo.router.config import Limits, RouterConfig
 from corvo.router.connections import Stage
 from corvo.router.door import Door
 from corvo.router.http import Problem, Request, Response, json_response
+from corvo.router.rights import NODE, found_by_path
 from corvo.router.routes import Route, Routes
 from corvo.router.serving import Server
 from corvo.router.stream import Channel
@@ -76,6 +77,7 @@ class Endpoints:
                 path=path,
                 endpoint=endpoint,
                 action=Action.OPEN,
+                rights=found_by_path("name") if "{name}" in path else NODE,
                 summary="for tests",
                 is_hot=True,
                 is_parked=is_parked,

@@ -12,6 +12,7 @@ from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.router.api import Api
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
+from corvo.router.door import Door
 from corvo.router.http import Problem, Request, Response, problem_response
 from corvo.router.problems import problem_of, read_refusal
 from corvo.router.shards import Answer, Shard
@@ -87,6 +88,7 @@ class Node:
         """Which shard began and ended an op, in time."""
         self.shards: Final = [MachineShard(number, config, self) for number in range(shards)]
         self.api.shards._all[:] = self.shards
+        self._door: Final = Door(self.api, ROUTES, on_bug=_raise)
 
     def feed(self, queues: list[str]) -> None:
         """Tell whoever waits."""
@@ -115,7 +117,7 @@ class Node:
         assert found is not None, f"there is a route {path}"
         request.params = found.params
         try:
-            return await found.route.endpoint(self.api, request)
+            return await self._door.call(found, request)
         except Problem as problem:
             return problem_response(problem)
 
@@ -127,6 +129,10 @@ class Node:
     def __getitem__(self, queue: str) -> MachineShard:
         """The shard of a queue."""
         return self.shards[shard_of_queue(queue, len(self.shards))]
+
+
+def _raise(_: Request, error: BaseException) -> None:
+    raise error
 
 
 def json_of(response: Response) -> JSON:

@@ -9,6 +9,7 @@ from corvo.router.api import Api
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.door import Door, read_query
 from corvo.router.http import Problem, ProblemBody, Request, Response
+from corvo.router.rights import NODE, found_by_path
 from corvo.router.routes import Action, Route, Routes
 
 CONFIG = RouterConfig(
@@ -39,7 +40,14 @@ async def wait(_: Api, __: Request) -> Response:
 
 
 ROUTES = Routes(
-    Route(method=method, path=path, endpoint=endpoint, action=action, summary=path)
+    Route(
+        method=method,
+        path=path,
+        endpoint=endpoint,
+        action=action,
+        rights=found_by_path("name") if "{name}" in path else NODE,
+        summary=path,
+    )
     for method, path, endpoint, action in (
         ("GET", "/jobs/{name}", echo, Action.READ),
         ("DELETE", "/jobs/{name}", refuse, Action.OPERATE),

@@ -4,6 +4,7 @@ import pytest
 
 from corvo.router.api import Api
 from corvo.router.http import Request, Response
+from corvo.router.rights import RESULT, found_by_path
 from corvo.router.routes import Action, Route, Routes
 
 
@@ -12,7 +13,15 @@ async def nothing(_: Api, __: Request) -> Response:
 
 
 def row(method: str, path: str) -> Route:
-    return Route(method=method, path=path, endpoint=nothing, action=Action.READ, summary=path)
+    rights = found_by_path("id") if "{id}" in path else found_by_path("name")
+    return Route(
+        method=method,
+        path=path,
+        endpoint=nothing,
+        action=Action.READ,
+        rights=rights if "{" in path else RESULT,
+        summary=path,
+    )
 
 
 ROUTES = Routes(

@@ -12,6 +12,7 @@ from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.protocol.ops.enqueue import Enqueue
 from corvo.protocol.ops.work import Acked, Fetch, LeaseResults
 from corvo.router.config import Limits
+from corvo.router.frames import Frame
 from corvo.router.http import UNKNOWN, Problem, Request
 from corvo.router.shards import Answer
 from corvo.router.stream import UNSENT_BYTES_MAX, _close, run_stream
@@ -551,17 +552,21 @@ async def test_a_key_for_some_queues_reaches_no_others() -> None:
     node.take_key("secret", "worker", MAIL)
     node.ops.clear()
     chain = {"steps": [{"queue": MAIL}, {"queue": BULK}]}
+    cases: list[tuple[str, object]] = [
+        ("enqueues", [*put(), *put(1, BULK)]),
+        ("enqueues", [{"queue": MAIL, "chain": chain}]),
+        ("enqueues", [{"queue": MAIL, "depends_on": [theirs[0]["job_id"]]}]),
+        ("fetch", fetch(MAIL, BULK)),
+        ("acks", theirs),
+        ("fails", theirs),
+        ("heartbeats", theirs),
+    ]
+    parts = {*Frame.__struct_fields__} - {"id", "request_key"}
+    assert {part for part, _ in cases} == parts, "every part of a frame has a case"
     async with stream_to(node, x_api_key="secret") as line:
-        for frame in (
-            {"enqueues": [*put(), *put(1, BULK)]},
-            {"enqueues": [{"queue": MAIL, "chain": chain}]},
-            {"fetch": fetch(MAIL, BULK)},
-            {"acks": theirs},
-            {"fails": theirs},
-            {"heartbeats": theirs},
-        ):
-            refused = await line.ask(**frame)
-            assert msgspec.convert(refused["error"], JSON)["code"] == "FORBIDDEN"
+        for part, foreign in cases:
+            refused = await line.ask(**{part: foreign})
+            assert msgspec.convert(refused["error"], JSON)["code"] == "FORBIDDEN", part
         assert node.ops == []
 
         given = await line.ask(enqueues=put(), fetch=fetch())

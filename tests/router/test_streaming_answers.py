@@ -13,6 +13,7 @@ from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.config import Limits
 from corvo.router.http import ClientGone, Request, Response, Sink
+from corvo.router.rights import NODE
 from corvo.router.routes import Route, Routes
 from tests.router.lanes import Client, Street, get, post, serving
 from tests.router.test_lanes import Http2Client
@@ -97,6 +98,7 @@ class Talker:
                 path="/talk",
                 endpoint=self.answer,
                 action=Action.OPEN,
+                rights=NODE,
                 summary="for tests",
                 is_parked=True,
             )

@@ -8,6 +8,7 @@ import trio
 
 from corvo.ids import shard_of
 from corvo.protocol.ops.base import ITEMS_MAX
+from corvo.router import keys
 from corvo.router.addressing import HOPS_MAX, missing, together
 from corvo.router.api import Api
 from corvo.router.caller import Caller
@@ -95,7 +96,7 @@ async def find_job(api: Api, caller: Caller, job_id: str) -> tuple[View, int, di
     view = found.views.get(job_id)
     if view is None:
         raise problem_of(missing(job_id))
-    api.allow_queue(caller, view.job.queue)
+    keys.allow_queue(caller, view.job.queue)
     shard = found.shards[job_id]
     return view, shard, {shard: found.positions[shard]}
 

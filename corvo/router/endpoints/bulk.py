@@ -48,8 +48,9 @@ from corvo.router.endpoints.asking import find_jobs
 from corvo.router.http import Problem, Request, Response, Sink, json_response
 from corvo.router.jobs import View, job_summary, read_results, read_seen
 from corvo.router.problems import problem_of
+from corvo.router.rights import RESULT, found_by_path, in_body
 from corvo.router.routes import Parameter, Route
-from corvo.router.words import bad_field, read_body, request_key
+from corvo.router.words import bad_field, body_of, request_key
 from corvo.shard.queries import GetJobs
 
 POLL_S: Final = 0.5
@@ -82,15 +83,12 @@ _read_ids: Final = msgspec.json.Decoder(_Ids).decode
 async def bulk(api: Api, request: Request) -> Response:
     """Do something to many jobs."""
     began_s = trio.current_time()
-    body = read_body(decode_bulk, request.body)
+    body = body_of(request, decode_bulk)
     order = order_of(body, request.caller)
-    if order.move_to_queue:
-        api.allow_queue(request.caller, order.move_to_queue)
     key = request_key(request, body.request_key)
     counted: Counted | None = None
     if order.filter is None:
         api.charge(request.caller, Action.OPERATE, items=max(1, order.total), charged=1)
-        await api.allow_jobs(request.caller, order.job_ids)
     else:
         order, counted = await _fix(api, order, request.caller)
     is_async = body.is_async or not is_direct(order)
@@ -354,6 +352,7 @@ async def cancel_bulk(api: Api, request: Request) -> Response:
 
 
 _BULK: Final = "/api/v1/bulk/{id}"
+_FOUND: Final = found_by_path("id")
 
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
@@ -361,6 +360,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/jobs/bulk",
         endpoint=bulk,
         action=Action.OPERATE,
+        rights=in_body(
+            decode_bulk,
+            queues=lambda body: [body.move_to_queue] if body.move_to_queue else [],
+            jobs=lambda body: body.job_ids or [],
+        )
+        | RESULT,
         summary=f"Do something to many jobs: up to {DIRECT_MAX:,} at once, and any number later",
         takes=BulkBody,
         gives={200: BulkAnswer, 202: BulkBegun},
@@ -372,6 +377,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/bulk",
         endpoint=list_bulks,
         action=Action.READ,
+        rights=RESULT,
         summary="Bulk operations, the newest first",
         gives={200: BulkList},
         has_min_seq=True,
@@ -384,6 +390,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=_BULK,
         endpoint=get_bulk,
         action=Action.READ,
+        rights=_FOUND,
         summary="How far a bulk operation has come",
         gives={200: BulkStatus},
         has_min_seq=True,
@@ -394,6 +401,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=f"{_BULK}/progress",
         endpoint=watch,
         action=Action.READ,
+        rights=_FOUND,
         summary="The steps of a bulk operation as server-sent events, until it has ended",
         gives={200: None},
         problems=(404,),
@@ -405,6 +413,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=f"{_BULK}/cancel",
         endpoint=cancel_bulk,
         action=Action.OPERATE,
+        rights=_FOUND,
         summary="Let a bulk operation stop; what was done stays done",
         gives={200: BulkStatus},
         has_min_seq=True,

@@ -10,6 +10,7 @@ from corvo.router import openapi, pages
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.http import JSON, Request, Response
+from corvo.router.rights import NODE
 from corvo.router.routes import Route, Routes
 
 _FRESH: Final = ("cache-control", "max-age=300")
@@ -48,6 +49,7 @@ def rows(others: Iterable[Route]) -> tuple[Route, ...]:
             path=path,
             endpoint=endpoint,
             action=Action.OPEN,
+            rights=NODE,
             summary=summary,
             gives={200: None, 304: None},
         )

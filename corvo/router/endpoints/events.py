@@ -12,6 +12,7 @@ from corvo.router.endpoints.searching import summary
 from corvo.router.events import LiveEvent, read_wish
 from corvo.router.http import Request, Response, Sink, encode_json
 from corvo.router.listening import GoneBody, Listener, PlaceGone
+from corvo.router.rights import RESULT
 from corvo.router.routes import Parameter, Route
 from corvo.router.seeing import SummaryBody
 from corvo.router.topics import Topics, read_topics
@@ -71,6 +72,7 @@ ROUTES = (
         path="/api/v1/events",
         endpoint=listen,
         action=Action.READ,
+        rights=RESULT,
         summary="What happens, as it happens: a stream of server-sent events.",
         gives={200: LiveEvent, 410: GoneBody},
         content_type=sse.CONTENT_TYPE,

@@ -48,8 +48,16 @@ from corvo.router.jobs import (
     read_results,
 )
 from corvo.router.problems import problem_of
+from corvo.router.rights import (
+    RESULT,
+    Rights,
+    found_by_path,
+    in_body,
+    job_in_path,
+    queue_in_query,
+)
 from corvo.router.routes import Endpoint, Parameter, Route
-from corvo.router.words import not_reserved, read_body, request_key
+from corvo.router.words import body_of, not_reserved, read_body, request_key
 from corvo.shard.queries import (
     QUEUES_MAX,
     CountJobs,
@@ -132,10 +140,9 @@ async def cancel_job(api: Api, request: Request) -> Response:
 
 async def move_job(api: Api, request: Request) -> Response:
     """Bring a job to another queue."""
-    body = read_body(_read_move, request.body)
+    body = body_of(request, _read_move)
     queue = params.checked_queue("queue", body.queue)
     not_reserved("queue", queue)
-    api.allow_queue(request.caller, queue)
     key = request_key(request, body.request_key)
     resets = body.reset_attempts or False
     op = Move(
@@ -224,7 +231,6 @@ async def _change(
     `conflict` is the code when the job's state does not do.
     """
     [job_id] = op.job_ids
-    await api.allow_jobs(request.caller, [job_id])
     results = await api.to_jobs([job_id], lambda _: op, read_results)
     [outcome] = results.outcomes
     if isinstance(outcome, Problem):
@@ -291,7 +297,6 @@ async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
     named = request.query.get("queue")
     if named is not None:
         params.checked_queue("queue", named)
-        api.allow_queue(request.caller, named)
         shard = api.shards.of_queue(named).number
         answer = await api.ask(shard, GetQueue(queue=named), request.caller)
         count = _read_queue(answer.body).counts[State.DEAD.value]
@@ -315,11 +320,18 @@ async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
 
 _JOB: Final = "/api/v1/jobs/{id}"
 _CHANGES: Final = (404, 409)
+_NAMED: Final = job_in_path("id")
+_READ: Final = found_by_path("id")
+_TARGET: Final = in_body(_read_move, queues=lambda body: [body.queue])
 _DONE: Final[dict[int, type | None]] = {200: JobDone}
 
 
 def _change_row(
-    name: str, endpoint: Endpoint, summary: str, takes: type[msgspec.Struct] | None = None
+    name: str,
+    endpoint: Endpoint,
+    summary: str,
+    takes: type[msgspec.Struct] | None = None,
+    rights: Rights = _NAMED,
 ) -> Route:
     """A row for something that is done with a job."""
     return Route(
@@ -327,6 +339,7 @@ def _change_row(
         path=f"{_JOB}/{name}",
         endpoint=endpoint,
         action=Action.WORK if name == "hold" else Action.OPERATE,
+        rights=rights,
         summary=summary,
         takes=takes,
         gives=_DONE,
@@ -340,6 +353,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=_JOB,
         endpoint=get_job,
         action=Action.READ,
+        rights=_READ,
         summary="One job, with its errors and its trail",
         gives={200: JobBody},
         has_min_seq=True,
@@ -350,6 +364,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=f"{_JOB}/explain",
         endpoint=explain_job,
         action=Action.READ,
+        rights=_READ,
         summary="Why a job is not being worked on",
         gives={200: ExplainBody},
         has_min_seq=True,
@@ -360,6 +375,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/jobs/bulk-get",
         endpoint=bulk_get,
         action=Action.READ,
+        rights=RESULT,
         summary="Many jobs by their ids; those that are not there are left out",
         takes=BulkGet,
         gives={200: JobList},
@@ -367,7 +383,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _change_row("retry", retry_job, "Begin a finished job anew, or a scheduled one now"),
     _change_row("cancel", cancel_job, "Give a job up; its worker, if it has one, is told", Why),
-    _change_row("move", move_job, "Bring a job to another queue", MoveJob),
+    _change_row("move", move_job, "Bring a job to another queue", MoveJob, _NAMED | _TARGET),
     _change_row("hold", hold_job, "Let a job wait for somebody's word", HoldJob),
     _change_row("approve", approve_job, "Let a held job be worked on"),
     _change_row("reject", reject_job, "Let a held job die", Why),
@@ -379,6 +395,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=_JOB,
         endpoint=delete_job,
         action=Action.OPERATE,
+        rights=_NAMED,
         summary="Remove a job and all that is kept of it",
         gives=_DONE,
         problems=_CHANGES,
@@ -388,6 +405,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/dead",
         endpoint=list_dead,
         action=Action.READ,
+        rights=queue_in_query("queue") | RESULT,
         summary="Dead jobs, the newest first",
         gives={200: DeadJobs},
         has_min_seq=True,

@@ -16,6 +16,7 @@ from corvo.router.api import Api
 from corvo.router.http import Problem, Request, Response, encode_json, json_response
 from corvo.router.keys import KEY_BITS, hash_key, make_key
 from corvo.router.positions import render
+from corvo.router.rights import EVERYTHING, NODE
 from corvo.router.routes import Route
 from corvo.router.words import GivenTime, bad_field, read_body, request_key, time_ns
 from corvo.times import format_time, format_time_or_none
@@ -270,6 +271,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/auth/keys",
         endpoint=make,
         action=Action.ADMIN,
+        rights=EVERYTHING,
         summary="Make an API key. It is shown in this answer only.",
         takes=NewKey,
         gives={200: MadeKey},
@@ -280,6 +282,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/auth/keys",
         endpoint=list_keys,
         action=Action.ADMIN,
+        rights=EVERYTHING,
         summary="List the API keys, by their hashes.",
         gives={200: list[KeyView]},
     ),
@@ -288,6 +291,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/auth/keys",
         endpoint=delete,
         action=Action.ADMIN,
+        rights=EVERYTHING,
         summary="Delete the API key that the body names.",
         takes=OldKey,
         gives={200: GoneKey},
@@ -298,6 +302,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/auth/keys/{key_hash}",
         endpoint=delete_by_path,
         action=Action.ADMIN,
+        rights=EVERYTHING,
         summary="Delete an API key.",
         gives={200: GoneKey},
         problems=(404, 409),
@@ -307,6 +312,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/auth/status",
         endpoint=status,
         action=Action.OPEN,
+        rights=NODE,
         summary="Whether a key is needed, and whose key came with the question.",
         gives={200: AuthStatus},
     ),

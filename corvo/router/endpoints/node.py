@@ -43,6 +43,7 @@ from corvo.router.health import (
 from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.metrics import Minute
 from corvo.router.mirror import reached
+from corvo.router.rights import EVERYTHING, NODE, RESULT, Rights, queue_in_query
 from corvo.router.routes import Parameter, Route
 from corvo.router.scrape import ProcessScrape, Queues, Scrape, ShardScrape
 from corvo.router.seeing import MinuteView, minute_view, read_minutes
@@ -222,7 +223,6 @@ async def throughput(api: Api, request: Request) -> Response:
     queue = request.query.get("queue", "")
     if queue:
         params.checked_queue("queue", queue)
-        api.allow_queue(request.caller, queue)
     if api.mirror.is_there or queue:
         body = await api.mirror.ask(GetThroughput(queue=queue), request.caller)
         told = read_minutes(body)
@@ -373,6 +373,7 @@ def _get(
     *query: Parameter,
     problems: tuple[int, ...] = (),
     has_min_seq: bool = False,
+    rights: Rights | None = None,
 ) -> Route:
     assert endpoint.__doc__ is not None
     return Route(
@@ -380,6 +381,7 @@ def _get(
         path=path,
         endpoint=endpoint,
         action=action,
+        rights=rights or (EVERYTHING if action is Action.ADMIN else NODE),
         summary=endpoint.__doc__.partition("\n")[0],
         gives={200: gives},
         query=query,
@@ -389,8 +391,8 @@ def _get(
 
 
 ROUTES: Final[tuple[Route, ...]] = (
-    _get("/metrics", metrics, Action.READ, None),
-    _get("/api/v1/metrics", metrics, Action.READ, None),
+    _get("/metrics", metrics, Action.READ, None, rights=RESULT),
+    _get("/api/v1/metrics", metrics, Action.READ, None, rights=RESULT),
     _get(
         "/api/v1/metrics/throughput",
         throughput,
@@ -399,6 +401,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         Parameter("queue", "string", "Of this queue only.", None, NAME_BYTES_MAX),
         problems=(501,),
         has_min_seq=True,
+        rights=queue_in_query("queue") | RESULT,
     ),
     _get("/livez", livez, Action.OPEN, Alive),
     _get("/readyz", readyz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),
@@ -413,6 +416,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/admin/rebuild-sqlite",
         endpoint=rebuild,
         action=Action.ADMIN,
+        rights=EVERYTHING,
         summary="Make the mirror anew from the shards; it goes on answering meanwhile",
         gives={202: Rebuilding},
         problems=(501,),

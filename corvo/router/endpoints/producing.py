@@ -12,7 +12,6 @@ from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
 from corvo.protocol.ops.workflow import NewBatch
 from corvo.router.addressing import together
 from corvo.router.api import Api
-from corvo.router.caller import Caller
 from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.positions import render
 from corvo.router.producing import (
@@ -29,17 +28,21 @@ from corvo.router.producing import (
     decode_enqueue_batch,
     enqueue_answer,
     home_batch,
+    jobs_of_batch,
+    jobs_of_item,
     join,
     moved,
     new_batch,
     new_job,
     new_jobs,
     plan,
-    queues_of,
+    queues_of_batch,
+    queues_of_item,
     webhook_item,
 )
+from corvo.router.rights import in_body, queue_in_path
 from corvo.router.routes import Action, Parameter, Route
-from corvo.router.words import alone, bad_field, key_of, read_body, request_key
+from corvo.router.words import alone, bad_field, body_of, key_of, request_key
 
 _ITEMS_AT_A_TIME: Final = 250
 """Items that are looked at before others have their turn: some milliseconds."""
@@ -49,7 +52,7 @@ _decode_results: Final = msgspec.json.Decoder(EnqueueResults).decode
 
 async def enqueue(api: Api, request: Request) -> Response:
     """Make one job."""
-    body = read_body(decode_enqueue, request.body)
+    body = body_of(request, decode_enqueue)
     return await _enqueue_one(api, request, body, request_key(request, body.request_key))
 
 
@@ -61,7 +64,6 @@ async def webhook(api: Api, request: Request) -> Response:
 
 async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) -> Response:
     job = new_job(item)
-    _allow(api, request.caller, [job])
     shard = shard_of_queue(job.queue, len(api.shards))
     op = Enqueue(jobs=[job], request_key=key, by=request.caller.signature)
     try:
@@ -81,13 +83,12 @@ async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) 
 
 async def enqueue_batch(api: Api, request: Request) -> Response:
     """Make many jobs, in as many shards as they have queues in."""
-    body = read_body(decode_enqueue_batch, request.body)
+    body = body_of(request, decode_enqueue_batch)
     api.charge(request.caller, Action.PRODUCE, items=len(body.jobs), charged=1)
     key = request_key(request, body.request_key)
     batch = new_batch(body.batch)
     jobs = await _new_jobs(api, body, batch)
     check_batch(batch, len(jobs))
-    _allow(api, request.caller, jobs, batch)
     sending = _Sending(api, key, request.caller.signature, len(jobs))
     await sending.send(plan(jobs, len(api.shards), batch), batch)
     answer = batch_answer(sending.outcomes, sending.batch_id, request.id)
@@ -177,17 +178,6 @@ _NOT_SENT: Final = Problem(
 )
 
 
-def _allow(api: Api, caller: Caller, jobs: Sequence[NewJob], batch: NewBatch | None = None) -> None:
-    """Raise `Problem` unless a key is for all queues that jobs name."""
-    if caller.scope.has_everything:
-        return
-    queues = dict.fromkeys(queue for job in jobs for queue in queues_of(job))
-    if batch is not None and batch.callback_queue:
-        queues[batch.callback_queue] = None
-    for queue in queues:
-        api.allow_queue(caller, queue)
-
-
 _TAGS: Final = "^([A-Za-z0-9_.-]{1,64}:[^,:]{0,64}(,[A-Za-z0-9_.-]{1,64}:[^,:]{0,64}){0,31})?$"
 """What is read is more than this says; but all that it says is read."""
 
@@ -197,6 +187,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/enqueue",
         endpoint=enqueue,
         action=Action.PRODUCE,
+        rights=in_body(decode_enqueue, queues=queues_of_item, jobs=jobs_of_item),
         summary="Put a job into a queue",
         is_hot=True,
         takes=EnqueueBody,
@@ -208,6 +199,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/enqueue/batch",
         endpoint=enqueue_batch,
         action=Action.PRODUCE,
+        rights=in_body(decode_enqueue_batch, queues=queues_of_batch, jobs=jobs_of_batch),
         summary="Put many jobs into queues",
         is_hot=True,
         takes=EnqueueBatchBody,
@@ -219,6 +211,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/webhooks/{queue}",
         endpoint=webhook,
         action=Action.PRODUCE,
+        rights=queue_in_path("queue"),
         summary="Put a job into a queue, with whatever is sent as its payload",
         gives={201: EnqueueAnswer, 200: EnqueueAnswer},
         problems=(409, 413, 422),

@@ -46,6 +46,7 @@ from corvo.router.queues import (
     read_rates,
     worker_body,
 )
+from corvo.router.rights import RESULT, queue_in_path
 from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.router.seeing import SummaryWorkers
 from corvo.router.sightings import (
@@ -245,7 +246,6 @@ def _told_without(rates: dict[str, QueueRates] | None) -> list[tuple[str, str]]:
 async def get_queue(api: Api, request: Request) -> Response:
     """One queue."""
     name = params.queue_of(request)
-    api.allow_queue(request.caller, name)
     shard = api.shards.of_queue(name).number
     answer = await api.ask(shard, GetQueue(queue=name), request.caller)
     view = _read_view(answer.body)
@@ -399,7 +399,6 @@ def _named(request: Request) -> tuple[str, str]:
 
 async def _change(api: Api, request: Request, op: QueueOp) -> Response:
     """Carry an op out on a queue; it comes into being where it is not there."""
-    api.allow_queue(request.caller, op.queue)
     shard = api.shards.of_queue(op.queue)
     answer = await shard.submit(op)
     done = _read_done(answer.body)
@@ -408,6 +407,7 @@ async def _change(api: Api, request: Request, op: QueueOp) -> Response:
 
 
 _QUEUE: Final = "/api/v1/queues/{name}"
+_NAMED: Final = queue_in_path("name")
 
 
 def _row(
@@ -423,6 +423,7 @@ def _row(
         path=path,
         endpoint=endpoint,
         action=Action.OPERATE,
+        rights=_NAMED,
         summary=summary,
         takes=takes,
         gives={200: QueueDoneBody},
@@ -435,6 +436,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/queues",
         endpoint=list_queues,
         action=Action.READ,
+        rights=RESULT,
         summary="All queues, by name: their settings, how many jobs they have, and their rates",
         gives={200: list[QueueBody]},
         has_min_seq=True,
@@ -451,6 +453,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path=_QUEUE,
         endpoint=get_queue,
         action=Action.READ,
+        rights=_NAMED,
         summary="One queue, its settings and how many jobs it has",
         gives={200: QueueBody},
         has_min_seq=True,
@@ -488,6 +491,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/workers",
         endpoint=list_workers,
         action=Action.READ,
+        rights=RESULT,
         summary="Workers of the last day and how they are, whoever was heard of last first",
         gives={200: list[WorkerBody]},
         has_min_seq=True,

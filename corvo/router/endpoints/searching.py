@@ -15,6 +15,7 @@ from corvo.router.endpoints.asking import find_job
 from corvo.router.endpoints.queues import all_queues, count_workers
 from corvo.router.http import Request, Response, json_response
 from corvo.router.mirror import reached
+from corvo.router.rights import RESULT, Rights, found_by_path
 from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.router.seeing import (
     QUERY_TEXT_MAX,
@@ -160,12 +161,14 @@ def _row(
     *query: Parameter,
     takes: type[msgspec.Struct] | None = None,
     problems: tuple[int, ...] = (501,),
+    rights: Rights = RESULT,
 ) -> Route:
     return Route(
         method=method,
         path=path,
         endpoint=endpoint,
         action=Action.READ,
+        rights=rights,
         summary=summary,
         takes=takes,
         gives={200: gives},
@@ -208,6 +211,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "What happened to a job, and how long each part of it took",
         Timeline,
         problems=(404, 413),
+        rights=found_by_path("id"),
     ),
     _row(
         "GET",

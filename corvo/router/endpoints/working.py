@@ -26,8 +26,9 @@ from corvo.router.api import Api
 from corvo.router.fetching import Fetched
 from corvo.router.http import Request, Response, json_response
 from corvo.router.positions import render
+from corvo.router.rights import in_body, job_in_path
 from corvo.router.routes import Action, Route
-from corvo.router.words import key_of, read_body, request_key
+from corvo.router.words import body_of, key_of, read_body, request_key
 from corvo.router.working import (
     ACKS_MAX,
     BEATS_MAX,
@@ -35,10 +36,12 @@ from corvo.router.working import (
     AckBatchAnswer,
     AckBatchBody,
     AckBody,
+    AckEntry,
     FailAnswer,
     FailBatchAnswer,
     FailBatchBody,
     FailBody,
+    FailEntry,
     FetchBatchAnswer,
     FetchBatchBody,
     FetchBody,
@@ -49,6 +52,7 @@ from corvo.router.working import (
     ReleaseBatchAnswer,
     ReleaseBatchBody,
     ReleaseBody,
+    ReleaseEntry,
     SnoozeBody,
     WordBody,
     ack_item,
@@ -94,7 +98,7 @@ _EMPTY: Final = b"{}"
 
 async def fetch(api: Api, request: Request) -> Response:
     """Claim a job, and wait for it if there is none."""
-    body = read_body(decode_fetch, request.body)
+    body = body_of(request, decode_fetch)
     fetched = await _fetch(api, request, body, 1)
     if not fetched.claims:
         return Response(status=204)
@@ -103,15 +107,12 @@ async def fetch(api: Api, request: Request) -> Response:
 
 async def fetch_batch(api: Api, request: Request) -> Response:
     """Claim jobs, and wait for one if there is none."""
-    body = read_body(decode_fetch_batch, request.body)
+    body = body_of(request, decode_fetch_batch)
     fetched = await _fetch(api, request, body, body.count)
     return _given(api, fetched, FetchBatchAnswer([fetched_job(claim) for claim in fetched.claims]))
 
 
 async def _fetch(api: Api, request: Request, body: FetchBody, count: int | None) -> Fetched:
-    if not request.caller.scope.has_everything:
-        for queue in body.queues:
-            api.allow_queue(request.caller, queue)
     op = fetch_op(body, request_key(request, body.request_key), request.caller.signature, count)
     return await api.fetching.fetch(op, wait_s(body, api.limits.fetch_wait_s_max))
 
@@ -185,7 +186,7 @@ async def fail(api: Api, request: Request) -> Response:
 
 async def ack_batch(api: Api, request: Request) -> Response:
     """Complete jobs: as many acks, each for itself."""
-    body = read_body(decode_ack_batch, request.body)
+    body = body_of(request, decode_ack_batch)
     check_count("ack batch", "acks", len(body.acks), ACKS_MAX)
     api.charge(request.caller, Action.WORK, items=len(body.acks), charged=1)
     items = ack_items(body)
@@ -198,7 +199,7 @@ async def ack_batch(api: Api, request: Request) -> Response:
 
 async def fail_batch(api: Api, request: Request) -> Response:
     """Say of jobs that their attempts failed, each for itself."""
-    body = read_body(decode_fail_batch, request.body)
+    body = body_of(request, decode_fail_batch)
     check_count("fail batch", "fails", len(body.fails), ACKS_MAX)
     api.charge(request.caller, Action.WORK, items=len(body.fails), charged=1)
     items = fail_items(body)
@@ -211,7 +212,7 @@ async def fail_batch(api: Api, request: Request) -> Response:
 
 async def release_batch(api: Api, request: Request) -> Response:
     """Give jobs back, each for itself."""
-    body = read_body(decode_release_batch, request.body)
+    body = body_of(request, decode_release_batch)
     check_count("release batch", "jobs", len(body.jobs), ACKS_MAX)
     api.charge(request.caller, Action.WORK, items=len(body.jobs), charged=1)
     items = [release_item(each.job_id, each) for each in body.jobs]
@@ -223,7 +224,7 @@ async def release_batch(api: Api, request: Request) -> Response:
 
 async def heartbeat(api: Api, request: Request) -> Response:
     """Say of jobs that they are being worked on, and hear which of them are to stop."""
-    body = read_body(decode_heartbeat, request.body)
+    body = body_of(request, decode_heartbeat)
     check_count("heartbeat", "jobs", len(body.jobs), BEATS_MAX)
     items = beat_items(body)
     if body.worker_id:
@@ -241,8 +242,6 @@ async def _carry(
 ) -> Results[Outcome]:
     """Carry an op out on items, in as many parts as there have to be."""
     ids = _ids(items)
-    if not request.caller.scope.has_everything:
-        await api.allow_jobs(request.caller, ids)
     if len(items) == 1:
         return await api.to_jobs(ids, lambda _: make(items, key), read_results)
     good, refused = sift(items, lambda some: make(some, ""))
@@ -295,6 +294,22 @@ def _ids(items: Sequence[LeaseItem[object]]) -> list[str]:
     return [item.job_id for item in items]
 
 
+_NAMED: Final = job_in_path("job_id")
+
+
+def _entry_ids(
+    entries: Sequence[AckEntry] | Sequence[FailEntry] | Sequence[ReleaseEntry],
+) -> list[str]:
+    """The jobs of a batch. The endpoint refuses one with more of them than are looked at here."""
+    return [entry.job_id for entry in entries[:ACKS_MAX]]
+
+
+def _beat_ids(body: HeartbeatBody) -> list[str]:
+    if isinstance(body.jobs, dict):
+        return [*body.jobs][:BEATS_MAX]
+    return [entry.job_id for entry in body.jobs[:BEATS_MAX]]
+
+
 _WORDS: Final = (404, 409, 413, 422)
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -303,6 +318,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/fetch",
         endpoint=fetch,
         action=Action.WORK,
+        rights=in_body(decode_fetch, queues=lambda body: body.queues),
         summary="Claim a job, and wait for it if there is none",
         is_hot=True,
         is_parked=True,
@@ -315,6 +331,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/fetch/batch",
         endpoint=fetch_batch,
         action=Action.WORK,
+        rights=in_body(decode_fetch_batch, queues=lambda body: body.queues),
         summary="Claim jobs, and wait for one if there is none",
         is_hot=True,
         is_parked=True,
@@ -327,6 +344,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/ack/{job_id}",
         endpoint=ack,
         action=Action.WORK,
+        rights=_NAMED,
         summary="Complete a job",
         is_hot=True,
         takes=AckBody,
@@ -338,6 +356,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/ack/batch",
         endpoint=ack_batch,
         action=Action.WORK,
+        rights=in_body(decode_ack_batch, jobs=lambda body: _entry_ids(body.acks)),
         summary="Complete jobs",
         is_hot=True,
         takes=AckBatchBody,
@@ -349,6 +368,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/fail/{job_id}",
         endpoint=fail,
         action=Action.WORK,
+        rights=_NAMED,
         summary="Say that a job's attempt failed",
         is_hot=True,
         takes=FailBody,
@@ -360,6 +380,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/fail/batch",
         endpoint=fail_batch,
         action=Action.WORK,
+        rights=in_body(decode_fail_batch, jobs=lambda body: _entry_ids(body.fails)),
         summary="Say of jobs that their attempts failed",
         is_hot=True,
         takes=FailBatchBody,
@@ -371,6 +392,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/heartbeat",
         endpoint=heartbeat,
         action=Action.WORK,
+        rights=in_body(decode_heartbeat, jobs=_beat_ids),
         summary="Say of jobs that they are being worked on",
         is_hot=True,
         takes=HeartbeatBody,
@@ -382,6 +404,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/release/{job_id}",
         endpoint=release,
         action=Action.WORK,
+        rights=_NAMED,
         summary="Give a job back, as if it had not been taken",
         is_hot=True,
         takes=ReleaseBody,
@@ -393,6 +416,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/release/batch",
         endpoint=release_batch,
         action=Action.WORK,
+        rights=in_body(decode_release_batch, jobs=lambda body: _entry_ids(body.jobs)),
         summary="Give jobs back, as if they had not been taken",
         is_hot=True,
         takes=ReleaseBatchBody,
@@ -404,6 +428,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/snooze/{job_id}",
         endpoint=snooze,
         action=Action.WORK,
+        rights=_NAMED,
         summary="Give a job back, to be taken again later",
         is_hot=True,
         takes=SnoozeBody,
