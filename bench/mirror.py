@@ -29,9 +29,10 @@ from corvo.link import LinkClient, UnixAddress, dial, open_client
 from corvo.mirror.places import Cursor, Page
 from corvo.mirror.writing import NAME, open_writing
 from corvo.model import Event, Job, State
+from corvo.protocol.numbers import Numbers
+from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
+from corvo.protocol.queries import GetNumbers
 from corvo.questions import LAG_BOUNDS_MS, NUMBERS, GetStanding, Standing
-from corvo.shard.queries import NUMBERS as QUERY_NUMBERS
-from corvo.shard.queries import GetStatus, Status
 from tests.router.stream_client import connected
 
 JOBS: Final = 100_000
@@ -259,9 +260,9 @@ async def _catch_up(place: Path) -> float:
     places = {}
     for number in range(SHARDS):
         async with _calling(place, f"shard-{number}", number) as client:
-            answer = await client.ask(QUERY_NUMBERS[GetStatus], b"{}")
+            answer = await client.ask(QUERY_NUMBERS[GetNumbers], b"{}")
             assert isinstance(answer, wire.Reply)
-            places[number] = msgspec.json.decode(answer.body, type=Status).applied
+            places[number] = msgspec.json.decode(answer.body, type=Numbers).applied
     await _standing(place, places)
     return trio.current_time() - begun
 

@@ -14,9 +14,9 @@ import trio
 
 from corvo.ids import shard_of
 from corvo.protocol.ops.base import Op, Rejected
+from corvo.protocol.queries import GetWhereabouts, Whereabouts
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
-from corvo.shard.queries import GetWhereabouts, Whereabouts
 
 REMEMBERED_MAX: Final = 100_000
 """Chosen ids whose shard is known."""

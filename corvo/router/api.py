@@ -10,6 +10,7 @@ import trio
 from corvo import clock, wire
 from corvo.protocol.ops.base import ITEMS_MAX, Op, Rejected
 from corvo.protocol.ops.keys import HOME
+from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
 from corvo.router import keys
 from corvo.router.actions import Action
 from corvo.router.addressing import Addresses, Results, to_jobs, together
@@ -27,7 +28,6 @@ from corvo.router.rates import Rates, client_of
 from corvo.router.rights import Rights
 from corvo.router.shards import Answer, Shards
 from corvo.router.sightings import WorkerHealth
-from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
 
 R = TypeVar("R")
 _CATCH_UP_S: Final = 1.0

@@ -31,6 +31,15 @@ from corvo.protocol.ops.work import (
     Release,
     ReleaseItem,
 )
+from corvo.protocol.queries import (
+    Active,
+    GetActive,
+    GetJobs,
+    GetMoment,
+    GetWhereabouts,
+    Moment,
+    Whereabouts,
+)
 from corvo.questions import Count, Counted, Select, Selected
 from corvo.router.addressing import missing, together
 from corvo.router.api import Api
@@ -59,15 +68,6 @@ from corvo.router.bulk import (
 from corvo.router.caller import Caller
 from corvo.router.http import Problem, encode_json
 from corvo.router.jobs import read_results
-from corvo.shard.queries import (
-    Active,
-    GetActive,
-    GetJobs,
-    GetMoment,
-    GetWhereabouts,
-    Moment,
-    Whereabouts,
-)
 from corvo.telemetry import Log
 
 SIDE_BY_SIDE: Final = 2
@@ -420,7 +420,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 class _View(msgspec.Struct, frozen=True):
-    """A `corvo.shard.queries.JobView`, read by whoever has the lease."""
+    """A `corvo.protocol.queries.JobView`, read by whoever has the lease."""
 
     job: _Job
     payload: Json = msgspec.UNSET

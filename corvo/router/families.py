@@ -9,14 +9,13 @@ from typing import Final
 
 from corvo import __version__
 from corvo.model import STATES
+from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers, QueueNumbers
 from corvo.protocol.ops import NAMES
 from corvo.questions import ShardStanding, Standing
 from corvo.router.exposition import Group, Page, Sample, counter, gauge, histogram
 from corvo.router.metrics import OTHER, Timing
 from corvo.router.scrape import ACTIVE_NS, ProcessScrape, Scrape, ShardScrape
 from corvo.router.standing import lag_entries, lag_s, write_lag
-from corvo.shard.gathering import WAITING_OPS_MAX
-from corvo.shard.numbers import Numbers, QueueNumbers
 
 _QUEUES_AT_A_TIME: Final = 50
 """Queues whose lines are made at a time: some 0.2 ms."""

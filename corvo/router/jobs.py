@@ -8,9 +8,9 @@ import msgspec
 from corvo.model import Agent, Backoff, Event, JobError, Priority, State
 from corvo.protocol.ops.base import ITEMS_MAX, Id, Json, Rejected, Text, Token
 from corvo.protocol.ops.jobs import Done
+from corvo.protocol.queries import Explanation
 from corvo.router.params import Key, Place, QueueName
 from corvo.router.words import Time, usd
-from corvo.shard.select import Explanation
 from corvo.times import format_duration, format_time, format_time_or_none
 
 PAGE_MAX: Final = 1_000
@@ -277,7 +277,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A `corvo.shard.queries.JobView`, read."""
+    """A `corvo.protocol.queries.JobView`, read."""
 
     job: Stored
     payload: msgspec.Raw = msgspec.Raw(b"{}")
@@ -290,7 +290,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A `corvo.shard.queries.Jobs`, read."""
+    """A `corvo.protocol.queries.Jobs`, read."""
 
     jobs: list[View]
     looked_at: int
@@ -298,7 +298,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeenDead(msgspec.Struct, frozen=True, kw_only=True):
-    """A `corvo.shard.queries.Dead`, read."""
+    """A `corvo.protocol.queries.Dead`, read."""
 
     jobs: list[View]
     before_ns: int

@@ -12,10 +12,10 @@ import trio
 
 from corvo.model import ApiKey
 from corvo.protocol.ops.keys import HOME
+from corvo.protocol.queries import ApiKeys, ListKeys
 from corvo.router.http import Problem
 from corvo.router.keys import Keyring
 from corvo.router.shards import Shards
-from corvo.shard.queries import ApiKeys, ListKeys
 
 CONFIRM_S: Final = 10.0
 """Between two readings when nothing happens; a third of what a list is believed for."""

@@ -7,10 +7,10 @@ import msgspec
 
 from corvo.measures import Histogram, LoopTimes, ProcessStats
 from corvo.model import STATES
+from corvo.protocol.numbers import Numbers, QueueNumbers
 from corvo.questions import Standing
 from corvo.router.config import RouterConfig
 from corvo.router.metrics import OTHER, Metrics
-from corvo.shard.numbers import Numbers, QueueNumbers
 
 QUEUES_MAX: Final = 1_000
 """Queues that have lines of their own."""

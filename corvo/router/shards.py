@@ -19,11 +19,11 @@ from corvo.link import Call, Link, LinkClient, LinkLost, UnixAddress, open_clien
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops import NUMBERS
 from corvo.protocol.ops.base import Op, encode_json
+from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
+from corvo.protocol.queries import Query
 from corvo.router.config import RouterConfig
 from corvo.router.http import UNKNOWN, Problem
 from corvo.router.problems import problem_of, read_refusal
-from corvo.shard.queries import NUMBERS as QUERY_NUMBERS
-from corvo.shard.queries import Query
 from corvo.telemetry import SILENT, Log
 
 _LEADER_RETRY_S: Final = 0.1

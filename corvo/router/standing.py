@@ -1,8 +1,8 @@
 """How far the mirror is behind the shards, from what each of them says of itself."""
 
 from corvo.measures import Histogram
+from corvo.protocol.numbers import Numbers
 from corvo.questions import LAG_BOUNDS_MS, ShardStanding, Standing
-from corvo.shard.numbers import Numbers
 
 
 def lag_entries(standing: ShardStanding, numbers: Numbers) -> int:

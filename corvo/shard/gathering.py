@@ -9,13 +9,12 @@ from typing import Final
 
 import msgspec
 
+from corvo.protocol.numbers import WAITING_OPS_MAX
 from corvo.shard.entry import Record
 
 ENTRY_OPS_MAX: Final = 512
 ENTRY_BYTES_MAX: Final = 1 << 20
 """Ops of one entry, unless a single one is larger."""
-WAITING_OPS_MAX: Final = 16_384
-"""Ops that wait for agreement or to be proposed: at 20,000 a second, less than a second."""
 WAITING_BYTES_MAX: Final = 64 << 20
 
 

@@ -22,9 +22,11 @@ from typing import Final, TypeAlias
 import msgspec
 
 from corvo import wire
+from corvo.protocol.numbers import Counters
 from corvo.protocol.ops.base import Limits, Op, Rejected
 from corvo.protocol.ops.keys import HOME as KEYS_HOME
 from corvo.protocol.ops.work import Claims, Fetch
+from corvo.protocol.queries import QUERIES
 from corvo.raft import (
     AnyMessage,
     Change,
@@ -39,16 +41,16 @@ from corvo.raft import (
     Write,
 )
 from corvo.shard import entry, outbox
+from corvo.shard.commit_times import CommitTimes
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.hunger import Hunger
 from corvo.shard.machine import Answer, Machine
-from corvo.shard.numbers import CommitTimes, Counters
 from corvo.shard.ops import NUMBERS, OPS
 from corvo.shard.ops.door import admit
 from corvo.shard.ops.transfer import Delivered
 from corvo.shard.ops.upkeep import Lead, Walked
 from corvo.shard.ops.upkeep import Upkeep as UpkeepOp
-from corvo.shard.queries import QUERIES, answer
+from corvo.shard.queries import answer_bytes
 from corvo.shard.select import has_work
 from corvo.shard.upkeep import Upkeep
 
@@ -457,7 +459,7 @@ class Replica:
 
     def _answer(self, question: Question) -> None:
         message = question.message
-        result = answer(self, message.query, message.body)
+        result = answer_bytes(self, message.query, message.body)
         code = result.code if isinstance(result, Rejected) else ""
         body = _encode(result)
         self._reply(question.client, message.id, code, body, self.machine.applied)

@@ -6,11 +6,10 @@ at the front any more is removed as it is met: jobs that have expired, and jobs 
 
 from typing import Final
 
-import msgspec
-
 from corvo.kv.heads import Head
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Job, Queue, State
+from corvo.protocol.queries import Explanation
 from corvo.shard import lifecycle
 from corvo.shard.limits import Allowance, allowance
 from corvo.shard.tables import JOBS, QUEUES, is_swept, queue_keys
@@ -23,17 +22,6 @@ FETCH_BYTES_MAX: Final = 4 << 20
 that, and what cannot be sent would be leased to nobody."""
 REMOVED_MAX: Final = 512
 """Expired or cleared jobs that one fetch removes; then it gives what it has, and more next time."""
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job is not being worked on."""
-
-    code: str
-    text: str
-    until_ns: int = 0
-    """When that ends by itself; 0 when it does not, or is not known."""
-    ahead: int = 0
-    """Jobs that come before it, as far as they were counted."""
 
 
 class Selection:

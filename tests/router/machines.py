@@ -9,6 +9,7 @@ from corvo import wire
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Limits as OpLimits
 from corvo.protocol.ops.base import Op, Rejected, encode_json
+from corvo.protocol.queries import Query
 from corvo.router.api import Api
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
@@ -20,7 +21,7 @@ from corvo.router.table import ROUTES
 from corvo.shard import ops
 from corvo.shard.entry import Stamp, encode
 from corvo.shard.ops.door import admit
-from corvo.shard.queries import Asked, Query
+from corvo.shard.queries import Asked, answer
 from tests.shard import shard as machines
 
 JSON = dict[str, object]
@@ -67,7 +68,7 @@ class MachineShard(Shard):
     async def ask(self, query: Query) -> Answer:
         await trio.lowlevel.checkpoint()
         asked = cast(Asked, self.shard)  # a machine is all that is asked of it here
-        return Answer(encode_json(query.answer(asked)), self.shard.machine.applied)
+        return Answer(encode_json(answer(query, asked)), self.shard.machine.applied)
 
 
 class Node:

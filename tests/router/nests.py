@@ -13,6 +13,8 @@ from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Limits, Op, Rejected, encode_json
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.work import Fail, FailItem
+from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
+from corvo.protocol.queries import Query
 from corvo.router.api import Api
 from corvo.router.config import RouterConfig
 from corvo.router.door import Door
@@ -26,7 +28,6 @@ from corvo.shard.entry import Stamp, encode
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.door import admit
 from corvo.shard.ops.transfer import Delivered, Receive
-from corvo.shard.queries import Query
 from tests.shard import shard as machines
 
 JSON = dict[str, object]
@@ -67,8 +68,8 @@ class MachineShard(Shard):
         self._check()
         self.questions.append(query)
         asked = cast("queries.Asked", self.machine)  # only its machine is asked of here
-        number = queries.NUMBERS[type(query)]
-        answer = queries.answer(asked, number, encode_json(query))
+        number = QUERY_NUMBERS[type(query)]
+        answer = queries.answer_bytes(asked, number, encode_json(query))
         if isinstance(answer, Rejected):
             raise problem_of(answer)
         return Answer(encode_json(answer), self.machine.machine.applied)

@@ -12,6 +12,7 @@ from corvo.model import ApiKey
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Limits as OpLimits
 from corvo.protocol.ops.base import Op, Rejected, encode_json
+from corvo.protocol.queries import Query
 from corvo.router.api import Api
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http import Problem, Request
@@ -22,7 +23,7 @@ from corvo.router.stream import ChannelClosed, run_stream
 from corvo.shard.entry import Stamp, encode
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.door import admit
-from corvo.shard.queries import Asked, Query
+from corvo.shard.queries import Asked, answer
 from tests.shard import shard as machines
 
 JSON = dict[str, object]
@@ -85,7 +86,7 @@ class MachineShard(Shard):
         if self.known:
             return self.known.pop(0)
         asked = cast(Asked, self.machine)  # a machine is all that is asked of it here
-        return Answer(encode_json(query.answer(asked)), self.machine.machine.applied)
+        return Answer(encode_json(answer(query, asked)), self.machine.machine.applied)
 
     def _do(self, op: Op) -> Answer | Problem:
         self._node.ops.append((self.number, op))

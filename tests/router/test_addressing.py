@@ -11,10 +11,10 @@ from trio.testing import MockClock
 
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.protocol.ops.work import Ack, Acked, AckItem, LeaseResults
+from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
 from corvo.router.addressing import REMEMBERED_MAX, Addresses, Results, to_jobs, together
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
-from corvo.shard.queries import GetWhereabouts, Query, Whereabouts
 
 SHARDS = 3
 

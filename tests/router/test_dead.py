@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.queues import Pause
 from corvo.protocol.ops.work import Ack, AckItem
+from corvo.protocol.queries import ListDead
 from corvo.router import jobs as shapes
 from corvo.router.endpoints import jobs as endpoints
 from corvo.router.jobs import DeadJobs, Newest, SeenDead, Source, View
 from corvo.router.params import Place
-from corvo.shard.queries import ListDead
 from tests.router.nests import Nest, die, fail, problem, queue_of, run
 
 A, B, C = (queue_of(number) for number in range(3))

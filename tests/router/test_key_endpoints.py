@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from corvo.model import ROLES, ApiKey
 from corvo.protocol.ops.keys import DeleteAPIKey, UpsertAPIKey
+from corvo.protocol.queries import ApiKeys, ListKeys, Query
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.config import Limits, RouterConfig
@@ -23,7 +24,6 @@ from corvo.router.keys import ALLOWED, UNCONFIRMED_S_MAX, Keyring, hash_key, is_
 from corvo.router.routes import Routes
 from corvo.router.shards import Answer, Shards
 from corvo.router.table import ROUTES
-from corvo.shard.queries import ApiKeys, ListKeys, Query
 from tests.shard.processes import calling, config_in, running, submit
 from tests.support.links import on_sockets
 

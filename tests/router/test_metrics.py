@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from corvo.measures import DISK_S, REQUEST_S, Histogram, ProcessStats, empty
 from corvo.model import STATES
+from corvo.protocol.numbers import Counters, DiskNumbers, Numbers, PeerNumbers, QueueNumbers, Upkeep
 from corvo.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.config import RouterConfig
 from corvo.router.exposition import Group, Page, histogram
 from corvo.router.families import FAMILIES, QUEUE_JOBS, REPLICA, render
 from corvo.router.metrics import CODES_MAX, MINUTES, OTHER, Metrics, Throughput
 from corvo.router.scrape import ACTIVE_NS, QUEUES_MAX, ProcessScrape, Queues, Scrape, ShardScrape
-from corvo.shard.numbers import Counters, DiskNumbers, Numbers, PeerNumbers, QueueNumbers, Upkeep
 
 ROOT: Final = Path(__file__).parents[2]
 NOW_NS: Final = 1_700_000_000_000_000_000
@@ -216,6 +216,7 @@ def numbers() -> Numbers:
         waiting=4,
         peers=[PeerNumbers(replica=2, match=10, is_active=True, is_learner=False)],
         now_ns=NOW_NS,
+        digest=1,
         disk_is_full=False,
         counted=counters(),
     )

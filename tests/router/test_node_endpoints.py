@@ -13,6 +13,7 @@ from corvo import __version__
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.work import Fetch
+from corvo.protocol.queries import GetNumbers
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.caller import Caller
@@ -24,7 +25,6 @@ from corvo.router.http import ProblemBody, Request, Response
 from corvo.router.routes import Routes
 from corvo.router.seeing import MinuteView
 from corvo.scopes import Scope
-from corvo.shard.queries import GetStatus
 from tests.shard.processes import Child, config_in, running
 from tests.support.links import on_sockets
 
@@ -107,7 +107,7 @@ async def serving(directory: Path, *, shards: int = 1, **changed: object) -> Asy
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(api.shards.run)
         for queue in one_queue_each(shards):
-            await api.shards.of_queue(queue).ask(GetStatus())
+            await api.shards.of_queue(queue).ask(GetNumbers())
         yield Node(api, children)
         nursery.cancel_scope.cancel()
 

@@ -14,10 +14,10 @@ from corvo.protocol.ops.base import Op, Rejected
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause
 from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
+from corvo.protocol.queries import GetQueue
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http import Problem
 from corvo.router.shards import Answer, Shards
-from corvo.shard.queries import GetQueue
 from tests.support.links import on_sockets
 
 PUT = Enqueue(jobs=[NewJob(queue="mail")])

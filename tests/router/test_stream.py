@@ -11,12 +11,12 @@ from corvo.protocol.ops.base import Limits as OpLimits
 from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.protocol.ops.enqueue import Enqueue
 from corvo.protocol.ops.work import Acked, Fetch, LeaseResults
+from corvo.protocol.queries import Whereabouts
 from corvo.router.config import Limits
 from corvo.router.frames import Frame
 from corvo.router.http import UNKNOWN, Problem, Request
 from corvo.router.shards import Answer
 from corvo.router.stream import UNSENT_BYTES_MAX, _close, run_stream
-from corvo.shard.queries import Whereabouts
 from tests.router.streaming import (
     BULK,
     JSON,

@@ -12,10 +12,11 @@ from corvo.protocol.ops.base import encode_json
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Approve, Cancel, ChangePriority, Expedite, Hold, Retry
 from corvo.protocol.ops.work import Ack, AckItem, Release, ReleaseItem
+from corvo.protocol.queries import GetJobs
 from corvo.router.jobs import View, read_seen
 from corvo.router.timeline import BESIDE, PHASES, Timeline, timeline
 from corvo.shard.presence import TRAIL_MAX
-from corvo.shard.queries import Asked, GetJobs
+from corvo.shard.queries import Asked, answer
 from corvo.times import format_time
 from tests.router.nests import Nest, fail, header, problem, queue_of, run
 from tests.shard import shard as machines
@@ -176,7 +177,7 @@ def view_of(*trail: Event, errors: tuple[JobError, ...] = ()) -> View:
     shard = machines.Shard()
     [job_id] = shard.put(NewJob(queue=A))
     asked = cast("Asked", shard)  # only its machine is asked of here
-    [view] = read_seen(encode_json(GetJobs(job_ids=[job_id]).answer(asked))).jobs
+    [view] = read_seen(encode_json(answer(GetJobs(job_ids=[job_id]), asked))).jobs
     return replace(view, trail=trail, errors=errors, job=replace(view.job, failures=len(errors)))
 
 

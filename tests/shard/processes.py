@@ -12,12 +12,13 @@ import trio
 
 from corvo import wire
 from corvo.link import LinkClient, TcpAddress, UnixAddress, dial, open_client
+from corvo.protocol.numbers import Numbers
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.work import Ack, AckItem, Claim, Claims, Fetch
+from corvo.protocol.queries import QUERIES, GetNumbers, Query
 from corvo.shard.config import Peer, ShardConfig
 from corvo.shard.ops import NUMBERS
-from corvo.shard.queries import QUERIES, GetStatus, Query, Status
 
 ROOT: Final = Path(__file__).parents[2]
 SHARD: Final = ("-m", "corvo", "shard")
@@ -176,8 +177,8 @@ async def wait_until_leading(client: LinkClient) -> None:
         seen = await status(client)
 
 
-async def status(client: LinkClient) -> Status:
-    return result(await ask(client, GetStatus()), Status)
+async def status(client: LinkClient) -> Numbers:
+    return result(await ask(client, GetNumbers()), Numbers)
 
 
 def group_in(directory: Path, ports: Sequence[int], **changed: object) -> list[ShardConfig]:

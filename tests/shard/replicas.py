@@ -17,6 +17,7 @@ from corvo.kv.tables import read_meta
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.work import Claim, Claims, Fetch
+from corvo.protocol.queries import QUERIES, Query
 from corvo.raft import AnyMessage, Entry, Kind, Membership, MemoryStorage, Node, Write
 from corvo.raft import Settings as RaftSettings
 from corvo.shard import entry
@@ -24,7 +25,6 @@ from corvo.shard.entry import Record
 from corvo.shard.machine import Machine
 from corvo.shard.ops import NUMBERS, OPS
 from corvo.shard.outbox import Relay
-from corvo.shard.queries import QUERIES, Query
 from corvo.shard.replica import Replica, Settings, Work
 
 START_NS: Final = 1_700_000_000_000_000_000

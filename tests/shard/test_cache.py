@@ -4,8 +4,9 @@ from corvo.kv.tables import COUNTS_MAX, HEADS_MAX, HELD_BYTES
 from corvo.model import State
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.work import Ack, AckItem
-from corvo.shard.queries import NUMBERS as QUERY_NUMBERS
-from corvo.shard.queries import GetQueue, answer
+from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
+from corvo.protocol.queries import GetQueue
+from corvo.shard.queries import answer_bytes
 from corvo.shard.tables import JOBS
 from tests.shard.replicas import Replicas
 from tests.shard.shard import Shard
@@ -44,7 +45,7 @@ def test_questions_alone_do_not_fill_memory() -> None:
     asked = group.replicas[1]
 
     for number in range(COUNTS_MAX + 2):
-        answer(asked, QUERY_NUMBERS[GetQueue], b'{"queue":"%d"}' % number)
+        answer_bytes(asked, QUERY_NUMBERS[GetQueue], b'{"queue":"%d"}' % number)
 
     tx = asked.machine.tx
     assert len(tx.counts) <= COUNTS_MAX

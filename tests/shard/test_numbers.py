@@ -8,11 +8,7 @@ import pytest
 
 from corvo import clock, wire
 from corvo.model import State
-from corvo.protocol.ops.enqueue import Enqueue, NewJob
-from corvo.protocol.ops.queues import Pause
-from corvo.protocol.ops.work import Ack, AckItem, Fetch
-from corvo.shard import gathering
-from corvo.shard.numbers import (
+from corvo.protocol.numbers import (
     PAGE_NUMBERS_MAX,
     PAGE_QUEUES,
     Counters,
@@ -22,8 +18,12 @@ from corvo.shard.numbers import (
     Upkeep,
     WorkerPage,
 )
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
+from corvo.protocol.ops.queues import Pause
+from corvo.protocol.ops.work import Ack, AckItem, Fetch
+from corvo.protocol.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers, Query
+from corvo.shard import gathering
 from corvo.shard.ops import NUMBERS, OPS
-from corvo.shard.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers, Query
 from tests.shard.processes import ask, calling, config_in, put, result, running
 from tests.shard.replicas import MS, START_NS, Replicas
 from tests.support.links import on_sockets

@@ -14,8 +14,8 @@ from corvo import wire
 from corvo.link import LinkClient, LinkLost, UnixAddress, connect
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause
+from corvo.protocol.queries import GetQueue, QueueView
 from corvo.shard.config import ShardConfig
-from corvo.shard.queries import GetQueue, QueueView
 from tests.shard.processes import (
     SHARD,
     Child,

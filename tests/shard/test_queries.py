@@ -15,12 +15,9 @@ from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Cancel, Delete, Expedite, Move, Retry
 from corvo.protocol.ops.queues import Clear, DeleteQueue, Pause
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
-from corvo.shard import queries
-from corvo.shard.machine import Machine
-from corvo.shard.queries import (
+from corvo.protocol.queries import (
     ANSWER_BYTES_MAX,
     NUMBERS,
-    WALK_MAX,
     CountJobs,
     Counts,
     Dead,
@@ -28,11 +25,15 @@ from corvo.shard.queries import (
     GetQueue,
     GetQueues,
     Jobs,
+    JobView,
     ListDead,
     Query,
     Queues,
     QueueView,
 )
+from corvo.shard import queries
+from corvo.shard.machine import Machine
+from corvo.shard.queries import WALK_MAX
 from tests.shard.shard import Shard
 
 MAIL: Final = "mail"
@@ -60,18 +61,18 @@ def shard() -> Shard:
 
 def ask(shard: Shard, query: Query, kind: type[D]) -> D:
     """The answer as it comes over the wire."""
-    answer = queries.answer(asked(shard), NUMBERS[type(query)], msgspec.json.encode(query))
+    answer = queries.answer_bytes(asked(shard), NUMBERS[type(query)], msgspec.json.encode(query))
     assert not isinstance(answer, Rejected), answer
     return msgspec.json.decode(msgspec.json.encode(answer), type=kind)
 
 
 def refusal(shard: Shard, query: Query) -> str:
-    answer = queries.answer(asked(shard), NUMBERS[type(query)], msgspec.json.encode(query))
+    answer = queries.answer_bytes(asked(shard), NUMBERS[type(query)], msgspec.json.encode(query))
     assert isinstance(answer, Rejected)
     return answer.code
 
 
-def id_of(view: queries.JobView) -> str:
+def id_of(view: JobView) -> str:
     fields = msgspec.json.decode(view.job, type=dict[str, object])
     return cast("str", fields["id"])
 

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo import wire
+from corvo.protocol.numbers import Numbers
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.jobs import Move
 from corvo.protocol.ops.queues import Pause
 from corvo.protocol.ops.work import Ack, AckItem
+from corvo.protocol.queries import QUERIES, GetNumbers, GetQueue, QueueView
 from corvo.raft import Change, Membership
 from corvo.raft.errors import ChangeRefused
 from corvo.raft.membership import Action, Step
@@ -20,19 +22,18 @@ from corvo.shard import entry, gathering, replica
 from corvo.shard.ops import APPLY, NUMBERS, OPS
 from corvo.shard.ops.transfer import Delivered
 from corvo.shard.ops.upkeep import Lead
-from corvo.shard.queries import QUERIES, GetQueue, GetStatus, QueueView, Status
 from tests.shard.replicas import MS, Replicas, ops_of, refusal
 
 PAUSE: Final = Pause(queue="mail")
 MAIL: Final = Enqueue(jobs=[NewJob(queue="mail")])
 
 
-def status(group: Replicas, number: int = 1) -> Status:
-    request = group.ask(GetStatus(), to=number)
+def status(group: Replicas, number: int = 1) -> Numbers:
+    request = group.ask(GetNumbers(), to=number)
     group.settle()
     told = group.answer(request, of=number)
     assert isinstance(told, wire.Reply)
-    return msgspec.json.decode(told.body, type=Status)
+    return msgspec.json.decode(told.body, type=Numbers)
 
 
 def pending(answer: wire.Answer) -> int:

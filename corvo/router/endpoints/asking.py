@@ -8,6 +8,7 @@ import trio
 
 from corvo.ids import shard_of
 from corvo.protocol.ops.base import ITEMS_MAX
+from corvo.protocol.queries import GetJobs, Query
 from corvo.router import keys
 from corvo.router.addressing import HOPS_MAX, missing, together
 from corvo.router.api import Api
@@ -16,7 +17,6 @@ from corvo.router.http import Problem
 from corvo.router.jobs import Seen, View, read_seen
 from corvo.router.problems import problem_of
 from corvo.router.shards import Answer
-from corvo.shard.queries import GetJobs, Query
 
 ANSWER_BYTES_MAX: Final = 32 << 20
 """Of the jobs that one request may ask for."""

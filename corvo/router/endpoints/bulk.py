@@ -10,6 +10,7 @@ import trio
 from corvo import clock
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.jobs import Cancel
+from corvo.protocol.queries import GetJobs
 from corvo.questions import Counted, SearchBody
 from corvo.questions import Search as SearchQuestion
 from corvo.router import bulking, keys, params, positions, sse
@@ -51,7 +52,6 @@ from corvo.router.problems import problem_of
 from corvo.router.rights import RESULT, found_by_path, in_body
 from corvo.router.routes import Parameter, Route
 from corvo.router.words import bad_field, body_of, request_key
-from corvo.shard.queries import GetJobs
 
 POLL_S: Final = 0.5
 """How often it is looked how far a bulk has come that somebody watches."""

@@ -19,6 +19,15 @@ from corvo.protocol.ops.jobs import (
     Requeue,
     Retry,
 )
+from corvo.protocol.queries import (
+    QUEUES_MAX,
+    CountJobs,
+    Counts,
+    Explain,
+    GetQueue,
+    ListDead,
+    QueueView,
+)
 from corvo.router import keys, params, positions
 from corvo.router.actions import Action
 from corvo.router.api import Api
@@ -58,15 +67,6 @@ from corvo.router.rights import (
 )
 from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.router.words import body_of, not_reserved, read_body, request_key
-from corvo.shard.queries import (
-    QUEUES_MAX,
-    CountJobs,
-    Counts,
-    Explain,
-    GetQueue,
-    ListDead,
-    QueueView,
-)
 
 SOURCES_MAX: Final = 16
 """Questions that one page of dead jobs asks at once: of 16,000 queues, four shards' together."""

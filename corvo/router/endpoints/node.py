@@ -14,7 +14,9 @@ import trio
 from corvo import clock
 from corvo.measures import ProcessStats
 from corvo.process_stats import ProcessStatsReader
+from corvo.protocol.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
 from corvo.protocol.ops.base import NAME_BYTES_MAX
+from corvo.protocol.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers
 from corvo.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
 from corvo.router import params, positions
 from corvo.router.actions import Action
@@ -50,20 +52,11 @@ from corvo.router.seeing import MinuteView, minute_view, read_minutes
 from corvo.router.shards import Shard
 from corvo.router.sightings import NOT_FETCHING
 from corvo.router.words import request_key
-from corvo.shard.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
-from corvo.shard.queries import (
-    GetNumbers,
-    GetQueueNumbers,
-    GetStatus,
-    GetWorkerNumbers,
-    Status,
-)
 
 _DEADLINE_S: Final = 1.0
 """How long shards have to answer."""
 
 _decode_numbers: Final = msgspec.json.Decoder(Numbers).decode
-_decode_status: Final = msgspec.json.Decoder(Status).decode
 _decode_queues: Final = msgspec.json.Decoder(QueuePage).decode
 _decode_standing: Final = msgspec.json.Decoder(Standing).decode
 _decode_rebuilding: Final = msgspec.json.Decoder(Rebuilding).decode
@@ -280,11 +273,11 @@ async def startupz(api: Api, request: Request) -> Response:
 
 async def healthz(api: Api, _: Request) -> Response:
     """At least one shard answers. For the original's clients; orchestrators have the others."""
-    found: dict[int, Status] = {}
+    found: dict[int, Numbers] = {}
 
     async def ask(shard: Shard) -> None:
-        answer = await shard.ask(GetStatus())
-        found[shard.number] = _decode_status(answer.body)
+        answer = await shard.ask(GetNumbers())
+        found[shard.number] = _decode_numbers(answer.body)
 
     await _each(api, ask)
     if not found:

@@ -23,6 +23,15 @@ from corvo.protocol.ops.queues import (
     SetRetention,
     SetThrottle,
 )
+from corvo.protocol.queries import (
+    GetQueue,
+    GetQueues,
+    GetWorkers,
+    Query,
+    Queues,
+    QueueView,
+    Workers,
+)
 from corvo.questions import Beats, GetBeats, GetRates
 from corvo.router import params, positions
 from corvo.router.actions import Action
@@ -60,15 +69,6 @@ from corvo.router.sightings import (
 )
 from corvo.router.words import not_reserved, read_body, request_key
 from corvo.scopes import RESERVED, Scope, is_reserved
-from corvo.shard.queries import (
-    GetQueue,
-    GetQueues,
-    GetWorkers,
-    Query,
-    Queues,
-    QueueView,
-    Workers,
-)
 
 PART: Final = 250
 """Queues that one question asks for: 4 ms of a shard's loop."""

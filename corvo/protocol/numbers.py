@@ -1,4 +1,4 @@
-"""What a replica counts of its work, for metrics: nothing follows from it, and a start forgets it.
+"""Counters of a replica, for metrics: nothing follows from them, and a start resets them.
 
 The replica counts what it agrees on and applies; whoever drives it adds what it sees of disk and
 loop. None of this is state: two replicas of one log have counted differently.
@@ -10,6 +10,8 @@ import msgspec
 
 from corvo.measures import DISK_S, LAG_S, POWERS, Histogram, ProcessStats, empty
 
+WAITING_OPS_MAX: Final = 16_384
+"""Ops that wait for agreement or to be proposed: at 20,000 a second, less than a second."""
 OP_NUMBERS_END: Final = 256
 """No op has so great a number."""
 
@@ -75,30 +77,6 @@ class Counters(msgspec.Struct, kw_only=True):
             upkeep.last_ns = now_ns
 
 
-class CommitTimes:
-    """The time from proposal to apply of the entries that this replica has proposed."""
-
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
-        self._proposed_ns: dict[int, int] = {}
-
-    def proposed(self, index: int, ops: int, now_ns: int) -> None:
-        """Note that an entry was proposed."""
-        self._proposed_ns[index] = now_ns
-        self._counters.batch.observe(ops)
-
-    def applied(self, index: int, now_ns: int, *, is_ours: bool) -> None:
-        """Count an applied entry; `is_ours` unless another leader's entry took its index."""
-        self._counters.entries += 1
-        proposed_ns = self._proposed_ns.pop(index, None)
-        if proposed_ns is not None and is_ours:
-            self._counters.commit.observe((now_ns - proposed_ns) / 1e9)
-
-    def forget(self) -> None:
-        """Drop all open proposals: they may never be applied on this replica."""
-        self._proposed_ns.clear()
-
-
 class PeerNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """Another replica, as its leader sees it."""
 
@@ -130,6 +108,8 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     peers: list[PeerNumbers]
     now_ns: int
     """The state's own time."""
+    digest: int
+    """Of every write so far: replicas that have applied as much have the same."""
     disk_is_full: bool
     counted: Counters
 

@@ -1,0 +1,270 @@
+"""Queries: what a router may ask of a shard, and the shapes of the answers.
+
+A query and its answer travel as JSON. Unless a query is about one replica, the leader answers it
+after a proof of leadership. The registry numbers them, as `corvo.protocol.ops` numbers ops.
+"""
+
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from corvo.model import ApiKey, Event, JobError, Queue, State, Worker
+from corvo.protocol.numbers import (
+    PAGE_NUMBERS_MAX,
+    PAGE_QUEUES,
+    PageLimit,
+)
+from corvo.protocol.ops.base import (
+    ID_BYTES_MAX,
+    ITEMS_MAX,
+    Id,
+    Json,
+    Name,
+    Nanos,
+)
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job is not being worked on."""
+
+    code: str
+    text: str
+    until_ns: int = 0
+    """When that ends by itself; 0 when it does not, or is not known."""
+    ahead: int = 0
+    """Jobs that come before it, as far as they were counted."""
+
+
+PAGE_MAX: Final = 1_000
+
+
+ANSWER_BYTES_MAX: Final = 4 << 20
+"""Behind so much an answer is cut short and says so; a frame carries four times that."""
+
+
+QUEUES_MAX: Final = 1_000
+"""Queues that one question about dead jobs may name."""
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One question."""
+
+    is_local: ClassVar[bool] = False
+    """Whether it is about this replica, whoever leads."""
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is stored, its JSON as JSON, and its last errors."""
+
+    job: msgspec.Raw
+    payload: Json = msgspec.UNSET
+    result: Json = msgspec.UNSET
+    progress: Json = msgspec.UNSET
+    checkpoint: Json = msgspec.UNSET
+    chain: Json = msgspec.UNSET
+    trail: tuple[Event, ...] = ()
+    errors: list[JobError] = []
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """Those that are there, in the order asked for."""
+
+    jobs: list[JobView]
+    looked_at: int = 0
+    """How many of the ids: fewer than were asked for when the answer has become large."""
+    moved: dict[str, int] = {}
+    """Ids of jobs that have moved, and the shards that they are in or on their way to."""
+
+
+class GetJobs(Query, frozen=True, kw_only=True):
+    """Jobs by their ids."""
+
+    job_ids: Annotated[list[Id], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """Where jobs are, for whoever has to know who may touch them, or whom to ask."""
+
+    queues: dict[str, str]
+    """By id, of those that are here."""
+    moved: dict[str, int]
+    """By id, the shard of those that have left for it."""
+
+
+class GetWhereabouts(Query, frozen=True, kw_only=True):
+    """Which of some jobs are here, and which have moved."""
+
+    job_ids: Annotated[list[Id], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class Explain(Query, frozen=True, kw_only=True):
+    """Why a job is not being worked on."""
+
+    job_id: Id
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue, its settings, and how many jobs of each state it has."""
+
+    queue: Queue
+    counts: dict[str, int]
+    oldest_pending_ns: int = 0
+    """The place of the pending job that waits longest for a worker; 0 when none does."""
+
+
+class Queues(msgspec.Struct, frozen=True):
+    """A page of queues, and the name behind which the next one begins; empty at the end."""
+
+    queues: list[QueueView]
+    after: str = ""
+
+
+class GetQueues(Query, frozen=True, kw_only=True):
+    """The shard's queues by name, a page at a time."""
+
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+
+class GetQueue(Query, frozen=True, kw_only=True):
+    """One queue."""
+
+    queue: Name
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """A page of queues that have jobs of a state."""
+
+    queues: list[tuple[str, int]]
+    """The name, and how many."""
+    after: str = ""
+    """The name behind which the next page begins; empty at the end."""
+
+
+class CountJobs(Query, frozen=True, kw_only=True):
+    """In which queues jobs of a state are. Looks at so many queues, and leaves out most of them."""
+
+    state: State
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """Dead jobs, the newest first, each with its last error."""
+
+    jobs: list[JobView]
+    before_ns: int = 0
+    before_id: str = ""
+    """Where to go on: with what is older than this. The id is empty when all was looked at."""
+
+
+class ListDead(Query, frozen=True, kw_only=True):
+    """Dead jobs of some queues, the newest first.
+
+    Completed and cancelled ones lie between them, so one answer may have few or none and still not
+    be the last.
+    """
+
+    queues: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=QUEUES_MAX)]
+    before_ns: Nanos = 0
+    before_id: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] = ""
+    """Only what ended before this, of what ended at one time those with a smaller id; nothing is
+    all."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+
+class Workers(msgspec.Struct, frozen=True):
+    """A page of workers, and the id behind which the next one begins; empty at the end."""
+
+    workers: list[Worker]
+    after: str = ""
+
+
+class GetWorkers(Query, frozen=True, kw_only=True):
+    """Workers that fetched from this shard lately, a page at a time."""
+
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+
+class ApiKeys(msgspec.Struct, frozen=True):
+    """A page of API keys, and the hash behind which the next one begins; empty at the end."""
+
+    keys: list[ApiKey]
+    after: str = ""
+
+
+class ListKeys(Query, frozen=True, kw_only=True):
+    """The API keys, a page at a time. Only the shard that keeps them has any."""
+
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+
+class Active(msgspec.Struct, frozen=True):
+    """Jobs that workers have."""
+
+    job_ids: list[str]
+
+
+class GetActive(Query, frozen=True, kw_only=True):
+    """The jobs of a queue that workers have, the first by their ids."""
+
+    queue: Name
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """The shard's own time: whatever happens from here on happens later."""
+
+    now_ns: int
+
+
+class GetMoment(Query, frozen=True, kw_only=True):
+    """What time it is for the shard; the place in the log goes with every answer."""
+
+
+class GetNumbers(Query, frozen=True, kw_only=True):
+    """What this replica has counted, for metrics."""
+
+    is_local: ClassVar[bool] = True
+
+
+class GetQueueNumbers(Query, frozen=True, kw_only=True):
+    """How many jobs each queue has, a page at a time: less of a queue than `GetQueues` tells."""
+
+    is_local: ClassVar[bool] = True
+    after: str = ""
+    limit: PageLimit = PAGE_QUEUES
+    is_brief: bool = False
+    """Whether counts are enough: what waits longest has to be looked for, and they have not."""
+
+
+class GetWorkerNumbers(Query, frozen=True, kw_only=True):
+    """When each worker was heard of last, a page at a time."""
+
+    is_local: ClassVar[bool] = True
+    after: str = ""
+    limit: PageLimit = PAGE_NUMBERS_MAX
+
+
+QUERIES: Final[dict[int, type[Query]]] = {
+    1: GetJobs,
+    2: Explain,
+    3: GetQueues,
+    4: GetQueue,
+    5: GetWorkers,
+    7: ListKeys,
+    10: CountJobs,
+    11: ListDead,
+    12: GetMoment,
+    13: GetActive,
+    20: GetWhereabouts,
+    30: GetNumbers,
+    31: GetQueueNumbers,
+    32: GetWorkerNumbers,
+}
+"""A number is never used again."""
+
+
+NUMBERS: Final = {query: number for number, query in QUERIES.items()}
