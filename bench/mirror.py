@@ -23,16 +23,16 @@ import trio
 from bench.measure import Measurement
 from bench.server import SHARDS, Server, serving
 from bench.shard_process import processor_seconds
-from corvo import wire
 from corvo.datadir import Identity
 from corvo.link import LinkClient, UnixAddress, dial, open_client
 from corvo.mirror.places import Cursor, Page
 from corvo.mirror.writing import NAME, open_writing
 from corvo.model import Event, Job, State
+from corvo.protocol import wire
 from corvo.protocol.numbers import Numbers
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
 from corvo.protocol.queries import GetNumbers
-from corvo.questions import LAG_BOUNDS_MS, NUMBERS, GetStanding, Standing
+from corvo.protocol.questions import LAG_BOUNDS_MS, NUMBERS, GetStanding, Standing
 from tests.router.stream_client import connected
 
 JOBS: Final = 100_000

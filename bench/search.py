@@ -14,7 +14,7 @@ from corvo.ids import Mint
 from corvo.mirror import building, reading, schema
 from corvo.mirror.readers import answer, task_of
 from corvo.model import STATES, Event, Job, State
-from corvo.questions import (
+from corvo.protocol.questions import (
     Count,
     Filter,
     FullText,

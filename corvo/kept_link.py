@@ -18,8 +18,8 @@ import trio
 
 from corvo.errors import WireError
 from corvo.link import Address, Link, LinkLost, LinkRefused, dial
+from corvo.protocol.wire import Hello
 from corvo.telemetry import SILENT, Log
-from corvo.wire import Hello
 
 
 @dataclass(frozen=True)

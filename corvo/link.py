@@ -33,7 +33,7 @@ import msgspec
 import trio
 
 from corvo.errors import CorvoError, WireError
-from corvo.wire import (
+from corvo.protocol.wire import (
     EVERYTHING,
     FRAME_BYTES_MAX,
     TO_ROUTER,

@@ -136,6 +136,10 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     why: str = ""
 
 
+TRAIL_MAX: Final = 32
+"""Events kept of one job: the first, and the last ones."""
+
+
 class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How the last lease ended by its holder's word, so that the same word gets the same answer."""
 

@@ -20,8 +20,8 @@ from corvo.link import (
     TcpAddress,
     accept_link,
 )
+from corvo.protocol.wire import BETWEEN_REPLICAS, REPLICA, Goodbye, Hello, Peer, encode, make_hello
 from corvo.telemetry import Level, Log, Style
-from corvo.wire import BETWEEN_REPLICAS, REPLICA, Goodbye, Hello, Peer, encode, make_hello
 from tests.support.links import Member, Raw, jumping
 
 RETRY: Final = Retry(first_s=1, max_s=8, refused_s=60)

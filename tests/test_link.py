@@ -23,7 +23,7 @@ from corvo.link import (
     open_client,
     open_link,
 )
-from corvo.wire import (
+from corvo.protocol.wire import (
     FRAME_BYTES_MAX,
     FROM_ROUTER,
     TO_ROUTER,

@@ -15,7 +15,7 @@ from corvo.link import (
     open_client,
     open_link,
 )
-from corvo.wire import (
+from corvo.protocol.wire import (
     FROM_ROUTER,
     Answer,
     Ask,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from corvo.questions import QUESTIONS, Question
+from corvo.protocol.questions import QUESTIONS, Question
 from corvo.scopes import EVERYTHING, NOTHING, Scope, scope_of_stored
 
 

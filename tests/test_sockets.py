@@ -18,13 +18,7 @@ from corvo.link import (
     open_client,
     open_link,
 )
-from corvo.wire import (
-    FROM_ROUTER,
-    Ask,
-    Leading,
-    Reply,
-    Submit,
-)
+from corvo.protocol.wire import FROM_ROUTER, Ask, Leading, Reply, Submit
 from tests.support.links import (
     THEM,
     US,

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.errors import WireError
-from corvo.raft import codec
-from corvo.raft.messages import AppendRequest, Entry, Kind
-from corvo.wire import (
+from corvo.protocol.wire import (
     ALL_SHARDS,
     BETWEEN_REPLICAS,
     BODY_BYTES_MAX,
@@ -61,6 +59,8 @@ from corvo.wire import (
     make_hello,
     refusal,
 )
+from corvo.raft import codec
+from corvo.raft.messages import AppendRequest, Entry, Kind
 from tests.support.links import Member
 
 HELLO: Final = Hello(REPLICA, 1, 3, "rookery", WIRE_VERSION, 12, 8, 1, 11, "not today")

@@ -13,7 +13,7 @@ import msgspec
 
 from corvo.mirror.refusals import NotAnswered
 from corvo.mirror.terms import encode_json
-from corvo.questions import Filter
+from corvo.protocol.questions import Filter
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 Key: TypeAlias = tuple[str | Number | None, ...]

@@ -14,14 +14,15 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import clock, wire
+from corvo import clock
 from corvo.errors import WireError
 from corvo.kept_link import KeptLink
 from corvo.link import Link, LinkLost, UnixAddress
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.places import Cursor, Page, Places
 from corvo.mirror.writing import Stuck, Writing, scheduled
-from corvo.questions import LAG_BOUNDS_MS
+from corvo.protocol import wire
+from corvo.protocol.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Log
 from corvo.times import MS
 

@@ -9,7 +9,7 @@ import msgspec
 from corvo.mirror.reading import Reading, TimeOver
 from corvo.mirror.refusals import bad_filter
 from corvo.mirror.terms import NOT_RESERVED, Condition, all_of, in_scope
-from corvo.questions import FullText, TextFound, TextHit
+from corvo.protocol.questions import FullText, TextFound, TextHit
 from corvo.times import without_zeros
 
 TERMS_MAX: Final = 32

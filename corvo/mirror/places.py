@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from corvo.questions import AsOf, Place, ShardStanding
+from corvo.protocol.questions import AsOf, Place, ShardStanding
+from corvo.protocol.wire import Pair
 from corvo.times import sortable
-from corvo.wire import Pair
 
 
 class Cursor(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import child, telemetry, wire
+from corvo import child, telemetry
 from corvo.errors import CorvoError, WireError
 from corvo.link import Link, LinkLost, accept_link, listen_unix
 from corvo.measures import LoopTimes
@@ -44,7 +44,8 @@ from corvo.mirror.writing import (
     open_writing,
 )
 from corvo.process_stats import ProcessStatsReader
-from corvo.questions import (
+from corvo.protocol import wire
+from corvo.protocol.questions import (
     QUESTIONS,
     GetStanding,
     Question,

@@ -22,7 +22,7 @@ from corvo.mirror.reading import Reading, TimeOver, prepare
 from corvo.mirror.refusals import NotAnswered
 from corvo.mirror.reports import get_beats, get_rates, get_summary, get_throughput
 from corvo.mirror.search import count, search, select, understood
-from corvo.questions import (
+from corvo.protocol.questions import (
     Count,
     FullText,
     GetBeats,

@@ -3,7 +3,7 @@
 from typing import Final
 
 from corvo.errors import CorvoError
-from corvo.questions import Refused
+from corvo.protocol.questions import Refused
 
 
 class NotAnswered(CorvoError):

@@ -5,7 +5,7 @@ from typing import Final
 
 from corvo.mirror.reading import Reading
 from corvo.mirror.terms import NOT_RESERVED, STATE_WORDS, Condition, all_of, in_scope
-from corvo.questions import (
+from corvo.protocol.questions import (
     AllRates,
     Beat,
     Beats,

@@ -16,7 +16,7 @@ from corvo.kv import keys
 from corvo.mirror import schema
 from corvo.mirror.columns import Feed, Row
 from corvo.model import STATES, Batch, Job, JobError, Queue, Throughput, Worker
-from corvo.wire import Pair
+from corvo.protocol.wire import Pair
 
 T = TypeVar("T")
 _Fed: TypeAlias = tuple[str, Callable[[int, bytes, bytes], Row]]

@@ -22,7 +22,7 @@ from corvo.mirror.terms import (
     encode_json,
     understand,
 )
-from corvo.questions import (
+from corvo.protocol.questions import (
     AsOf,
     Count,
     Counted,

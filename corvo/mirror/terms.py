@@ -13,7 +13,7 @@ from corvo.mirror.jq import BadJq, compile_jq
 from corvo.mirror.refusals import bad_filter
 from corvo.mirror.schema import JOBS
 from corvo.model import STATES, Priority
-from corvo.questions import Filter
+from corvo.protocol.questions import Filter
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from corvo.times import NS_MAX, parse_time, sortable
 

@@ -7,7 +7,8 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from corvo import clock, wire
+from corvo import clock
+from corvo.protocol import wire
 from corvo.protocol.ops.base import ITEMS_MAX, Op, Rejected
 from corvo.protocol.ops.keys import HOME
 from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts

@@ -36,7 +36,7 @@ from corvo.protocol.ops.jobs import (
     Requeue,
     Retry,
 )
-from corvo.questions import AsOf, Counted, Filter, Member
+from corvo.protocol.questions import AsOf, Counted, Filter, Member
 from corvo.router.caller import Caller
 from corvo.router.http import Problem, encode_json
 from corvo.router.jobs import PriorityWord, SetPriority, View

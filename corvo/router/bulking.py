@@ -40,7 +40,7 @@ from corvo.protocol.queries import (
     Moment,
     Whereabouts,
 )
-from corvo.questions import Count, Counted, Select, Selected
+from corvo.protocol.questions import Count, Counted, Select, Selected
 from corvo.router.addressing import missing, together
 from corvo.router.api import Api
 from corvo.router.bulk import (

@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from corvo import wire
 from corvo.model import EventType
+from corvo.protocol import wire
 from corvo.router.caller import Caller
 from corvo.router.http import Problem, encode_json
 from corvo.router.words import Time

@@ -11,7 +11,7 @@ from corvo import __version__
 from corvo.model import STATES
 from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers, QueueNumbers
 from corvo.protocol.ops import NAMES
-from corvo.questions import ShardStanding, Standing
+from corvo.protocol.questions import ShardStanding, Standing
 from corvo.router.exposition import Group, Page, Sample, counter, gauge, histogram
 from corvo.router.metrics import OTHER, Timing
 from corvo.router.scrape import ACTIVE_NS, ProcessScrape, Scrape, ShardScrape

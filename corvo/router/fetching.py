@@ -12,8 +12,9 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from corvo import clock, wire
+from corvo import clock
 from corvo.placement import shard_of_queue
+from corvo.protocol import wire
 from corvo.protocol.ops.work import Claim, Claims, Fetch, Release, ReleaseItem
 from corvo.router.config import RouterConfig
 from corvo.router.http import Problem

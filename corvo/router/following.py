@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.errors import WireError
 from corvo.kept_link import KeptLink
 from corvo.link import Link, LinkLost, UnixAddress, dial
+from corvo.protocol import wire
 from corvo.router.config import RouterConfig
 from corvo.router.rings import Page, Ring, page_of
 from corvo.router.sse import Place

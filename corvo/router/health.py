@@ -8,7 +8,7 @@ import msgspec
 from corvo import __version__
 from corvo.measures import Histogram, ProcessStats
 from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers
-from corvo.questions import ShardStanding, Standing
+from corvo.protocol.questions import ShardStanding, Standing
 from corvo.router.config import RouterConfig
 from corvo.router.standing import lag_entries, lag_s, write_lag
 from corvo.router.words import Time

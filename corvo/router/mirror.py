@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.errors import WireError
 from corvo.kept_link import KeptLink
 from corvo.link import Link, LinkClient, LinkLost, UnixAddress, open_client
-from corvo.questions import NUMBERS, AsOf, Question, Refused
+from corvo.protocol import wire
+from corvo.protocol.questions import NUMBERS, AsOf, Question, Refused
 from corvo.router import positions
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig

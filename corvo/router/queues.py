@@ -8,7 +8,7 @@ import msgspec
 from corvo.model import State, Worker
 from corvo.protocol.ops.queues import CONCURRENCY_MAX, RATE_MAX
 from corvo.protocol.queries import QueueView
-from corvo.questions import AllRates
+from corvo.protocol.questions import AllRates
 from corvo.router.http import Problem
 from corvo.router.params import Key
 from corvo.router.sightings import KnownWorker, WorkerState

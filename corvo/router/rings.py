@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from corvo import wire
+from corvo.protocol import wire
 from corvo.router.events import Told, Wish, told_of
 from corvo.router.sse import Place
 

@@ -8,7 +8,7 @@ import msgspec
 from corvo.measures import Histogram, LoopTimes, ProcessStats
 from corvo.model import STATES
 from corvo.protocol.numbers import Numbers, QueueNumbers
-from corvo.questions import Standing
+from corvo.protocol.questions import Standing
 from corvo.router.config import RouterConfig
 from corvo.router.metrics import OTHER, Metrics
 

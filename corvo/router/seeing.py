@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from corvo.protocol.queries import QueueView
-from corvo.questions import AsOf, QueueSummary, SearchBody, TextHit
+from corvo.protocol.questions import AsOf, QueueSummary, SearchBody, TextHit
 from corvo.router.jobs import JobSummary
 from corvo.router.queues import exists
 from corvo.router.words import Time, bad_body, bad_field
@@ -117,7 +117,7 @@ class MinuteView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Minutes(msgspec.Struct, frozen=True):
-    """A `corvo.questions.Throughput`, read."""
+    """A `corvo.protocol.questions.Throughput`, read."""
 
     minutes: list[MinuteView]
     as_of: AsOf = {}

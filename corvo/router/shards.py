@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.kept_link import KeptLink
 from corvo.link import Call, Link, LinkClient, LinkLost, UnixAddress, open_client
 from corvo.placement import shard_of_queue
+from corvo.protocol import wire
 from corvo.protocol.ops import NUMBERS
 from corvo.protocol.ops.base import Op, encode_json
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS

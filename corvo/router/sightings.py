@@ -23,7 +23,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from corvo.model import Worker
-from corvo.questions import Beat
+from corvo.protocol.questions import Beat
 
 WORKERS_MAX: Final = 10_000
 """Workers that are remembered; some 300 bytes each."""

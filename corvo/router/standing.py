@@ -2,7 +2,7 @@
 
 from corvo.measures import Histogram
 from corvo.protocol.numbers import Numbers
-from corvo.questions import LAG_BOUNDS_MS, ShardStanding, Standing
+from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 
 
 def lag_entries(standing: ShardStanding, numbers: Numbers) -> int:

@@ -10,10 +10,9 @@ from typing import Final
 
 import msgspec
 
-from corvo.model import Event, EventType, State
+from corvo.model import TRAIL_MAX, Event, EventType, State
 from corvo.router.jobs import ErrorBody, Stored, View, error_bodies
 from corvo.router.words import Time
-from corvo.shard.presence import TRAIL_MAX
 from corvo.times import MS, format_time
 
 QUEUED: Final = "queued"

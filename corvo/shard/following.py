@@ -9,10 +9,10 @@ from typing import Final, assert_never
 
 import trio
 
-from corvo import wire
 from corvo.errors import WireError
 from corvo.kv.feed import Page, Walk
 from corvo.link import Link, LinkLost
+from corvo.protocol import wire
 from corvo.shard.machine import Machine
 from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk
 from corvo.shard.replica import Replica

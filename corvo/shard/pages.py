@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from corvo import wire
 from corvo.kv.feed import TEXT_MAX, Begin, Page, Walk
+from corvo.protocol import wire
 from corvo.shard.machine import Machine
 from corvo.shard.replica import Replica
 

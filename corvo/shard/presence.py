@@ -5,12 +5,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from corvo.kv.tables import Held
-from corvo.model import Event, EventType, Job, Queue
+from corvo.model import TRAIL_MAX, Event, EventType, Job, Queue
 from corvo.shard.tables import JOBS, QUEUES, TIMERS, Timer, is_swept
 from corvo.shard.tx import Tx
 
-TRAIL_MAX: Final = 32
-"""Events kept of one job: the first, and the last ones."""
 _SWEEPS: Final = TIMERS[Timer.SWEEP]
 
 

@@ -27,7 +27,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import clock, wire
+from corvo import clock
 from corvo.child import (
     DAMAGED,
     FAILED,
@@ -66,6 +66,7 @@ from corvo.link import (
 )
 from corvo.placement import fnv32a
 from corvo.process_stats import ProcessStatsReader
+from corvo.protocol import wire
 from corvo.raft import DiskFull, FrameError, LogDamaged, RaftError, Write
 from corvo.raft.codec import Codec
 from corvo.raft.files import RealFiles

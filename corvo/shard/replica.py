@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from corvo import wire
+from corvo.protocol import wire
 from corvo.protocol.numbers import Counters
 from corvo.protocol.ops.base import Limits, Op, Rejected
 from corvo.protocol.ops.keys import HOME as KEYS_HOME

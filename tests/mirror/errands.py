@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from corvo import wire
 from corvo.link import LinkClient
+from corvo.protocol import wire
 from corvo.protocol.ops.work import Claims
 from corvo.shard.ops import NUMBERS
 

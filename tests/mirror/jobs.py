@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from corvo.model import STATES, Event, Job, JobError
-from corvo.questions import Filter
+from corvo.protocol.questions import Filter
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from tests.mirror.twin import EPOCH_NS, EXPRESSIONS, WORDS, Kept
 

@@ -17,11 +17,11 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.link import LinkClient, LinkLost, UnixAddress, dial, open_client
 from corvo.mirror.config import MirrorConfig
 from corvo.placement import shard_of_queue
-from corvo.questions import NUMBERS, GetStanding, Question, Rebuild, Standing
+from corvo.protocol import wire
+from corvo.protocol.questions import NUMBERS, GetStanding, Question, Rebuild, Standing
 from corvo.shard.config import ShardConfig
 from tests.mirror.errands import QUEUES, Errands
 from tests.mirror.pages import tables_of_connection, words_are_right

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.errors import WireError
 from corvo.link import Link, LinkLost, listen_unix, open_link
 from corvo.model import Job, State
+from corvo.protocol import wire
 from tests.support.links import Member
 
 NS: Final = 1_000_000_000

@@ -11,7 +11,7 @@ from corvo.mirror import building, reading, schema
 from corvo.mirror.readers import answer, task_of
 from corvo.mirror.refusals import NotAnswered
 from corvo.model import STATES
-from corvo.questions import Question, Refused
+from corvo.protocol.questions import Question, Refused
 from corvo.times import sortable
 from tests.mirror.twin import Kept
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from corvo.mirror.cursors import Cursor, digest_of, read_cursor, write_cursor
 from corvo.mirror.refusals import NotAnswered
-from corvo.questions import Filter, Found, Search, SearchBody
+from corvo.protocol.questions import Filter, Found, Search, SearchBody
 from corvo.scopes import EVERYTHING
 from tests.mirror.shelves import Shelf
 from tests.mirror.test_select import many

@@ -13,7 +13,6 @@ import trio
 import trio.testing
 
 import corvo.link
-from corvo import wire
 from corvo.kept_link import WITHIN_NODE
 from corvo.link import LinkLost, accept_link
 from corvo.mirror import following
@@ -21,7 +20,8 @@ from corvo.mirror.config import MirrorConfig
 from corvo.mirror.following import Follower, Lag, Scribe, rest_behind
 from corvo.mirror.places import Cursor, Page, Places
 from corvo.mirror.writing import Stuck, Writing, open_writing
-from corvo.questions import LAG_BOUNDS_MS
+from corvo.protocol import wire
+from corvo.protocol.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Level, Log, Style
 from tests.mirror.pages import tables_in
 from tests.mirror.projection import tables_of

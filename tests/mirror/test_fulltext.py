@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corvo.mirror.fulltext import ANSWER_BYTES_MAX, Term, match_of, read_terms
 from corvo.mirror.refusals import NotAnswered
 from corvo.model import Job, State
-from corvo.questions import FullText, TextFound
+from corvo.protocol.questions import FullText, TextFound
 from corvo.scopes import EVERYTHING, Scope
 from tests.mirror import jobs
 from tests.mirror.shelves import Shelf

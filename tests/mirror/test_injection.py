@@ -15,7 +15,7 @@ from corvo.mirror import fulltext
 from corvo.mirror.readers import answer, task_of
 from corvo.mirror.reading import Reading
 from corvo.model import Event, Job, JobError, State
-from corvo.questions import (
+from corvo.protocol.questions import (
     Count,
     Counted,
     Filter,

@@ -4,7 +4,16 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo.questions import Count, Filter, Found, FullText, Question, Search, SearchBody, Select
+from corvo.protocol.questions import (
+    Count,
+    Filter,
+    Found,
+    FullText,
+    Question,
+    Search,
+    SearchBody,
+    Select,
+)
 from corvo.scopes import EVERYTHING, Scope
 from tests.mirror import jobs
 from tests.mirror.shelves import Shelf

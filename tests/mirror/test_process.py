@@ -15,7 +15,6 @@ import msgspec
 import pytest
 import trio
 
-from corvo import wire
 from corvo.child import FAILED, LEAVE, MISCONFIGURED, OK
 from corvo.link import (
     LinkClient,
@@ -32,7 +31,8 @@ from corvo.mirror.process import Desk, Mirror
 from corvo.mirror.readers import Task, answer
 from corvo.mirror.reading import Reading
 from corvo.mirror.writing import NAME, Damaged, Writing, open_writing
-from corvo.questions import (
+from corvo.protocol import wire
+from corvo.protocol.questions import (
     LAG_BOUNDS_MS,
     NUMBERS,
     Found,

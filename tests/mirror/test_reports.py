@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corvo.model import Job, State
-from corvo.questions import (
+from corvo.protocol.questions import (
     AllRates,
     Beats,
     Count,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corvo.mirror.readers import task_of
-from corvo.questions import (
+from corvo.protocol.questions import (
     Count,
     Filter,
     FullText,

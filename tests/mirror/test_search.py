@@ -14,7 +14,7 @@ from corvo.mirror import looking, plan
 from corvo.mirror.cursors import digest_of, write_cursor
 from corvo.mirror.terms import understand
 from corvo.model import Event, Job, JobError, State
-from corvo.questions import Filter, Found, Search, SearchBody
+from corvo.protocol.questions import Filter, Found, Search, SearchBody
 from corvo.scopes import EVERYTHING, Scope
 from corvo.times import sortable
 from tests.mirror import jobs

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corvo.model import Event, Job, State
-from corvo.questions import Count, Counted, Filter, Select, Selected
+from corvo.protocol.questions import Count, Counted, Filter, Select, Selected
 from corvo.scopes import EVERYTHING, Scope
 from tests.mirror import jobs
 from tests.mirror.shelves import NOW_NS, SHARDS, Shelf

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from corvo.model import Job, JobError
-from corvo.questions import Filter
+from corvo.protocol.questions import Filter
 from corvo.scopes import EVERYTHING, Scope
 
 EXPRESSIONS: "Final[dict[str, Callable[[Json], bool]]]" = {

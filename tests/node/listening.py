@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.datadir import Identity
 from corvo.errors import WireError
 from corvo.link import LinkLost, UnixAddress, dial
 from corvo.placement import shard_of_queue
+from corvo.protocol import wire
 from corvo.router.events import Told, told_of
 from corvo.router.sse import parse
 from tests.node.crowd import Crowd

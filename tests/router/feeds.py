@@ -11,10 +11,11 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from corvo import telemetry, wire
+from corvo import telemetry
 from corvo.errors import WireError
 from corvo.link import Link, LinkLost, listen_unix, open_link
 from corvo.model import ApiKey
+from corvo.protocol import wire
 from corvo.router.api import Api
 from corvo.router.app import make_app
 from corvo.router.config import Limits, RouterConfig

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from corvo.questions import (
+from corvo.protocol.questions import (
     NUMBERS,
     QUESTIONS,
     AllRates,

@@ -7,9 +7,9 @@ from typing import Final, cast
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.model import ApiKey
 from corvo.placement import shard_of_queue
+from corvo.protocol import wire
 from corvo.protocol.ops.base import Limits as OpLimits
 from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.protocol.queries import Query

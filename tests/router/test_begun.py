@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from corvo import wire
 from corvo.link import Call, LinkLost, LinkSettings
+from corvo.protocol import wire
 from corvo.protocol.ops.queues import Pause, Resume
 from corvo.router.http import Problem
 from corvo.router.shards import Answer

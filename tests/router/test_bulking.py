@@ -14,7 +14,7 @@ from corvo.model import Job, State
 from corvo.protocol.ops.base import Op, encode_json
 from corvo.protocol.ops.jobs import Cancel, ChangePriority, Hold, JobsOp, Retry
 from corvo.protocol.ops.work import Ack, AckItem, Fetch, Heartbeat
-from corvo.questions import Filter
+from corvo.protocol.questions import Filter
 from corvo.restarts import RESTARTS_MAX
 from corvo.router import bulk, bulking
 from corvo.router.bulk import (

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from corvo import wire
 from corvo.model import ApiKey
+from corvo.protocol import wire
 from corvo.router import following, listening, rings, sse
 from corvo.router.config import Limits
 from corvo.router.sse import parse

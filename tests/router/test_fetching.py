@@ -7,8 +7,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from corvo import wire
 from corvo.placement import shard_of_queue
+from corvo.protocol import wire
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.work import Claim, Claims, Fetch, Release
 from corvo.router.config import Limits, RouterConfig

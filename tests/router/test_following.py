@@ -9,13 +9,13 @@ import pytest
 import trio
 import trio.testing
 
+from corvo.protocol.wire import Happening
 from corvo.router import following, listening, rings
 from corvo.router.caller import ANONYMOUS
 from corvo.router.events import Wish
 from corvo.router.http import ClientGone, Request
 from corvo.router.listening import Listener
 from corvo.router.sse import parse
-from corvo.wire import Happening
 from tests.router.feeds import Ear, EventSource, House, Source, house, seqs
 
 KINDS = ("enqueued", "started", "completed", "dead")

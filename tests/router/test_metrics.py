@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from corvo.measures import DISK_S, REQUEST_S, Histogram, ProcessStats, empty
 from corvo.model import STATES
 from corvo.protocol.numbers import Counters, DiskNumbers, Numbers, PeerNumbers, QueueNumbers, Upkeep
-from corvo.questions import LAG_BOUNDS_MS, ShardStanding, Standing
+from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.config import RouterConfig
 from corvo.router.exposition import Group, Page, histogram
 from corvo.router.families import FAMILIES, QUEUE_JOBS, REPLICA, render

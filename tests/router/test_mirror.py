@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import trio
 
-from corvo import wire
 from corvo.link import Link, listen_unix, open_link
-from corvo.questions import AllRates, GetRates, Place, Question, Refused, Search
+from corvo.protocol import wire
+from corvo.protocol.questions import AllRates, GetRates, Place, Question, Refused, Search
 from corvo.router.caller import ANONYMOUS, NOBODY, Caller
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http import Problem

@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from corvo.mirror.summaries import JobSummary
-from corvo.questions import Beats, GetBeats, GetStanding, ShardStanding, Standing
+from corvo.protocol.questions import Beats, GetBeats, GetStanding, ShardStanding, Standing
 from corvo.router.health import ClusterStatus, MirrorBody, MirrorGlance, Ready, Runtime
 from corvo.router.seeing import FoundBody, FoundJob
 from tests.node.nodes import House, house_in, kill, pid_of

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import ApiKey
-from corvo.questions import (
+from corvo.protocol.questions import (
     AllRates,
     FullText,
     GetRates,

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import trio
 
-from corvo import wire
 from corvo.link import Link, listen_unix, open_link
+from corvo.protocol import wire
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause

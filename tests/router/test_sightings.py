@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import Worker
-from corvo.questions import Beat
+from corvo.protocol.questions import Beat
 from corvo.router.sightings import (
     GONE_S,
     KEPT_S,

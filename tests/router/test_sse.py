@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo import wire
+from corvo.protocol import wire
 from corvo.router import rings, sse
 from corvo.router.caller import Caller
 from corvo.router.events import Wish, told_of

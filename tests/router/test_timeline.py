@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from corvo.model import ApiKey, Event, EventType, JobError, State
+from corvo.model import TRAIL_MAX, ApiKey, Event, EventType, JobError, State
 from corvo.protocol.ops.base import encode_json
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Approve, Cancel, ChangePriority, Expedite, Hold, Retry
@@ -15,7 +15,6 @@ from corvo.protocol.ops.work import Ack, AckItem, Release, ReleaseItem
 from corvo.protocol.queries import GetJobs
 from corvo.router.jobs import View, read_seen
 from corvo.router.timeline import BESIDE, PHASES, Timeline, timeline
-from corvo.shard.presence import TRAIL_MAX
 from corvo.shard.queries import Asked, answer
 from corvo.times import format_time
 from tests.router.nests import Nest, fail, header, problem, queue_of, run

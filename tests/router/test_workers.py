@@ -7,7 +7,7 @@ import msgspec
 import trio
 
 from corvo.model import ApiKey
-from corvo.questions import Beat, Beats, GetBeats
+from corvo.protocol.questions import Beat, Beats, GetBeats
 from corvo.router.api import Api
 from corvo.router.sightings import WorkerHealth
 from corvo.scopes import EVERYTHING

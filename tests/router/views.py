@@ -8,7 +8,7 @@ import msgspec
 import trio
 
 from corvo.model import Job
-from corvo.questions import (
+from corvo.protocol.questions import (
     Count,
     Counted,
     Filter,

@@ -23,11 +23,11 @@ from typing import IO, Final
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.errors import WireError
 from corvo.kv.checkpoints import LevelStates
 from corvo.kv.tables import read_meta
 from corvo.link import LinkClient, LinkLost
+from corvo.protocol import wire
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.work import Ack, AckItem, Claim, Claims, Fail, FailItem, Fetch

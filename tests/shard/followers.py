@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from corvo import wire
 from corvo.kv.feed import FED
 from corvo.kv.keys import prefix_end
 from corvo.kv.store import Reader
 from corvo.link import Link, UnixAddress, dial
+from corvo.protocol import wire
 from corvo.shard.config import ShardConfig
 
 NS: Final = 1_000_000

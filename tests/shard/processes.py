@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.link import LinkClient, TcpAddress, UnixAddress, dial, open_client
+from corvo.protocol import wire
 from corvo.protocol.numbers import Numbers
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob

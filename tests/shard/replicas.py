@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from corvo import wire
 from corvo.kv.memory import MemoryStates
 from corvo.kv.tables import read_meta
+from corvo.protocol import wire
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.work import Claim, Claims, Fetch

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo import wire
 from corvo.kv.keys import prefix_end
 from corvo.model import ROLES, ApiKey
+from corvo.protocol import wire
 from corvo.protocol.ops.base import Limits, Op, Rejected
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.keys import SCOPE_MAX, DeleteAPIKey, KeyDone, UpsertAPIKey

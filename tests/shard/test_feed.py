@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from corvo import wire
 from corvo.kv import feed as feeds
 from corvo.kv import keys
 from corvo.kv.feed import Page, Walk
 from corvo.kv.memory import MemoryStore
 from corvo.model import Job, State, Throughput
+from corvo.protocol import wire
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Cancel, Delete, Move, Reject, Retry

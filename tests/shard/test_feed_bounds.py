@@ -5,10 +5,10 @@ from typing import cast
 import msgspec
 import trio
 
-from corvo import wire
 from corvo.errors import WireError
 from corvo.kv import feed as feeds
 from corvo.link import Link
+from corvo.protocol import wire
 from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Cancel

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 import trio
 
-from corvo import wire
 from corvo.kv.level import LevelStore
 from corvo.link import Link, LinkClient, LinkLost, UnixAddress, connect
+from corvo.protocol import wire
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.work import BeatItem, Heartbeat
 from corvo.shard.config import ShardConfig

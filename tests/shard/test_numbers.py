@@ -6,8 +6,9 @@ from typing import Final, TypeVar
 import msgspec
 import pytest
 
-from corvo import clock, wire
+from corvo import clock
 from corvo.model import State
+from corvo.protocol import wire
 from corvo.protocol.numbers import (
     PAGE_NUMBERS_MAX,
     PAGE_QUEUES,

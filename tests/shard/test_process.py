@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from corvo import child as child_process
-from corvo import wire
 from corvo.link import LinkClient, LinkLost, UnixAddress, connect
+from corvo.protocol import wire
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause
 from corvo.protocol.queries import GetQueue, QueueView

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo import wire
+from corvo.protocol import wire
 from corvo.protocol.numbers import Numbers
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.jobs import Move

@@ -5,8 +5,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from corvo import wire
 from corvo.model import State
+from corvo.protocol import wire
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Approve, Hold

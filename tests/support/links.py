@@ -21,7 +21,7 @@ from corvo.link import (
     open_client,
     open_link,
 )
-from corvo.wire import (
+from corvo.protocol.wire import (
     EVERYTHING,
     FROM_ROUTER,
     REPLICA,

@@ -11,8 +11,8 @@ from corvo import clock
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.jobs import Cancel
 from corvo.protocol.queries import GetJobs
-from corvo.questions import Counted, SearchBody
-from corvo.questions import Search as SearchQuestion
+from corvo.protocol.questions import Counted, SearchBody
+from corvo.protocol.questions import Search as SearchQuestion
 from corvo.router import bulking, keys, params, positions, sse
 from corvo.router.actions import Action
 from corvo.router.api import Api

@@ -17,7 +17,7 @@ from corvo.process_stats import ProcessStatsReader
 from corvo.protocol.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
 from corvo.protocol.ops.base import NAME_BYTES_MAX
 from corvo.protocol.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers
-from corvo.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
+from corvo.protocol.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
 from corvo.router import params, positions
 from corvo.router.actions import Action
 from corvo.router.addressing import together

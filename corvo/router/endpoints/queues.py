@@ -32,7 +32,7 @@ from corvo.protocol.queries import (
     QueueView,
     Workers,
 )
-from corvo.questions import Beats, GetBeats, GetRates
+from corvo.protocol.questions import Beats, GetBeats, GetRates
 from corvo.router import params, positions
 from corvo.router.actions import Action
 from corvo.router.api import Api

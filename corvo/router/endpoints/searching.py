@@ -5,8 +5,15 @@ from typing import Final
 import msgspec
 
 from corvo import clock
-from corvo.questions import LIMIT_MAX, TEXT_BYTES_MAX, FullText, GetSummary, Search, SearchBody
-from corvo.questions import Summary as Told
+from corvo.protocol.questions import (
+    LIMIT_MAX,
+    TEXT_BYTES_MAX,
+    FullText,
+    GetSummary,
+    Search,
+    SearchBody,
+)
+from corvo.protocol.questions import Summary as Told
 from corvo.router import params, positions, seeing
 from corvo.router.actions import Action
 from corvo.router.api import Api

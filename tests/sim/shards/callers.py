@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from corvo import wire
+from corvo.protocol import wire
 from tests.shard.shapes import Fields, text
 from tests.sim.chance import fork
 from tests.sim.options import TICK_NS

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from corvo import wire
+from corvo.protocol import wire
 from tests.sim.host import Host
 from tests.sim.options import TICK_NS
 from tests.sim.shards.callers import Caller

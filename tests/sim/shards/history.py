@@ -5,7 +5,7 @@ Every attempt has a name of its own, which the entry that carries it out holds (
 
 from typing import TYPE_CHECKING
 
-from corvo import wire
+from corvo.protocol import wire
 from tests.shard.shapes import text
 from tests.sim.failures import Violation
 

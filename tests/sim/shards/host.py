@@ -8,9 +8,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from corvo import wire
 from corvo.kv.memory import MemoryStates
 from corvo.kv.tables import read_meta
+from corvo.protocol import wire
 from corvo.raft import DiskFull, Membership, Node, Read, ReadContext, Ready, Settings, Snapshot
 from corvo.raft.storage import Storage
 from corvo.raft.wal import DiskStorage

@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from corvo import wire
+from corvo.protocol import wire
 
 if TYPE_CHECKING:
     from tests.sim.shards.host import ReplicaHost

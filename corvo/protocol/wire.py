@@ -19,7 +19,6 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from corvo.errors import WireError
-from corvo.raft import codec
 
 WIRE_VERSION: Final = 1
 """Of frames and messages. It rises when a process of the version before would misunderstand one: a
@@ -35,8 +34,8 @@ version before would not know."""
 OP_OLDEST: Final = 1
 """The oldest op version that this release still works with."""
 
-BODY_BYTES_MAX: Final = codec.FRAME_BYTES_MAX
-"""16 MiB, for the largest Raft frame. A body that is no larger always fits into a frame."""
+BODY_BYTES_MAX: Final = 16 << 20
+"""As much as the largest frame of `corvo.raft.codec`: a body that is no larger fits a frame."""
 
 FRAME_BYTES_MAX: Final = BODY_BYTES_MAX + 1024
 """A body as large as any may be, and room for the message around it, a refusal's code included."""

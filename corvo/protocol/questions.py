@@ -2,7 +2,7 @@
 
 The registry numbers the questions as `corvo.shard.queries` does those of shards. A question travels
 as JSON and is answered as JSON, which is passed on to the client as it is. A refusal is a
-`corvo.questions.Refused`, told by its code.
+`corvo.protocol.questions.Refused`, told by its code.
 
 Everything that a client wrote stays a value: nothing of a question ever becomes a piece of SQL.
 """
