@@ -10,6 +10,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from corvo.model import Agent
 from corvo.protocol.ops.base import (
     ITEMS_MAX,
     Id,
@@ -26,7 +27,6 @@ from corvo.protocol.ops.work import (
     LEASE_MS,
     QUEUES_MAX,
     AckItem,
-    AgentView,
     BeatItem,
     Claim,
     FailItem,
@@ -195,7 +195,7 @@ def fetched_job(claim: Claim) -> FetchedJob:
     )
 
 
-def _agent(agent: AgentView) -> FetchedAgent:
+def _agent(agent: Agent) -> FetchedAgent:
     timeout_ms = agent.iteration_timeout_ms
     return FetchedAgent(
         max_iterations=agent.max_iterations,

@@ -66,8 +66,8 @@ def lease(tx: Tx, job: Job, *, worker_id: str, hostname: str, lease_ms: int) -> 
 def is_over(tx: Tx, job: Job) -> bool:
     """Whether an active job's lease has ended, reclaimed already or not.
 
-    When the leader changed, heartbeats may not have got through: leases that had not ended before
-    are good until the new leader has been in office for a while.
+    Heartbeats may be lost when the leader changes. A lease that had not ended before the change
+    holds until the end of the new leader's time of grace.
     """
     expires_ns = job.lease_expires_ns
     if tx.now_ns < expires_ns:

@@ -119,6 +119,52 @@ def test_a_field_becomes_what_the_op_has(fields: dict[str, object], wanted: NewJ
     assert encode_json(said(**fields)) == encode_json(wanted)
 
 
+SAMPLES: Final[dict[str, object]] = {
+    "queue": "sms",
+    "payload": 1,
+    "id": "o-17",
+    "kind": "welcome",
+    "priority": 1,
+    "max_retries": 9,
+    "retry_backoff": "linear",
+    "retry_base_delay": "1m",
+    "retry_base_delay_ms": 7,
+    "retry_max_delay": "1m",
+    "retry_max_delay_ms": 7,
+    "retry_jitter": 20,
+    "max_run_time": "1m",
+    "max_run_time_ms": 7,
+    "max_crashes": 9,
+    "unique_key": "user-7",
+    "unique_period": 7,
+    "unique_period_ms": 7,
+    "scheduled_at": "2030-01-01T00:00:00Z",
+    "delay": "1m",
+    "delay_ms": 7,
+    "expire_after": "1m",
+    "expire_after_ms": 7,
+    "expire_active": True,
+    "tags": {"env": "t"},
+    "checkpoint": 1,
+    "parent_id": "above",
+    "batch_id": "b",
+    "chain": {"steps": [{"queue": "mail"}, {"queue": "bill"}]},
+    "chain_config": {"steps": [{"queue": "mail"}, {"queue": "bill"}]},
+    "depends_on": ["a"],
+    "agent": {},
+}
+REFUSED: Final = {"chain_id": "a", "chain_step": 1}
+
+
+@pytest.mark.parametrize("field", EnqueueItem.__struct_fields__)
+def test_every_field_of_an_item_is_in_the_op_or_refused(field: str) -> None:
+    if field in REFUSED:
+        with pytest.raises(Problem):
+            said(**{field: REFUSED[field]})
+    else:
+        assert said(**{field: SAMPLES[field]}) != said()
+
+
 def test_null_is_as_absent_in_every_field_but_the_payload() -> None:
     optional = [field for field in EnqueueItem.__struct_fields__ if field != "queue"]
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corvo.model import Agent
 from corvo.protocol.ops.base import ITEMS_MAX, encode_json
 from corvo.protocol.ops.base import Limits as OpLimits
 from corvo.protocol.ops.work import (
     Ack,
     AckItem,
-    AgentView,
     BeatItem,
     Claim,
     FailItem,
@@ -197,7 +197,7 @@ def test_what_else_a_job_has_is_given_too() -> None:
         kind="welcome",
         checkpoint=raw(b"[3]"),
         tags={"env": "t"},
-        agent=AgentView(
+        agent=Agent(
             max_iterations=9,
             max_cost_micros=300_000,
             iteration_timeout_ms=300_000,
@@ -223,7 +223,7 @@ def test_what_else_a_job_has_is_given_too() -> None:
 
 
 def test_what_an_agent_has_none_of_is_left_out() -> None:
-    claim = msgspec.structs.replace(CLAIM, agent=AgentView(iteration=1))
+    claim = msgspec.structs.replace(CLAIM, agent=Agent(iteration=1))
 
     given_ = msgspec.json.decode(encode_json(fetched_job(claim)))
 

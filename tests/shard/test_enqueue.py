@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.model import Forward, Job, State
+from corvo.model import Backoff, Forward, Job, State
 from corvo.protocol.ops.base import Limits
 from corvo.protocol.ops.checks import DEPTH_MAX
 from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob
 from corvo.protocol.ops.jobs import Cancel, Delete, Retry
 from corvo.protocol.ops.queues import Clear, DeleteQueue
 from corvo.protocol.ops.work import Ack, AckItem
+from corvo.protocol.ops.workflow import Chain, NewAgent, NewBatch, Step
 from corvo.shard.ops.upkeep import Promote
-from corvo.shard.tables import FORWARDS
+from corvo.shard.tables import BATCHES, FORWARDS
 from tests.shard.shard import MS, Shard
 
 MAIL: Final = NewJob(queue="mail")
@@ -36,6 +37,54 @@ def test_jobs_of_one_op_are_numbered_and_ordered_as_they_stand() -> None:
     assert all(job_id.startswith("s03_job_") for job_id in ids)
     assert [claim.job_id for claim in shard.fetch(count=3)] == ids
     shard.check()
+
+
+SAMPLES: Final[dict[str, object]] = {
+    "queue": "sms",
+    "payload": msgspec.Raw(b"[1]"),
+    "id": "order-7",
+    "kind": "letter",
+    "priority": 0,
+    "max_retries": 9,
+    "retry_backoff": Backoff.LINEAR,
+    "retry_base_delay_ms": 8,
+    "retry_max_delay_ms": 7,
+    "retry_jitter": 6,
+    "max_run_time_ms": 5,
+    "max_crashes": 4,
+    "unique_key": "other",
+    "unique_period_ms": 2,
+    "scheduled_ns": (1 << 62) - 1,
+    "delay_ms": 1,
+    "expire_after_ms": 3,
+    "expire_active": True,
+    "tags": {"team": "a"},
+    "checkpoint": msgspec.Raw(b"[2]"),
+    "parent_id": "above",
+    "batch_id": "a",
+    "chain": Chain(steps=[Step("mail"), Step("sms")]),
+    "depends_on": ("s00_job_0",),
+    "agent": NewAgent(),
+}
+"""A value other than the default, for each field of a new job."""
+
+
+@pytest.mark.parametrize("field", NewJob.__struct_fields__)
+def test_every_field_of_a_new_job_is_in_the_stored_one(field: str) -> None:
+    new = NewJob(queue="mail", unique_key="key")
+    changed = msgspec.structs.replace(new, **{field: SAMPLES[field]})  # type: ignore[arg-type]
+
+    assert stored(changed) != stored(new)
+
+
+def stored(new: NewJob) -> Job:
+    """The job of a new one, in a shard of its own."""
+    shard = Shard()
+    shard.enqueue(Enqueue(jobs=[MAIL], batch=NewBatch()))
+    if new.batch_id:
+        [batch] = shard.documents(BATCHES)
+        new = msgspec.structs.replace(new, batch_id=batch.id)
+    return shard.job(enqueue(shard, new).job_id)
 
 
 def test_everything_that_is_said_of_a_job_is_stored() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from corvo.model import Settled
+from corvo.model import Agent, Settled
 from corvo.protocol.ops.base import (
     ITEMS_MAX,
     Id,
@@ -47,16 +47,6 @@ LEASE_MS_MIN: Final = 1_000
 R_co = TypeVar("R_co", covariant=True)
 
 
-class AgentView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where an agent's job stands, for its worker."""
-
-    max_iterations: int = 0
-    max_cost_micros: int = 0
-    iteration_timeout_ms: int = 0
-    iteration: int = 0
-    total_cost_micros: int = 0
-
-
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job that a worker was given."""
 
@@ -73,7 +63,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     kind: str = ""
     checkpoint: Json = msgspec.UNSET
     tags: dict[str, str] = {}
-    agent: AgentView | None = None
+    agent: Agent | None = None
 
 
 class Claims(msgspec.Struct, frozen=True):

@@ -13,7 +13,6 @@ from corvo.protocol.ops.base import Rejected, as_json, encode_json, json_bytes, 
 from corvo.protocol.ops.work import (
     Acked,
     AckItem,
-    AgentView,
     Beat,
     BeatItem,
     Claim,
@@ -126,7 +125,7 @@ def claim(job: Job) -> Claim:
         job.kind,
         as_json(job.checkpoint),
         job.tags,
-        AgentView(*msgspec.structs.astuple(job.agent)) if job.agent is not None else None,
+        job.agent,
     )
 
 
