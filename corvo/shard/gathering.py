@@ -1,7 +1,8 @@
 """Submissions on their way: gathered into entries, and remembered until these are applied.
 
 What gathers while the disk is busy becomes one entry; nobody waits for a timer. Its size is
-bounded, and so is how much may wait at all.
+bounded, and so is how much may wait at all. An op that was decoded to be checked stays decoded
+until it is applied, while not too much waits.
 """
 
 from collections import deque
@@ -10,12 +11,17 @@ from typing import Final
 import msgspec
 
 from corvo.protocol.numbers import WAITING_OPS_MAX
-from corvo.shard.entry import Record
+from corvo.protocol.ops.base import Op
+from corvo.shard.entry import Record, Stamp
+from corvo.shard.machine import Decoded
 
 ENTRY_OPS_MAX: Final = 512
 ENTRY_BYTES_MAX: Final = 1 << 20
 """Ops of one entry, unless a single one is larger."""
 WAITING_BYTES_MAX: Final = 64 << 20
+DECODED_BYTES_MAX: Final = 4 << 20
+"""With more than this waiting, an op that comes is decoded again when it is applied: decoded it may
+take several times as much memory as its JSON does."""
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):
@@ -26,6 +32,8 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     request: int
     """That client's number for it."""
     record: Record
+    op: Op | None = None
+    """What the record holds, if it is kept."""
 
 
 INTERNAL: Final = 0
@@ -37,6 +45,19 @@ class Proposed(msgspec.Struct, frozen=True, gc=False):
     index: int
     term: int
     submissions: tuple[Submission, ...]
+    stamp: Stamp
+    data: bytes
+    """The entry as it is in the log."""
+
+    def decoded(self, data: bytes) -> Decoded | None:
+        """What an entry of this index and term holds, unless some op of it was not kept."""
+        assert data == self.data, "an index and a term name one entry"
+        ops: list[tuple[int, Op]] = []
+        for submission in self.submissions:
+            if submission.op is None:
+                return None
+            ops.append((submission.record[0], submission.op))
+        return Decoded(self.stamp, ops)
 
 
 class Gathering:
@@ -68,14 +89,18 @@ class Gathering:
         """How many ops wait."""
         return self._ops
 
-    def add(self, submission: Submission, *, first: bool = False) -> None:
+    def add(
+        self, client: int, request: int, record: Record, op: Op | None, *, first: bool = False
+    ) -> None:
         """Take in a submission; `first` puts it before all that only gather."""
+        kept = op if self._bytes < DECODED_BYTES_MAX else None
+        submission = Submission(client, request, record, kept)
         if first:
             self._gathered.appendleft(submission)
         else:
             self._gathered.append(submission)
         self._ops += 1
-        self._bytes += len(submission.record[1])
+        self._bytes += len(record[1])
 
     def next_entry(self) -> list[Submission]:
         """What the next entry would hold, in order; it stays gathered until `proposed`."""
@@ -88,13 +113,15 @@ class Gathering:
             chosen.append(submission)
         return chosen
 
-    def proposed(self, submissions: list[Submission], *, index: int, term: int) -> None:
+    def proposed(
+        self, submissions: list[Submission], *, index: int, term: int, stamp: Stamp, data: bytes
+    ) -> None:
         """The next entry was proposed."""
         for submission in submissions:
             taken = self._gathered.popleft()
             assert taken is submission, "entries are proposed in the order of submission"
         is_behind = not self._proposed or index > self._proposed[-1].index
-        self._proposed.append(Proposed(index, term, tuple(submissions)))
+        self._proposed.append(Proposed(index, term, tuple(submissions), stamp, data))
         if not is_behind:
             # What was proposed in a term before may still come about in another's log: its fate is
             # known when its index is applied, and not when we propose something else for it.
@@ -109,20 +136,22 @@ class Gathering:
             self._forget(submission)
         return given_up
 
-    def applied(self, *, index: int, term: int) -> tuple[list[Submission], list[Submission]]:
-        """An entry was applied: whose submissions it held, and whose it took the place of.
+    def applied(self, *, index: int, term: int) -> tuple[Proposed | None, list[Submission]]:
+        """An entry is applied: the same if it was proposed here, and what it took the place of.
 
-        Only the first were done; the second are lost for certain.
+        Only the first is done; the second are lost for certain.
         """
-        done: list[Submission] = []
+        ours: Proposed | None = None
         lost: list[Submission] = []
         while self._proposed and self._proposed[0].index <= index:
             proposed = self._proposed.popleft()
-            is_ours = (proposed.index, proposed.term) == (index, term)
-            (done if is_ours else lost).extend(proposed.submissions)
+            if proposed.index == index and proposed.term == term:
+                ours = proposed
+            else:
+                lost.extend(proposed.submissions)
             for submission in proposed.submissions:
                 self._forget(submission)
-        return done, lost
+        return ours, lost
 
     def skipped_to(self, index: int) -> list[Submission]:
         """A snapshot took the place of the log up to `index`: nobody knows what became of these."""

@@ -5,6 +5,7 @@ state. An op that is refused leaves nothing behind; an exception is a bug, and e
 before anything of the entry is written.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.shard import lifecycle, requests
-from corvo.shard.entry import Record, decode
+from corvo.shard.entry import Stamp, decode
 from corvo.shard.ops import APPLY, OPS
 from corvo.shard.tx import Tx
 
@@ -26,6 +27,13 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Empty when it was done; else why it was refused."""
     body: bytes
     """JSON."""
+
+
+class Decoded(msgspec.Struct, frozen=True, gc=False):
+    """An entry's stamp, and its ops with their numbers."""
+
+    stamp: Stamp
+    ops: Sequence[tuple[int, Op]]
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -69,12 +77,18 @@ class Machine:
         """Stands for every write there ever was: equal wherever `applied` is equal."""
         return self.tx.meta.digest
 
-    def apply(self, *, index: int, term: int, data: bytes) -> list[Answer]:
-        """Take in the entry behind `applied`; answers come in the order of its ops."""
-        stamp, records = decode(data)
+    def apply(
+        self, *, index: int, term: int, data: bytes, decoded: Decoded | None = None
+    ) -> list[Answer]:
+        """Take in the entry behind `applied`; answers come in the order of its ops.
+
+        `decoded` is what `data` holds, where that is known.
+        """
+        if decoded is None:
+            decoded = decode_entry(data)
         tx = self.tx
-        tx.start(index=index, term=term, stamp=stamp)
-        answers = [self._apply(record) for record in records]
+        tx.start(index=index, term=term, stamp=decoded.stamp)
+        answers = [self._apply(number, op) for number, op in decoded.ops]
         tx.commit()
         return answers
 
@@ -83,9 +97,7 @@ class Machine:
         self.tx.begin(index=index, term=term, stamp_ns=0)
         self.tx.commit()
 
-    def _apply(self, record: Record) -> Answer:
-        number, body = record
-        op: Op = _DECODERS[number](body)
+    def _apply(self, number: int, op: Op) -> Answer:
         tx = self.tx
         tx.by = op.by
         if op.request_key:
@@ -96,3 +108,9 @@ class Machine:
         if tx.doomed:
             lifecycle.remove_doomed(tx)
         return answer
+
+
+def decode_entry(data: bytes) -> Decoded:
+    """What an entry holds. Raises `BadEntry`."""
+    stamp, records = decode(data)
+    return Decoded(stamp, [(number, _DECODERS[number](body)) for number, body in records])

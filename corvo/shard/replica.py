@@ -177,7 +177,7 @@ class Replica:
             self._say(client, wire.Reply(message.id, "", _NOTHING, self.machine.applied))
             self._wait_for(client, op)
             return
-        self._gathering.add(Submission(client, message.id, (message.op, message.body)))
+        self._gathering.add(client, message.id, (message.op, message.body), op)
 
     def ask(self, client: int, message: wire.Ask) -> None:
         """Somebody asks a question."""
@@ -323,7 +323,7 @@ class Replica:
     def _propose_own(self, op: Op, *, first: bool = False) -> None:
         self._internal += 1
         record = (NUMBERS[type(op)], _encode(op))
-        self._gathering.add(Submission(INTERNAL, self._led_term, record), first=first)
+        self._gathering.add(INTERNAL, self._led_term, record, op, first=first)
 
     def _propose(self, now_ns: int) -> None:
         node, gathering = self.node, self._gathering
@@ -335,7 +335,7 @@ class Replica:
                 index = node.propose(data)
             except (Overloaded, Transferring):
                 return  # they wait where they are; a leader that is leaving gives them up
-            gathering.proposed(chosen, index=index, term=node.term)
+            gathering.proposed(chosen, index=index, term=node.term, stamp=stamp, data=data)
             self._commit_times.proposed(index, len(chosen), now_ns)
 
     def _prove(self) -> None:
@@ -353,18 +353,20 @@ class Replica:
     # Applying.
 
     def _apply(self, index: int, term: int, kind: Kind, data: bytes) -> None:
-        done, lost = self._gathering.applied(index=index, term=term)
+        ours, lost = self._gathering.applied(index=index, term=term)
+        machine = self.machine
         self._applying = index
         if kind is Kind.NORMAL and data:
-            answers = self.machine.apply(index=index, term=term, data=data)
-            if self.machine.tx.keys_changed:
+            decoded = ours.decoded(data) if ours is not None else None
+            answers = machine.apply(index=index, term=term, data=data, decoded=decoded)
+            if machine.tx.keys_changed:
                 self._tell_of_keys(index)
-            if done:
-                self._deliver(done, answers, index)
+            if ours is not None:
+                self._deliver(ours.submissions, answers, index)
         else:
-            self.machine.skip(index=index, term=term)
+            machine.skip(index=index, term=term)
         self._applying = None
-        self._commit_times.applied(index, self._now_ns, is_ours=bool(done))
+        self._commit_times.applied(index, self._now_ns, is_ours=ours is not None)
         for submission in lost:
             if submission.client == INTERNAL:
                 self._own_applied(submission)
@@ -372,7 +374,7 @@ class Replica:
                 refusal = wire.NotLeader(submission.request, self.node.leader)
                 self._say(submission.client, refusal)
 
-    def _deliver(self, done: list[Submission], answers: list[Answer], index: int) -> None:
+    def _deliver(self, done: tuple[Submission, ...], answers: list[Answer], index: int) -> None:
         assert len(done) == len(answers), "an entry has the ops that were put into it"
         ops = self.counters.ops
         for submission, result in zip(done, answers, strict=True):

@@ -1,15 +1,39 @@
 """Submissions on their way, against a twin that keeps one list and looks at all of it."""
 
+from typing import Final
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from corvo.protocol.ops.queues import Pause
 from corvo.shard import gathering
-from corvo.shard.gathering import INTERNAL, Gathering, Submission
+from corvo.shard.entry import Stamp, encode
+from corvo.shard.gathering import INTERNAL, Gathering, Proposed, Submission
+from corvo.shard.machine import Decoded
+
+OP: Final = Pause(queue="mail")
 
 
 def submission(request: int, size: int = 1, client: int = 1) -> Submission:
-    return Submission(client, request, (1, b"x" * size))
+    return Submission(client, request, (1, b"x" * size), OP)
+
+
+def add(gathered: Gathering, new: Submission, *, first: bool = False) -> None:
+    gathered.add(new.client, new.request, new.record, new.op, first=first)
+
+
+def propose(gathered: Gathering, index: int, term: int) -> list[Submission]:
+    chosen = gathered.next_entry()
+    stamp = Stamp(index)
+    data = encode(stamp, [each.record for each in chosen])
+    gathered.proposed(chosen, index=index, term=term, stamp=stamp, data=data)
+    return chosen
+
+
+def held(ours: Proposed | None) -> list[Submission]:
+    return list(ours.submissions) if ours is not None else []
 
 
 def requests(submissions: list[Submission]) -> list[int]:
@@ -19,13 +43,13 @@ def requests(submissions: list[Submission]) -> list[int]:
 def filled(*sizes: int) -> Gathering:
     gathered = Gathering()
     for number, size in enumerate(sizes):
-        gathered.add(submission(number, size))
+        add(gathered, submission(number, size))
     return gathered
 
 
 def test_an_entry_is_chosen_in_the_order_of_submission() -> None:
     gathered = filled(1, 1, 1)
-    gathered.add(submission(9, client=INTERNAL), first=True)
+    add(gathered, submission(9, client=INTERNAL), first=True)
 
     chosen = gathered.next_entry()
 
@@ -48,8 +72,7 @@ def test_entries_are_as_large_as_they_may_be_and_no_larger(sizes: list[int]) -> 
 
     entries: list[list[int]] = []
     while gathered.has_gathered:
-        chosen = gathered.next_entry()
-        gathered.proposed(chosen, index=len(entries) + 1, term=1)
+        chosen = propose(gathered, len(entries) + 1, 1)
         entries.append([len(each.record[1]) for each in chosen])
 
     assert [size for each in entries for size in each] == sizes
@@ -63,34 +86,36 @@ def test_entries_are_as_large_as_they_may_be_and_no_larger(sizes: list[int]) -> 
 
 def test_an_entry_of_another_term_took_the_place_of_ours() -> None:
     gathered = filled(1)
-    gathered.proposed(gathered.next_entry(), index=5, term=2)
+    propose(gathered, 5, 2)
 
-    done, lost = gathered.applied(index=5, term=3)
+    ours, lost = gathered.applied(index=5, term=3)
 
-    assert (done, requests(lost)) == ([], [0])
+    assert (ours, requests(lost)) == (None, [0])
     assert gathered.is_idle
 
 
 def test_what_was_passed_over_is_lost() -> None:
     gathered = filled(1)
-    gathered.proposed(gathered.next_entry(), index=5, term=2)
+    propose(gathered, 5, 2)
 
     before = gathered.applied(index=4, term=2)
-    done, lost = gathered.applied(index=6, term=3)
+    ours, lost = gathered.applied(index=6, term=3)
 
-    assert before == ([], [])
-    assert (done, requests(lost)) == ([], [0])
+    assert before == (None, [])
+    assert (ours, requests(lost)) == (None, [0])
 
 
 def test_two_terms_may_have_proposed_for_one_index() -> None:
     gathered = Gathering()
     for number, (index, term) in enumerate([(5, 1), (6, 1), (7, 1), (6, 3), (7, 3)]):
-        gathered.add(submission(number))
-        gathered.proposed(gathered.next_entry(), index=index, term=term)
+        add(gathered, submission(number))
+        propose(gathered, index, term)
 
     fates = [
-        [requests(each) for each in gathered.applied(index=index, term=term)]
-        for index, term in [(5, 2), (6, 3), (7, 1)]
+        [requests(held(ours)), requests(lost)]
+        for ours, lost in (
+            gathered.applied(index=index, term=term) for index, term in [(5, 2), (6, 3), (7, 1)]
+        )
     ]
 
     assert fates == [[[], [0]], [[3], [1]], [[2], [4]]]
@@ -99,13 +124,57 @@ def test_two_terms_may_have_proposed_for_one_index() -> None:
 def test_nobody_knows_what_became_of_what_a_snapshot_holds() -> None:
     gathered = Gathering()
     for number in range(4):
-        gathered.add(submission(number))
-        gathered.proposed(gathered.next_entry(), index=10 + number, term=1)
+        add(gathered, submission(number))
+        propose(gathered, 10 + number, 1)
 
     unknown = gathered.skipped_to(11)
 
     assert requests(unknown) == [0, 1]
     assert gathered.waiting == 2
+
+
+# ---- What stays decoded.
+
+
+def test_what_was_decoded_is_kept_with_the_entry() -> None:
+    gathered = filled(1, 2)
+    [first, second] = propose(gathered, 5, 2)
+
+    ours, _ = gathered.applied(index=5, term=2)
+
+    assert ours is not None
+    assert ours.decoded(encode(Stamp(5), [first.record, second.record])) == Decoded(
+        Stamp(5), [(1, OP), (1, OP)]
+    )
+
+
+def test_what_was_decoded_is_used_for_no_other_bytes() -> None:
+    gathered = filled(1)
+    [only] = propose(gathered, 5, 2)
+    ours, _ = gathered.applied(index=5, term=2)
+
+    assert ours is not None
+    with pytest.raises(AssertionError, match="an index and a term name one entry"):
+        ours.decoded(encode(Stamp(6), [only.record]))
+
+
+def test_with_much_waiting_nothing_more_is_kept_decoded() -> None:
+    gathered = filled(gathering.DECODED_BYTES_MAX - 1)
+    propose(gathered, 1, 1)
+    add(gathered, submission(1))
+    add(gathered, submission(2))
+    propose(gathered, 2, 1)
+
+    first, _ = gathered.applied(index=1, term=1)
+    second, _ = gathered.applied(index=2, term=1)
+    add(gathered, submission(3))
+
+    assert first is not None
+    assert first.decoded(first.data) is not None
+    assert [each.op for each in held(second)] == [OP, None]
+    assert second is not None
+    assert second.decoded(second.data) is None
+    assert gathered.next_entry()[0].op == OP, "all that waited is applied"
 
 
 class Twin(RuleBasedStateMachine):
@@ -125,16 +194,15 @@ class Twin(RuleBasedStateMachine):
     def add(self, size: int, first: bool) -> None:
         self.count += 1
         new = submission(self.count, size)
-        self.gathering.add(new, first=first)
+        add(self.gathering, new, first=first)
         self.gathered.insert(0 if first else len(self.gathered), new)
 
     @precondition(lambda self: self.gathered)
     @rule()
     def propose(self) -> None:
         self.last += 1
-        chosen = self.gathering.next_entry()
+        chosen = propose(self.gathering, self.last, self.term)
         assert chosen == self.gathered
-        self.gathering.proposed(chosen, index=self.last, term=self.term)
         self.proposed.append((self.last, self.term, chosen))
         self.gathered = []
 
@@ -152,10 +220,10 @@ class Twin(RuleBasedStateMachine):
         terms = [term for _, term, _ in here] or [self.term - 1]
         term = data.draw(st.sampled_from([*terms, self.term + 1]))
 
-        done, lost = self.gathering.applied(index=self.applied, term=term)
+        ours, lost = self.gathering.applied(index=self.applied, term=term)
 
-        assert done == [each for _, its, held in here if its == term for each in held]
-        assert lost == [each for _, its, held in here if its != term for each in held]
+        assert held(ours) == [each for _, its, ops in here if its == term for each in ops]
+        assert lost == [each for _, its, ops in here if its != term for each in ops]
         self.proposed = [each for each in self.proposed if each[0] > self.applied]
 
     @rule()
@@ -165,7 +233,7 @@ class Twin(RuleBasedStateMachine):
 
     @invariant()
     def all_is_counted(self) -> None:
-        waiting = [*self.gathered, *(each for _, _, held in self.proposed for each in held)]
+        waiting = [*self.gathered, *(each for _, _, ops in self.proposed for each in ops)]
         assert self.gathering.waiting == len(waiting)
         assert self.gathering._bytes == sum(len(each.record[1]) for each in waiting)
         assert self.gathering.is_idle == (not waiting)

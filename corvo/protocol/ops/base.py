@@ -1,7 +1,8 @@
 """Ops: frozen structs that are the body between processes, and the record in the log.
 
-An op arrives as JSON and is decoded once to be checked (`check`), before it may reach the log. Its
-effect is decided where it is applied: `corvo.shard.ops`. A refusal is a value, never an exception.
+An op arrives as JSON and is decoded to be checked (`check`), before it may reach the log. The
+replica that proposed it applies what was decoded; others decode it from the log. Its effect is
+decided where it is applied: `corvo.shard.ops`. A refusal is a value, never an exception.
 
 A number in the registry (`corvo.protocol.ops`) is never given to another op. A field is only added
 with a default, and no bound is ever tightened: an old log must still be read the same.

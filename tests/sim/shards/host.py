@@ -15,7 +15,7 @@ from corvo.raft import DiskFull, Membership, Node, Read, ReadContext, Ready, Set
 from corvo.raft.storage import Storage
 from corvo.raft.wal import DiskStorage
 from corvo.shard.config import ShardConfig
-from corvo.shard.machine import Answer, Machine
+from corvo.shard.machine import Answer, Decoded, Machine
 from corvo.shard.opening import assemble
 from corvo.shard.replica import Replica, Work
 from tests.sim.chance import fork
@@ -91,10 +91,12 @@ class WatchedMachine(Machine):
         super().__init__(host.states.store, shard=0, shards=1)
         self._host = host
 
-    def apply(self, *, index: int, term: int, data: bytes) -> list[Answer]:
+    def apply(
+        self, *, index: int, term: int, data: bytes, decoded: Decoded | None = None
+    ) -> list[Answer]:
         host = self._host
         host.burn()
-        answers = super().apply(index=index, term=term, data=data)
+        answers = super().apply(index=index, term=term, data=data, decoded=decoded)
         world = host.world
         world.oracles.applied(host.replica, index, self.digest)
         world.book.applied(host.replica, index, data, answers, now_ns=self.tx.now_ns)
