@@ -5,7 +5,6 @@ Time is taken twice, by the clock on the wall and by what the applying thread ha
 LevelDB's own thread, which merges tables, is only in the first, where it is in the way.
 """
 
-import gc
 from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter, thread_time
@@ -13,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from corvo.child import GC_AFTER
+from corvo.child import collect_seldom
 from corvo.kv.level import LevelStore
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
@@ -115,7 +114,7 @@ class Shard:
     """A state machine and the log that it is given."""
 
     def __init__(self, directory: Path) -> None:
-        collect_as_the_process_does()
+        collect_seldom()
         self._store = LevelStore(str(directory))
         self.machine = Machine(self._store, shard=0, shards=4)
         self.answers: list[Answer] = []
@@ -135,8 +134,3 @@ class Shard:
     def close(self) -> None:
         """Let go of the store."""
         self._store.close()
-
-
-def collect_as_the_process_does() -> None:
-    """Look for cycles as seldom as the shard process does."""
-    gc.set_threshold(GC_AFTER, 20, 50)

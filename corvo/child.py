@@ -5,6 +5,7 @@ reached, and exits when stdin closes, so that it does not outlive its parent. It
 whether a restart can help.
 """
 
+import gc
 import os
 import sys
 from typing import Final, NoReturn
@@ -22,12 +23,22 @@ MISCONFIGURED: Final = 72
 LEAVE: Final = b"leave\n"
 """The line that a running parent writes before it closes stdin."""
 
-GC_AFTER: Final = 50_000
+_GC_AFTER: Final = (50_000, 20, 50)
 """Documents are many and have no cycles: looking for cycles every 700 objects is a waste."""
 
 
+def collect_seldom() -> None:
+    """Look for cyclic garbage as seldom as suits a process that keeps many documents."""
+    gc.set_threshold(*_GC_AFTER)
+
+
 def say_ready() -> None:
-    """Tell the parent that this process can be reached."""
+    """Tell the parent that this process can be reached.
+
+    All that is there by now stays for good, and is never searched for garbage again.
+    """
+    gc.collect()
+    gc.freeze()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
 

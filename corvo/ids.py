@@ -13,11 +13,7 @@ ORDINALS: Final = 1 << 25
 
 
 def _letters(number: int, count: int) -> str:
-    letters = []
-    for _ in range(count):
-        number, low = divmod(number, 32)
-        letters.append(_ALPHABET[low])
-    return "".join(reversed(letters))
+    return "".join([_ALPHABET[number >> shift & 31] for shift in range(5 * count - 5, -5, -5)])
 
 
 class Mint:
@@ -25,14 +21,18 @@ class Mint:
 
     def __init__(self, shard: int, now_ns: int, index: int) -> None:
         self._shard = f"s{shard:02d}_"
-        self._stem = _letters(now_ns // 1_000_000, 10) + _letters(index, 11)
-        self._job = f"{self._shard}job_{self._stem}"
+        self._now_ns = now_ns
+        self._index = index
+        self._job = ""  # how the ids begin; most entries make nothing
         self._ordinal = 0
 
     def job(self) -> str:
         """The next job's id: as `mint`, for there are many."""
         ordinal = self._ordinal
         self._ordinal = ordinal + 1
+        if not self._job:
+            stem = _letters(self._now_ns // 1_000_000, 10) + _letters(self._index, 11)
+            self._job = f"{self._shard}job_{stem}"
         low = ordinal & 0x3FF
         return f"{self._job}{_ALPHABET[ordinal >> 20]}{_PAIRS[ordinal >> 10 & 0x3FF]}{_PAIRS[low]}"
 

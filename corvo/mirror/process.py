@@ -9,7 +9,6 @@ questions are looked up in threads of their own, so many at a time, each with a 
 do nothing but read.
 """
 
-import gc
 import os
 import sqlite3
 import sys
@@ -355,7 +354,7 @@ def main() -> int:
     except BadMirrorConfig as error:
         return child.complain("mirror", child.MISCONFIGURED, "config", error)
     stand_back(config.niceness)
-    gc.set_threshold(child.GC_AFTER, 20, 50)
+    child.collect_seldom()
     sys.setswitchinterval(_SWITCH_S)
     with telemetry.open_log("mirror", form=config.log_format, level=config.log_level) as log:
         try:

@@ -6,11 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Final
 
 from corvo.raft.errors import DiskFull, LogFailed
 from corvo.raft.filesystem import DirectoryRefused
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_ROOT: Final = "the directory"
 
 
 class RealFiles:
@@ -32,23 +35,23 @@ class RealFiles:
 
     def names(self, directory: str = "") -> list[str]:
         """What is in the directory, sorted."""
-        with _failing(f"list {directory or 'the directory'}"), self._directory(directory) as opened:
+        with _Failing("list", directory or _ROOT), self._directory(directory) as opened:
             return sorted(os.listdir(opened))  # noqa: PTH208 -- by descriptor, not by path
 
     def size(self, name: str) -> int:
         """The bytes in a file."""
-        with _failing(f"look at {name}"):
+        with _Failing("look at", name):
             return os.fstat(self._descriptor(name)).st_size
 
     def create(self, name: str) -> None:
         """A new, empty file."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with _failing(f"create {name}"):
+        with _Failing("create", name):
             self._open[name] = os.open(name, flags, 0o600, dir_fd=self._root)
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Up to `length` bytes; the system may hand them out in pieces."""
-        with _failing(f"read {name}"):
+        with _Failing("read", name):
             descriptor = self._descriptor(name)
             data = os.pread(descriptor, length, offset)
             while len(data) < length:
@@ -60,7 +63,7 @@ class RealFiles:
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         """Put all of `data` at `offset`, in one call unless the system takes less."""
-        with _failing(f"write {name}"):
+        with _Failing("write", name):
             descriptor = self._descriptor(name)
             written = os.pwrite(descriptor, data, offset)
             while written < len(data):
@@ -68,23 +71,23 @@ class RealFiles:
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file to `size`."""
-        with _failing(f"cut {name}"):
+        with _Failing("cut", name):
             os.ftruncate(self._descriptor(name), size)
 
     def sync(self, name: str) -> None:
         """`fdatasync`: the bytes, and of the rest only what is needed to find them."""
-        with _failing(f"sync {name}", has_room=True):
+        with _Failing("sync", name, has_room=True):
             os.fdatasync(self._descriptor(name))
 
     def sync_names(self, directory: str = "") -> None:
         """`fsync` of the directory."""
-        what = f"sync {directory or 'the directory'}"
-        with _failing(what, has_room=True), self._directory(directory) as opened:
+        failing = _Failing("sync", directory or _ROOT, has_room=True)
+        with failing, self._directory(directory) as opened:
             os.fsync(opened)
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another name, in place of whatever had it."""
-        with _failing(f"rename {source} to {target}"):
+        with _Failing("rename", f"{source} to {target}"):
             os.rename(source, target, src_dir_fd=self._root, dst_dir_fd=self._root)
             self._forget(target)
             if source in self._open:
@@ -92,13 +95,13 @@ class RealFiles:
 
     def unlink(self, name: str) -> None:
         """Remove a file."""
-        with _failing(f"remove {name}"):
+        with _Failing("remove", name):
             os.unlink(name, dir_fd=self._root)
             self._forget(name)
 
     def make_directory(self, name: str) -> None:
         """A new, empty directory."""
-        with _failing(f"make {name}"):
+        with _Failing("make", name):
             os.mkdir(name, 0o700, dir_fd=self._root)
 
     def close(self) -> None:
@@ -130,12 +133,31 @@ class RealFiles:
             os.close(opened)
 
 
-@contextmanager
-def _failing(what: str, *, has_room: bool = False) -> Iterator[None]:
-    """Tell a full disk from one that fails. At a sync there is no telling what a full one kept."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _NO_ROOM and not has_room:
-            raise DiskFull(f"cannot {what}: {error.strerror}") from error
-        raise LogFailed(f"cannot {what}: {error.strerror}") from error
+class _Failing:
+    """A block whose `OSError` becomes ours: a full disk is told from one that fails.
+
+    At a sync there is no telling what a full one kept.
+    """
+
+    __slots__ = ("_has_room", "_name", "_verb")
+
+    def __init__(self, verb: str, name: str, *, has_room: bool = False) -> None:
+        self._verb = verb
+        self._name = name
+        self._has_room = has_room
+
+    def __enter__(self) -> None:
+        """Nothing is to be done before."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Raise `DiskFull` or `LogFailed` in place of what the system raised."""
+        if isinstance(error, OSError):
+            problem = f"cannot {self._verb} {self._name}: {error.strerror}"
+            if error.errno in _NO_ROOM and not self._has_room:
+                raise DiskFull(problem) from error
+            raise LogFailed(problem) from error

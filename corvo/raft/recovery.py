@@ -68,7 +68,14 @@ class Found:
         self.recovery = Recovery()
 
 
-def recover(files: Files, wanted: Identity, membership: Membership, *, segment_bytes: int) -> Found:
+def recover(
+    files: Files,
+    wanted: Identity,
+    membership: Membership,
+    *,
+    segment_bytes: int,
+    recent_bytes: int,
+) -> Found:
     """Open a directory, or make it; see `DiskStorage.open`."""
     files.lock()
     created = IDENTITY not in files.names()
@@ -89,6 +96,7 @@ def recover(files: Files, wanted: Identity, membership: Membership, *, segment_b
         instance=identity.instance,
         numbers=numbers,
         segment_bytes=segment_bytes,
+        recent_bytes=recent_bytes,
     )
     check_base(log)
     state = recovered_state(log, hard_state.state, repairing=manifest.repairing)

@@ -1,17 +1,81 @@
 """The log as a row of segments behind a base.
 
-Everything here happens in memory and in files that do not count yet. What counts is decided by the
-manifest, which `DiskStorage` writes from `base` and `extents` once the segments are synced.
+The newest entries are also kept in memory, for they are applied, and sent to followers, right after
+they were written. Everything else here happens in memory and in files that do not count yet. What
+counts is decided by the manifest, which `DiskStorage` writes from `base` and `extents` once the
+segments are synced.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Final
 
 from corvo.raft.errors import Compacted, DiskFull, Unavailable
 from corvo.raft.filesystem import Files
 from corvo.raft.manifest import Extent
 from corvo.raft.messages import Entry, Membership, Snapshot
 from corvo.raft.segments import Segment, SegmentHeader, create_segment
+
+RECENT_BYTES: Final = 4 << 20
+"""Of entries kept in memory: four of the largest that ops gather into. What is older is read from
+the disk."""
+ENTRY_BYTES: Final = 200
+"""What an entry takes in memory beside its data, about."""
+
+
+class Recent:
+    """The newest entries, as they were appended, up to so many bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._entries: dict[int, Entry] = {}
+        self._first = 0  # every index from here to the log's end is there, if any is
+        self._bytes = 0
+
+    def append(self, entries: tuple[Entry, ...]) -> None:
+        """Take in what was appended; whatever is there at its place or behind it is dropped."""
+        kept = self._entries
+        first = entries[0].index
+        end = self._first + len(kept)
+        if self._first <= first <= end:
+            for index in range(first, end):
+                self._bytes -= _held_bytes(kept.pop(index))
+        else:
+            self.clear()
+        if not kept:
+            self._first = first
+        for entry in entries:
+            kept[entry.index] = entry
+            self._bytes += _held_bytes(entry)
+        while self._bytes > self._bytes_max:
+            self._bytes -= _held_bytes(kept.pop(self._first))
+            self._first += 1
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._entries.clear()
+        self._bytes = 0
+
+    def page(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        """Entries `first` to `last`, cut after `bytes_max`, but at least one; none that is older.
+
+        Returns an empty list when the first is not there.
+        """
+        kept = self._entries
+        found: list[Entry] = []
+        if first not in kept:
+            return found
+        for index in range(first, last + 1):
+            entry = kept[index]
+            bytes_max -= entry.size
+            if bytes_max < 0 and found:
+                break
+            found.append(entry)
+        return found
+
+
+def _held_bytes(entry: Entry) -> int:
+    return entry.size + ENTRY_BYTES
 
 
 class Numbers:
@@ -38,6 +102,7 @@ class SegmentedLog:
         instance: int,
         numbers: Numbers,
         segment_bytes: int,
+        recent_bytes: int,
     ) -> None:
         self.base = base
         self.segments = tuple(segments)
@@ -46,6 +111,7 @@ class SegmentedLog:
         self._files = files
         self._instance = instance
         self._segment_bytes = segment_bytes
+        self._recent = Recent(recent_bytes)
 
     # Reading.
 
@@ -71,11 +137,13 @@ class SegmentedLog:
         return self.segment(index).term(index)
 
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
-        """Entries from the disk, cut after `bytes_max`, but at least one."""
+        """Entries, cut after `bytes_max`, but at least one. From the disk unless they are new."""
         self._check(first)
         self._check(last)
+        found = self._recent.page(first, last, bytes_max)
+        if found:
+            return found
         last = self._page_end(first, last, bytes_max)
-        found: list[Entry] = []
         while first <= last:
             segment = self.segment(first)
             end = min(last, segment.last_index)
@@ -129,12 +197,13 @@ class SegmentedLog:
         cuts = first <= self.last_index
         if self.segments and not cuts and self.segments[-1].tail < self._segment_bytes:
             self.segments[-1].append(entries)
-            return
-        segment = self._begin(entries)
-        if cuts:
-            self._cut(first)
-        self.segments = (*self.segments, segment)
-        self.reshaped = True
+        else:
+            segment = self._begin(entries)
+            if cuts:
+                self._cut(first)
+            self.segments = (*self.segments, segment)
+            self.reshaped = True
+        self._recent.append(entries)
 
     def _begin(self, entries: tuple[Entry, ...]) -> Segment:
         """A new segment that holds these entries, not yet part of the log."""
@@ -173,6 +242,7 @@ class SegmentedLog:
         """Begin anew behind an installed snapshot, with no entries."""
         self.base = base
         self.segments = ()
+        self._recent.clear()
         self.reshaped = True
 
     def sync(self) -> None:

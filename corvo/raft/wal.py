@@ -25,7 +25,7 @@ docs/formats.md has every byte, and what is concluded from each state that a cra
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -38,7 +38,7 @@ from corvo.raft.manifest import Manifest, StoredSnapshot, orphans, write_manifes
 from corvo.raft.messages import Entry, HardState, Membership, Partial, Snapshot, SnapshotChunk
 from corvo.raft.ready import Write
 from corvo.raft.recovery import BALLAST, Recovery, ensure_ballast, recover
-from corvo.raft.segmented_log import SegmentedLog
+from corvo.raft.segmented_log import RECENT_BYTES, SegmentedLog
 from corvo.raft.snapshot_files import (
     INCOMING,
     Incoming,
@@ -78,7 +78,7 @@ class DiskStorage:
         self._log = log
         self._snapshot = snapshot
         self._incoming = incoming
-        self._failed = False
+        self._guard = _Guard()
 
     @classmethod
     def open(
@@ -88,6 +88,7 @@ class DiskStorage:
         membership: Membership = Membership(),
         *,
         segment_bytes: int = SEGMENT_BYTES,
+        recent_bytes: int = RECENT_BYTES,
         ballast_bytes: int = 0,
     ) -> "DiskStorage":
         """Open a directory, or make it. Everything that is accepted is durable when this returns.
@@ -97,7 +98,13 @@ class DiskStorage:
         `LogDamaged` when bytes are not what was written; then nothing was changed. See
         `recovery.quarantine` for what to do about it.
         """
-        found = recover(files, identity, membership, segment_bytes=segment_bytes)
+        found = recover(
+            files,
+            identity,
+            membership,
+            segment_bytes=segment_bytes,
+            recent_bytes=recent_bytes,
+        )
         ensure_ballast(files, ballast_bytes)
         return cls(
             files,
@@ -129,12 +136,15 @@ class DiskStorage:
 
     def term(self, index: int) -> int:
         """The term at `index`."""
-        self._check()
+        self._guard.check()
         return self._log.term(index)
 
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
-        """Entries `first` to `last`, cut after `bytes_max`. Raises `LogDamaged` if they changed."""
-        self._check()
+        """Entries `first` to `last`, cut after `bytes_max`.
+
+        Raises `LogDamaged` when they changed on the disk and are not so new that memory has them.
+        """
+        self._guard.check()
         return self._log.entries(first, last, bytes_max)
 
     def snapshot(self) -> Snapshot | None:
@@ -145,7 +155,7 @@ class DiskStorage:
 
     def chunk(self, snapshot: Snapshot, offset: int, bytes_max: int) -> bytes | None:
         """Bytes of the newest snapshot, if it is the one meant."""
-        self._check()
+        self._guard.check()
         if self._snapshot is None or self.snapshot() != snapshot:
             return None
         return self._snapshot.chunk(offset, bytes_max)
@@ -155,7 +165,7 @@ class DiskStorage:
 
         Ends with `LogDamaged` when that is not what was written: use nothing before it ended well.
         """
-        self._check()
+        self._guard.check()
         assert self._snapshot is not None, "there is a snapshot to restore from"
         return self._snapshot.stream()
 
@@ -167,7 +177,7 @@ class DiskStorage:
         False when its chunk completed a snapshot that is not what was offered: that was discarded.
         After `DiskFull` nothing of the write was done, save that a snapshot on arrival may be gone.
         """
-        with self._guarded():
+        with self._guard:
             if self._arrived is not None and write.chunk is not None:
                 self._sync()  # rare: a snapshot right behind another
             shape, snapshot = self._log.shape, self._snapshot
@@ -202,7 +212,7 @@ class DiskStorage:
 
     def sync(self) -> None:
         """Make everything put before durable. When this returns, it counts."""
-        with self._guarded():
+        with self._guard:
             self._sync()
 
     def _sync(self) -> None:
@@ -284,7 +294,7 @@ class DiskStorage:
         self, *, index: int, membership: Membership, data: Iterable[bytes]
     ) -> Snapshot:
         """Keep `data` as the state at `index`, durably; the snapshot before it is removed."""
-        with self._guarded():
+        with self._guard:
             self._sync()
             unsized = Snapshot(index, self._log.term(index), membership)
             made = write_snapshot(self._files, self._log.numbers.take(), unsized, data)
@@ -303,7 +313,7 @@ class DiskStorage:
 
         Room is set free by whole segments, and never of the one that is being written.
         """
-        with self._guarded():
+        with self._guard:
             self._sync()
             before = self._log.shape
             self._log.compact(index=index, membership=membership)
@@ -315,7 +325,7 @@ class DiskStorage:
 
     def repaired(self) -> None:
         """A peer has mended this replica: it may vote and lead again. Durable."""
-        with self._guarded():
+        with self._guard:
             self._sync()
             self.repairing = False
             try:
@@ -326,7 +336,7 @@ class DiskStorage:
 
     def release_ballast(self) -> bool:
         """Set the ballast's room free; False when there was none. A later start brings it back."""
-        with self._guarded():
+        with self._guard:
             has_ballast = BALLAST in self._files.names()
             if has_ballast:
                 self._files.unlink(BALLAST)
@@ -336,28 +346,39 @@ class DiskStorage:
     def close(self) -> None:
         """Stop cleanly: sync, the mark too, and let go of the directory."""
         try:
-            with self._guarded():
+            with self._guard:
                 self._sync()
                 self._log.sync_mark()
         finally:
             self._files.close()
 
-    # Failing.
 
-    def _check(self) -> None:
-        if self._failed:
+class _Guard:
+    """A block at whose end the log is of no more use, unless it ended well or with a plain refusal.
+
+    It knows nothing of a single block, so one may be entered by several threads.
+    """
+
+    __slots__ = ("is_usable",)
+
+    def __init__(self) -> None:
+        self.is_usable = True
+
+    def check(self) -> None:
+        """Raise `LogFailed` once the log has failed."""
+        if not self.is_usable:
             raise LogFailed("this log failed before; it must be opened again")
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Whatever goes wrong inside, other than a plain refusal, is the end of this object."""
-        self._check()
-        is_usable = False
-        try:
-            yield
-            is_usable = True
-        except (DiskFull, Unavailable):
-            is_usable = True
-            raise
-        finally:
-            self._failed = not is_usable
+    def __enter__(self) -> None:
+        """Raises `LogFailed`."""
+        self.check()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Note whether the log can be used any more."""
+        if error is not None and not isinstance(error, DiskFull | Unavailable):
+            self.is_usable = False

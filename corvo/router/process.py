@@ -5,7 +5,6 @@ it takes requests, whether or not the shards are there: those that come before t
 little, as they do when a shard is started again.
 """
 
-import gc
 import sys
 import traceback
 from typing import Final
@@ -73,7 +72,7 @@ def main() -> int:
         config = read_config(sys.stdin.buffer.readline())
     except BadRouterConfig as error:
         return child.complain("router", child.MISCONFIGURED, "config", error)
-    gc.set_threshold(child.GC_AFTER, 20, 50)
+    child.collect_seldom()
     sys.setswitchinterval(_SWITCH_S)
     with telemetry.open_log("router", form=config.log_format, level=config.log_level) as log:
         try:

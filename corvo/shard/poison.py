@@ -8,9 +8,8 @@ A bug says where it was on its way out. A death without a word (the kernel's, or
 library) cannot, so after a crash the first entry is applied with a note on disk beforehand.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Final, Protocol
 
 import msgspec
@@ -43,11 +42,17 @@ class Watched(Protocol):
 
 
 class Poison:
-    """The note about a suspect, in a file of its own."""
+    """The note about a suspect, in a file of its own.
+
+    `with poison.watching(replica):` is around every turn of the replica, and so it is no generator.
+    """
 
     def __init__(self, note: Path) -> None:
         self._note = note
         self._is_wary = note.exists()
+        self._watched: Watched | None = None
+        self._before: Suspect | None = None
+        self._noted: Suspect | None = None
 
     def refuse(self, *, applied: int) -> None:
         """Raise `Poisoned` when the next entry has killed this replica twice."""
@@ -59,33 +64,60 @@ class Poison:
         """The process before this one died: note the first entry before it is applied."""
         self._is_wary = True
 
-    @contextmanager
-    def watching(self, watched: Watched) -> Iterator[None]:
-        """Entries may be applied inside."""
-        standing = watched.standing()
-        before = self._read() if self._is_wary else None
-        noted: Suspect | None = None
+    def watching(self, watched: Watched) -> "Poison":
+        """A block in which entries may be applied; one at a time."""
+        assert self._watched is None, "one block at a time"
+        self._watched = watched
+        return self
+
+    def __enter__(self) -> None:
+        """Note the next entry beforehand, if one has to be wary of it."""
+        if not self._is_wary:
+            return
+        assert self._watched is not None
+        standing = self._watched.standing()
+        before = self._before = self._read()
         # A suspect further on is the better one: the state is older than it was when that died.
         is_first = before is None or before.index <= standing.applied + 1
-        if self._is_wary and is_first and standing.commit > standing.applied:
-            noted = self._count(standing.applied + 1)
-            self._put(noted)
-        try:
-            yield
-        except (CorvoError, RaftError):
+        if is_first and standing.commit > standing.applied:
+            self._noted = self._count(standing.applied + 1)
+            self._put(self._noted)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Put the blame on the entry that raised an exception, and forget one that is applied."""
+        watched, self._watched = self._watched, None
+        assert watched is not None
+        if error is not None:
+            noted, self._noted = self._noted, None
+            if isinstance(error, Exception):
+                self._blame(watched, noted, error)
+        elif self._is_wary:
+            self._forget(watched)
+
+    def _blame(self, watched: Watched, noted: Suspect | None, error: Exception) -> None:
+        """Note what ended the block, unless no entry is at fault. Raises `Poisoned`."""
+        if isinstance(error, CorvoError | RaftError):
             if noted is not None:
-                self._note.unlink()  # the disk failed, or the like: no fault of the entry
-            raise
-        except Exception as error:  # whatever it is: it is noted, and raised again
-            index = watched.applying
-            if index is None:
-                raise
-            suspect = noted if noted is not None and noted.index == index else self._count(index)
-            suspect = replace(suspect, error=f"{type(error).__name__}: {error}")
-            self._put(suspect)
-            if suspect.deaths >= DEATHS_MAX:
-                raise self._poisoned(suspect) from error
-            raise
+                self._note.unlink()  # the disk failed, or the like
+            return
+        index = watched.applying
+        if index is None:
+            return
+        suspect = noted if noted is not None and noted.index == index else self._count(index)
+        suspect = replace(suspect, error=f"{type(error).__name__}: {error}")
+        self._put(suspect)
+        if suspect.deaths >= DEATHS_MAX:
+            raise self._poisoned(suspect) from error
+
+    def _forget(self, watched: Watched) -> None:
+        """Remove the note once the entry that it names is applied."""
+        before, noted = self._before, self._noted
+        self._before = self._noted = None
         if noted is not None or (before is not None and before.index <= watched.standing().applied):
             self._note.unlink()
             self._is_wary = False

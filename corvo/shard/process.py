@@ -13,7 +13,6 @@ One task works the replica and is woken by whatever happens; one carries out wri
 durable on a thread while the rest goes on; the others listen, dial and tick.
 """
 
-import gc
 import secrets
 import sys
 import traceback
@@ -31,9 +30,9 @@ from corvo import clock
 from corvo.child import (
     DAMAGED,
     FAILED,
-    GC_AFTER,
     MISCONFIGURED,
     OK,
+    collect_seldom,
     complain,
     first_of,
     say_ready,
@@ -183,6 +182,7 @@ class Process:
         self._states = parts.states
         self._poison = poison
         self._is_stuck = False  # a write waits for room
+        self._room = directories.Room(self._root)
         self._bell = trio.Event()
         self._wake_ns: int | None = None  # when the replica is worked, if the bell is not rung
         self._write: Write | None = None
@@ -235,6 +235,7 @@ class Process:
         """Stop cleanly: what is kept on disk says so."""
         self._syncer.close()
         self._stats_reader.close()
+        self._room.close()
         self._states.close()
         self._storage.close()
 
@@ -330,7 +331,7 @@ class Process:
 
     def _look_for_room(self) -> None:
         """Take nothing new while the disk is nearly full."""
-        room = directories.room(self._root)
+        room = self._room.bytes()
         self._replica.disk_is_full = self._is_stuck or room < self._config.room_bytes_min
         self._counters.disk.room_bytes = room
 
@@ -340,7 +341,7 @@ class Process:
         Not left to the next tick: others may fill a disk within milliseconds. A state that meets
         the full disk ends the process, and a log that waits for room does not.
         """
-        if write.entries and directories.room(self._root) < room_needed(self._config):
+        if write.entries and self._room.bytes() < room_needed(self._config):
             raise DiskFull(f"{self._root} has no room for what follows from new entries")
 
     def _count(self, late_s: float) -> None:
@@ -663,7 +664,7 @@ def main(disk: Disk | None = None) -> int:
         config = read_config(sys.stdin.buffer.readline())
     except BadConfig as error:
         return complain("shard", MISCONFIGURED, "config", error)
-    gc.set_threshold(GC_AFTER, 20, 50)
+    collect_seldom()
     sys.setswitchinterval(_SWITCH_S)
     poison = Poison(Path(config.data_dir) / "poison")
     try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -394,6 +395,23 @@ def test_errors_of_the_system_get_their_names(
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(StoreFailed):
         directories.sync_names(tmp_path)
+
+
+def test_room_is_what_the_system_says_until_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = SimpleNamespace(f_bavail=7, f_frsize=512)
+    monkeypatch.setattr(os, "fstatvfs", lambda descriptor: said)
+    room = directories.Room(tmp_path)
+
+    assert room.bytes() == 3_584
+    room.close()
+
+    monkeypatch.undo()
+    with pytest.raises(StoreFailed, match="cannot look at"):
+        room.bytes()
+    with pytest.raises(StoreFailed, match="cannot open"):
+        directories.Room(tmp_path / "nowhere")
 
 
 # Damage.

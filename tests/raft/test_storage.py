@@ -10,6 +10,7 @@ from corvo.raft.errors import Compacted, Unavailable
 from corvo.raft.files import RealFiles
 from corvo.raft.messages import HardState, Membership, Partial, Snapshot
 from corvo.raft.ready import Write
+from corvo.raft.segmented_log import RECENT_BYTES
 from corvo.raft.storage import MemoryStorage, Storage
 from corvo.raft.wal import DiskStorage
 from tests.support.files import MemoryFiles
@@ -98,7 +99,16 @@ class OnDisk:
         return b"".join(self._disk.snapshot_data())
 
 
-@pytest.fixture(params=["memory", "disk", "disk, opened anew", "real disk", "real, opened anew"])
+@pytest.fixture(
+    params=[
+        "memory",
+        "disk",
+        "disk, none recent",
+        "disk, opened anew",
+        "real disk",
+        "real, opened anew",
+    ]
+)
 def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]:
     def files() -> RealFiles | MemoryFiles:
         return RealFiles(tmp_path) if "real" in request.param else kept
@@ -114,7 +124,9 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]
         yield InMemory()
         return
     kept = MemoryFiles()
-    subject = OnDisk(open_log(files()), reopened if "anew" in request.param else left_open)
+    recent_bytes = 0 if "none recent" in request.param else RECENT_BYTES
+    opened = open_log(files(), recent_bytes=recent_bytes)
+    subject = OnDisk(opened, reopened if "anew" in request.param else left_open)
     yield subject
     subject._disk.close()
 

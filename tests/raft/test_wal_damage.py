@@ -23,6 +23,7 @@ from corvo.raft.manifest import MANIFEST, read_manifest, write_manifest
 from corvo.raft.marks import BLOCK_BYTES, DATA_START
 from corvo.raft.messages import HardState, Membership, Snapshot
 from corvo.raft.recovery import BALLAST, quarantine
+from corvo.raft.segmented_log import ENTRY_BYTES
 from corvo.raft.segments import RECORD
 from corvo.raft.snapshot_files import INCOMING
 from corvo.raft.wal import DiskStorage
@@ -315,6 +316,20 @@ def test_an_entry_that_changes_while_the_log_is_open_is_found_when_it_is_read() 
     assert storage.entries(3, 3, 100) == [entry(3)]
     with pytest.raises(LogDamaged, match="changed since it was written"):
         storage.entries(3, 5, 1000)
+
+
+def test_what_was_just_appended_is_not_read_from_the_disk() -> None:
+    files = INTACT.copy()
+    storage = open_log(files, recent_bytes=3 * (ENTRY_BYTES + 30))
+    storage.put(append(*entries(10, 18, term=2)))
+    for name in files.names():
+        if name.endswith(".seg"):
+            files.truncate(name, DATA_START)
+
+    assert storage.entries(16, 18, 1000) == list(entries(16, 18, term=2))
+    assert storage.entries(17, 18, 1) == [entry(17, 2)]
+    with pytest.raises(LogDamaged, match="changed since it was written"):
+        storage.entries(15, 18, 1000)  # three are kept
 
 
 def test_old_bytes_behind_a_new_tail_are_not_taken_for_entries() -> None:

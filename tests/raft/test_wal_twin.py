@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from corvo.raft.errors import LogFailed
-from corvo.raft.messages import HardState, Membership, Snapshot
+from corvo.raft.messages import Entry, HardState, Membership, Snapshot
 from corvo.raft.ready import Write
+from corvo.raft.segmented_log import RECENT_BYTES
+from corvo.raft.storage import page
 from tests.support.files import Crashed, MemoryFiles
 from tests.support.logs import (
     Twin,
@@ -29,11 +31,12 @@ SEEDS: Final = st.integers(0, 1 << 32)
 class LogOnDisk(RuleBasedStateMachine):
     """Everything a driver may do, within what Raft allows; and everything that may befall it."""
 
-    @stateful.initialize(seed=SEEDS)
-    def make(self, seed: int) -> None:
+    @stateful.initialize(seed=SEEDS, recent_bytes=st.sampled_from([0, 700, RECENT_BYTES]))
+    def make(self, seed: int, recent_bytes: int) -> None:
         self.files = MemoryFiles(Random(seed))
+        self.recent_bytes = recent_bytes
         self.twin = Twin()
-        self.storage = open_log(self.files)
+        self.storage = open_log(self.files, recent_bytes=recent_bytes)
 
     @property
     def state(self) -> HardState:
@@ -160,7 +163,7 @@ class LogOnDisk(RuleBasedStateMachine):
         self.recover()
 
     def recover(self) -> None:
-        self.storage = open_log(self.files)
+        self.storage = open_log(self.files, recent_bytes=self.recent_bytes)
         found = see(self.storage)
         self.twin.check(found)
         self.twin.believe(found)
@@ -172,9 +175,15 @@ class LogOnDisk(RuleBasedStateMachine):
         log = self.twin.log
         assert self.storage.base == log.base
         assert self.storage.last_index == log.last_index
-        if log.entries:
-            held = self.storage.entries(log.base.index + 1, log.last_index, 1 << 30)
-            assert tuple(held) == log.entries
+        held: list[Entry] = []
+        while len(held) < len(log.entries):  # what is new comes from memory, and by itself
+            first = log.base.index + 1 + len(held)
+            held += self.storage.entries(first, log.last_index, 1 << 30)
+        assert tuple(held) == log.entries
+        for index in range(log.base.index + 1, log.last_index + 1):
+            assert self.storage.entries(index, log.last_index, 30) == page(
+                log.entries, index - log.base.index - 1, len(log.entries), 30
+            )
 
 
 TestLogOnDisk = LogOnDisk.TestCase

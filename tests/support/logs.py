@@ -18,6 +18,7 @@ from corvo.raft.messages import (
     SnapshotChunk,
 )
 from corvo.raft.ready import Write
+from corvo.raft.segmented_log import RECENT_BYTES
 from corvo.raft.wal import DiskStorage
 
 IDENTITY: Final = Identity("rookery", 1, 77)
@@ -26,9 +27,16 @@ SEGMENT_BYTES: Final = DATA_START + 120
 """Full after a few entries."""
 
 
-def open_log(files: Files, *, ballast_bytes: int = 0) -> DiskStorage:
+def open_log(
+    files: Files, *, ballast_bytes: int = 0, recent_bytes: int = RECENT_BYTES
+) -> DiskStorage:
     return DiskStorage.open(
-        files, IDENTITY, MEMBERSHIP, segment_bytes=SEGMENT_BYTES, ballast_bytes=ballast_bytes
+        files,
+        IDENTITY,
+        MEMBERSHIP,
+        segment_bytes=SEGMENT_BYTES,
+        recent_bytes=recent_bytes,
+        ballast_bytes=ballast_bytes,
     )
 
 
