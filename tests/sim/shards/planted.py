@@ -116,28 +116,28 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.lifecycle",
         (
             "    job = found.document\n    tx.touched[job.queue] = None\n    return JOBS.change(\n"
-            "        tx,\n        found,\n        _replace(\n            job,\n"
+            "        tx,\n        found,\n        replace(\n            job,\n"
             "            state=_PENDING,"
         ),
         (
             "    job = found.document\n    return JOBS.change(\n"
-            "        tx,\n        found,\n        _replace(\n            job,\n"
-            "            state=State.PENDING,"
+            "        tx,\n        found,\n        replace(\n            job,\n"
+            "            state=_PENDING,"
         ),
         5,
     ),
     (
         "lost-entry-answered-as-done",
         "shard.gathering",
-        "is_ours = (proposed.index, proposed.term) == (index, term)",
-        "is_ours = proposed.index == index",
+        "if proposed.index == index and proposed.term == term:",
+        "if proposed.index == index:",
         3,
     ),
     (
         "snapshot-keeps-the-old-machine",
         "shard.replica",
-        "        self.machine = machine\n        self.counters",
-        "        self.counters",
+        "        self.machine = machine\n        self._commit_times",
+        "        self._commit_times",
         2,
     ),
     (
