@@ -29,7 +29,7 @@ from corvo.measures import LoopTimes
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.following import Follower, Scribe
 from corvo.mirror.places import Places
-from corvo.mirror.readers import Readers
+from corvo.mirror.readers import Readers, pack
 from corvo.mirror.reading import Reading
 from corvo.mirror.schema import VERSION
 from corvo.mirror.writing import (
@@ -47,6 +47,7 @@ from corvo.protocol import wire
 from corvo.protocol.questions import (
     QUESTIONS,
     GetStanding,
+    MirrorAnswer,
     Question,
     Rebuild,
     Rebuilding,
@@ -151,9 +152,9 @@ class Mirror:
     async def _answer(self, question: Question, readings: set[Reading]) -> bytes | Refused:
         match question:
             case GetStanding():
-                return msgspec.json.encode(await self._standing())
+                return pack(MirrorAnswer(msgspec.json.encode(await self._standing())))
             case Rebuild():
-                return msgspec.json.encode(self._rebuild())
+                return pack(MirrorAnswer(msgspec.json.encode(self._rebuild())))
             case _:
                 return await self.readers.look_up(question, readings)
 

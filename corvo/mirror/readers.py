@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import trio
@@ -23,16 +23,26 @@ from corvo.mirror.refusals import NotAnswered
 from corvo.mirror.reports import get_beats, get_rates, get_summary, get_throughput
 from corvo.mirror.search import count, search, select, understood
 from corvo.protocol.questions import (
+    AllRates,
+    Beats,
     Count,
+    Counted,
+    Found,
     FullText,
     GetBeats,
     GetRates,
     GetSummary,
     GetThroughput,
+    MirrorAnswer,
     Question,
     Refused,
     Search,
     Select,
+    Selected,
+    Summary,
+    TextFound,
+    Throughput,
+    positions_of,
 )
 
 _TOO_DEEP: Final = ("parser stack overflow", "Expression tree is too large")
@@ -140,11 +150,16 @@ class Readers:
 # Questions.
 
 
+_Answer: TypeAlias = (
+    Found | TextFound | Counted | Selected | AllRates | Throughput | Beats | Summary
+)
+
+
 class Task(NamedTuple):
     """A question, understood before any row is read."""
 
     question: Question
-    answer: Callable[[Reading], msgspec.Struct]
+    answer: Callable[[Reading], _Answer]
     needs_scan: bool = False
     """Whether it may read jobs that do not match, and so need all of its time."""
 
@@ -177,15 +192,17 @@ def task_of(question: Question) -> Task:
 
 
 _encode: Final = msgspec.json.Encoder().encode
+pack: Final = msgspec.msgpack.Encoder().encode
 _OVER: Final = Refused(
     code="over_budget", error="the time was over before there was anything to be answered"
 )
 
 
-def answer(reading: Reading, task: Task) -> bytes | Refused:
-    """The answer to a question as JSON, or why there is none."""
+def answer(reading: Reading, task: Task) -> MirrorAnswer | Refused:
+    """The answer to a question, or why there is none."""
     try:
-        return _encode(task.answer(reading))
+        found = task.answer(reading)
+        return MirrorAnswer(_encode(found), positions_of(found.as_of))
     except NotAnswered as error:
         return error.refused
     except TimeOver:
@@ -199,7 +216,8 @@ def answer(reading: Reading, task: Task) -> bytes | Refused:
 def _look_up(connection: sqlite3.Connection, reading: Reading, task: Task) -> bytes | Refused:
     connection.set_progress_handler(reading.is_over, _STEPS)
     try:
-        return answer(reading, task)
+        found = answer(reading, task)
+        return found if isinstance(found, Refused) else pack(found)
     except sqlite3.OperationalError as error:
         if not any(word in str(error) for word in _TOO_DEEP):
             raise

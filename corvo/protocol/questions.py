@@ -1,10 +1,10 @@
-"""What a router may ask of the mirror of its node, and what it is answered.
+"""Questions of a router to the mirror of its node, and their answers.
 
 The registry numbers the questions as `corvo.shard.queries` does those of shards. A question travels
-as JSON and is answered as JSON, which is passed on to the client as it is. A refusal is a
-`corvo.protocol.questions.Refused`, told by its code.
+as JSON. Its answer is a `MirrorAnswer`, whose body is JSON that a router sends to the client as it
+is; or, under its code, a `Refused`.
 
-Everything that a client wrote stays a value: nothing of a question ever becomes a piece of SQL.
+Text that a client wrote stays a value: no part of a question ever becomes a piece of SQL.
 """
 
 from typing import Annotated, Final, TypeAlias
@@ -161,6 +161,20 @@ class GetSummary(Question, frozen=True, kw_only=True, omit_defaults=True):
 
 
 # What is answered.
+
+
+class MirrorAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """An answer, and beside it the positions that it is of, so that nobody has to look for them."""
+
+    body: bytes
+    """JSON."""
+    positions: dict[int, int] = {}
+    """By shard, the index of its log that the mirror had come to; the same as in `as_of`."""
+
+
+def positions_of(as_of: "AsOf") -> dict[int, int]:
+    """By shard, the index of its log."""
+    return {int(name[1:]): place.index for name, place in as_of.items()}
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):

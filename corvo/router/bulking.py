@@ -228,13 +228,13 @@ async def fix(api: Api, order: Order, caller: Caller) -> tuple[Order, Counted]:
     question = Count(filter=order.filter)
     is_behind = False
     try:
-        body = await api.mirror.ask(question, _having_seen(caller, seen))
+        answer = await api.mirror.ask(question, _having_seen(caller, seen))
     except Problem as problem:
         if problem.code != "NOT_CAUGHT_UP":
             raise
         is_behind = True
-        body = await api.mirror.ask(question, caller)
-    counted = _decode_counted(body)
+        answer = await api.mirror.ask(question, caller)
+    counted = _decode_counted(answer.body)
     check_whole(counted.as_of, len(counted.bounds), len(api.shards))
     return msgspec.structs.replace(
         fixed,
@@ -271,7 +271,8 @@ async def _select(api: Api, order: Order, after: str) -> Selected:
     question = Select(
         filter=order.filter, bounds=order.bounds, after=after, limit=page_jobs(order.rate)
     )
-    selected = _decode_selected(await api.mirror.ask(question, caller_of(order)))
+    answer = await api.mirror.ask(question, caller_of(order))
+    selected = _decode_selected(answer.body)
     check_whole(selected.as_of, len(order.bounds), len(api.shards))
     return selected
 

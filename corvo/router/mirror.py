@@ -17,7 +17,7 @@ from corvo.errors import WireError
 from corvo.kept_link import KeptLink
 from corvo.link import Link, LinkClient, LinkLost, UnixAddress, open_client
 from corvo.protocol import wire
-from corvo.protocol.questions import NUMBERS, AsOf, Question, Refused
+from corvo.protocol.questions import NUMBERS, MirrorAnswer, Question, Refused, positions_of
 from corvo.router import positions
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
@@ -99,8 +99,8 @@ class Mirror:
         *,
         budget_ms: int | None = None,
         patience_s: float | None = None,
-    ) -> bytes:
-        """Have a question answered, as JSON. Raises `Problem`.
+    ) -> MirrorAnswer:
+        """The answer to a question. Raises `Problem`.
 
         `budget_ms` is how long the mirror may look, `limits.search_ms_max` unless given, and
         `patience_s` how long it may take altogether, a mirror that is away included.
@@ -129,7 +129,7 @@ class Mirror:
 
     async def ask_now(
         self, question: Question, caller: Caller, *, patience_s: float = 0.5
-    ) -> bytes | None:
+    ) -> MirrorAnswer | None:
         """The same for what is only good to have: None when it cannot be had at once.
 
         While the mirror is known to be stuck, nobody waits for it in vain. Whoever must see a
@@ -140,7 +140,7 @@ class Mirror:
                 return await self.ask(question, caller, patience_s=patience_s)
         return None
 
-    async def _ask(self, number: int, body: bytes) -> bytes:
+    async def _ask(self, number: int, body: bytes) -> MirrorAnswer:
         until = trio.current_time() + self._config.limits.leader_wait_ms / 1_000
         lost = 0
         while True:
@@ -158,10 +158,10 @@ class Mirror:
                 raise unavailable(self.last_error)
 
 
-def _read(answer: wire.Answer) -> bytes:
+def _read(answer: wire.Answer) -> MirrorAnswer:
     match answer:
         case wire.Reply(code=""):
-            return answer.body
+            return _unpack(answer.body)
         case wire.Reply():
             raise problem_of(_decode_refused(answer.body))
         case wire.Busy():
@@ -175,7 +175,7 @@ def problem_of(refused: Refused) -> Problem:
     status, code, retry_after_ms = _PROBLEMS.get(refused.code, (500, "INTERNAL_ERROR", 0))
     error = refused.error
     if refused.as_of:
-        error = f"{error} (the mirror stands at {positions.render(reached(refused.as_of))})"
+        error = f"{error} (the mirror stands at {positions.render(positions_of(refused.as_of))})"
     return Problem(
         status,
         code,
@@ -206,9 +206,5 @@ def _busy(retry_after_ms: int) -> Problem:
     )
 
 
-def reached(as_of: AsOf) -> dict[int, int]:
-    """By shard, how far the mirror had come."""
-    return {int(name[1:]): place.index for name, place in as_of.items()}
-
-
+_unpack: Final = msgspec.msgpack.Decoder(MirrorAnswer).decode
 _decode_refused: Final = msgspec.json.Decoder(Refused).decode

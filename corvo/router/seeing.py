@@ -60,14 +60,6 @@ class TextFoundBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     as_of: AsOf = {}
 
 
-class _Speaks(msgspec.Struct, frozen=True):
-    """The part of any answer that says what state it is of."""
-
-    as_of: AsOf = {}
-
-
-as_of: Final = msgspec.json.Decoder(_Speaks).decode
-
 _GIVEN: Final = frozenset(SearchBody.__struct_fields__) - {"tags", "state"}
 
 
@@ -120,7 +112,6 @@ class Minutes(msgspec.Struct, frozen=True):
     """A `corvo.protocol.questions.Throughput`, read."""
 
     minutes: list[MinuteView]
-    as_of: AsOf = {}
 
 
 read_minutes: Final = msgspec.json.Decoder(Minutes).decode

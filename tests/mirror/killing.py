@@ -21,7 +21,7 @@ from corvo.link import LinkClient, LinkLost, UnixAddress, dial, open_client
 from corvo.mirror.config import MirrorConfig
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
-from corvo.protocol.questions import NUMBERS, GetStanding, Question, Rebuild, Standing
+from corvo.protocol.questions import NUMBERS, GetStanding, MirrorAnswer, Question, Rebuild, Standing
 from corvo.shard.config import ShardConfig
 from tests.mirror.errands import QUEUES, Errands
 from tests.mirror.pages import tables_of_connection, words_are_right
@@ -218,7 +218,7 @@ class Rookery:
                 await self.revive()
                 continue
             if isinstance(answer, wire.Reply) and not answer.code:
-                return answer.body
+                return msgspec.msgpack.decode(answer.body, type=MirrorAnswer).body
             is_late = isinstance(answer, wire.Reply) and answer.code == "not_caught_up"
             assert is_late or isinstance(answer, wire.Busy), answer
 

@@ -11,7 +11,7 @@ from corvo.mirror import building, reading, schema
 from corvo.mirror.readers import answer, task_of
 from corvo.mirror.refusals import NotAnswered
 from corvo.model import STATES
-from corvo.protocol.questions import Question, Refused
+from corvo.protocol.questions import MirrorAnswer, Question, Refused
 from corvo.times import sortable
 from tests.mirror.twin import Kept
 
@@ -87,8 +87,8 @@ class Shelf:
     def ask(self, question: Question, kind: type[T], *, every: int = 0) -> T:
         """The answer. With `every`, a millisecond goes by with so many steps of SQLite's."""
         answered = self._answer(question, every)
-        assert isinstance(answered, bytes), answered
-        return msgspec.json.decode(answered, type=kind)
+        assert isinstance(answered, MirrorAnswer), answered
+        return msgspec.json.decode(answered.body, type=kind)
 
     def refusal(self, question: Question, *, every: int = 0) -> Refused:
         answered = self._answer(question, every)
@@ -109,10 +109,10 @@ class Shelf:
             answered = answer(one, task_of(question))
         finally:
             self.connection.set_progress_handler(None, 1)
-        assert isinstance(answered, bytes), answered
-        return msgspec.json.decode(answered, type=kind)
+        assert isinstance(answered, MirrorAnswer), answered
+        return msgspec.json.decode(answered.body, type=kind)
 
-    def _answer(self, question: Question, every: int) -> bytes | Refused:
+    def _answer(self, question: Question, every: int) -> MirrorAnswer | Refused:
         self.ticks = 0
         one = reading.Reading(self.connection, clock=self._clock, now_ns=NOW_NS)
         handler: Callable[[], bool] | None = None

@@ -23,6 +23,7 @@ from corvo.protocol.questions import (
     FullText,
     GetRates,
     GetThroughput,
+    MirrorAnswer,
     Question,
     Refused,
     Search,
@@ -227,7 +228,7 @@ def test_a_full_text_query_is_words_or_refused_and_never_a_query_of_fts5(
     if isinstance(answered, Refused):
         assert (answered.code, answered.field) == ("bad_filter", "q")
     else:
-        event("found" if msgspec.json.decode(answered, type=TextFound).results else "nothing")
+        event("found" if msgspec.json.decode(answered.body, type=TextFound).results else "nothing")
     assert not any(q in text for text in shelf.connection.texts if len(q) > 12)
 
 
@@ -243,7 +244,7 @@ def test_a_text_is_found_by_itself_as_a_phrase(text: str) -> None:
     if isinstance(answered, Refused):
         assert answered.code == "bad_filter"
     else:
-        assert msgspec.json.decode(answered, type=TextFound).q == f'"{phrase}"'
+        assert msgspec.json.decode(answered.body, type=TextFound).q == f'"{phrase}"'
 
 
 @given(st.data())
@@ -264,7 +265,7 @@ def test_an_expression_finds_through_a_search_what_the_evaluator_finds(data: st.
     else:
         matching = [evaluator.matches(tree, row) for row in rows]
         event(f"found {any(matching)}")
-        assert ids(msgspec.json.decode(answered, type=Found)) == [
+        assert ids(msgspec.json.decode(answered.body, type=Found)) == [
             kept.job.id for kept, is_meant in zip(keeps, matching, strict=True) if is_meant
         ]
 
@@ -298,7 +299,7 @@ def test_a_queue_or_a_scope_of_any_letters_is_only_a_name(queue: str, scope: str
 
     answers = [shelf._answer(question, 0) for question in questions]
 
-    told = [answered for answered in answers if isinstance(answered, bytes)]
+    told = [answered.body for answered in answers if isinstance(answered, MirrorAnswer)]
     assert len(told) == len(questions)
     found = msgspec.json.decode(told[2], type=Found)
     names = {queue for queue in ("seen", "hidden") if may_see(queue, Scope((scope,)))}

@@ -37,6 +37,7 @@ from corvo.protocol.questions import (
     NUMBERS,
     Found,
     GetStanding,
+    MirrorAnswer,
     Question,
     Rebuild,
     Rebuilding,
@@ -99,7 +100,11 @@ async def standing(client: LinkClient, **least: int) -> Standing:
     min_seq = {int(name[1:]): index for name, index in least.items()}
     answer = await ask(client, GetStanding(min_seq=min_seq))
     assert not answer.code, answer.body
-    return msgspec.json.decode(answer.body, type=Standing)
+    return msgspec.json.decode(body_of(answer), type=Standing)
+
+
+def body_of(answer: wire.Reply) -> bytes:
+    return msgspec.msgpack.decode(answer.body, type=MirrorAnswer).body
 
 
 def in_short(scenario: Callable[[Path], Awaitable[None]]) -> None:
@@ -134,7 +139,7 @@ def test_it_answers_what_it_has_followed_and_leaves_when_asked() -> None:
         assert (sum(seen.lag_seconds), len(seen.lag_seconds)) == (1, len(LAG_BOUNDS_MS) + 1)
         assert seen.file_bytes > 0
         assert seen.rss_bytes > 0
-        assert msgspec.json.decode(found.body, type=Found).total == 2
+        assert msgspec.json.decode(body_of(found), type=Found).total == 2
         assert code == OK
         assert said == ""
         assert [path.name for path in (directory / "m").iterdir()] == [NAME]
@@ -327,7 +332,7 @@ def test_a_rebuild_looks_at_everything_again() -> None:
                 await mirror.scribe._moved.wait()
             seen = await standing(client)
 
-        assert msgspec.json.decode(begun.body, type=Rebuilding) == Rebuilding(shards=1)
+        assert msgspec.json.decode(body_of(begun), type=Rebuilding) == Rebuilding(shards=1)
         assert (seen.rebuilds, seen.shards[0].passes) == (1, 1)
 
     in_short(scenario)
@@ -362,7 +367,7 @@ class Slow:
         self.began = 0
         self.ended = 0
 
-    def __call__(self, reading: Reading, _: Task) -> bytes:
+    def __call__(self, reading: Reading, _: Task) -> MirrorAnswer:
         self.began += 1
         if not self._is_asking:
             reading._connection.set_progress_handler(None, 1)
@@ -372,7 +377,7 @@ class Slow:
         with pytest.raises(sqlite3.OperationalError, match="interrupted"):
             reading.run(statement).fetchone()
         self.ended += 1
-        return b"{}"
+        return MirrorAnswer(b"{}")
 
 
 @pytest.mark.parametrize("is_asking", [True, False])
@@ -450,7 +455,7 @@ def test_scans_leave_a_reader_to_other_questions(
 ) -> None:
     slow = Slow()
 
-    def either(reading: Reading, task: Task) -> bytes | Refused:
+    def either(reading: Reading, task: Task) -> MirrorAnswer | Refused:
         return slow(reading, task) if task.needs_scan else answer(reading, task)
 
     monkeypatch.setattr(readers, "answer", either)
@@ -481,7 +486,7 @@ def test_a_question_that_is_a_bug_costs_nobody_else_anything(
 ) -> None:
     logged: list[str] = []
 
-    def faulty(reading: Reading, task: Task) -> bytes | Refused:
+    def faulty(reading: Reading, task: Task) -> MirrorAnswer | Refused:
         if task.question.budget_ms == 7:
             raise ZeroDivisionError
         if task.question.budget_ms == 8:
@@ -509,8 +514,9 @@ def test_an_answer_that_is_too_large_for_a_message_costs_nobody_else_anything(
 ) -> None:
     logged: list[str] = []
 
-    def huge(_: Reading, task: Task) -> bytes | Refused:
-        return b"x" * (wire.FRAME_BYTES_MAX + 1 if task.question.budget_ms == 7 else 1)
+    def huge(_: Reading, task: Task) -> MirrorAnswer:
+        size = wire.FRAME_BYTES_MAX + 1 if task.question.budget_ms == 7 else 1
+        return MirrorAnswer(b"x" * size)
 
     monkeypatch.setattr(readers, "answer", huge)
 
@@ -520,7 +526,7 @@ def test_an_answer_that_is_too_large_for_a_message_costs_nobody_else_anything(
             large = await ask(client, Search(scope=EVERYTHING, budget_ms=7))
             right = await ask(client, Search(scope=EVERYTHING))
 
-        assert (large.code, right.code, right.body) == ("too_large", "", b"x")
+        assert (large.code, right.code, body_of(right)) == ("too_large", "", b"x")
         assert logged.count("question.too_large") == 1
 
     in_short(scenario)
@@ -530,7 +536,7 @@ def test_answers_that_are_more_than_a_link_takes_at_a_time_come_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     large = b"x" * (8 << 20)
-    monkeypatch.setattr(readers, "answer", lambda *_: large)
+    monkeypatch.setattr(readers, "answer", lambda *_: MirrorAnswer(large))
 
     async def scenario(directory: Path) -> None:
         answers: list[wire.Reply] = []
@@ -548,7 +554,7 @@ def test_answers_that_are_more_than_a_link_takes_at_a_time_come_all(
             while len(answers) < 10:
                 await trio.lowlevel.checkpoint()
 
-        assert [answer.body == large for answer in answers] == [True] * 10
+        assert [body_of(answer) == large for answer in answers] == [True] * 10
 
     in_short(scenario)
 

@@ -17,6 +17,7 @@ from corvo.protocol.questions import (
     GetRates,
     GetSummary,
     GetThroughput,
+    MirrorAnswer,
     Place,
     Question,
     Rebuild,
@@ -26,6 +27,7 @@ from corvo.protocol.questions import (
     Summary,
     TextFound,
     Throughput,
+    positions_of,
 )
 from corvo.router.config import RouterConfig
 from corvo.router.http import Problem, encode_json
@@ -36,6 +38,13 @@ Q = TypeVar("Q", bound=Question)
 
 AT: Final = "2026-02-20T10:00:07.25Z"
 AS_OF: Final[AsOf] = {"s0": Place(12, AT), "s2": Place(7, AT)}
+
+
+class _Dated(msgspec.Struct):
+    as_of: AsOf = {}
+
+
+_read_as_of: Final = msgspec.json.Decoder(_Dated).decode
 
 
 class ScriptedMirror(Mirror):
@@ -51,7 +60,7 @@ class ScriptedMirror(Mirror):
     def is_up(self) -> bool:
         return not self.is_away
 
-    async def _ask(self, number: int, body: bytes) -> bytes:
+    async def _ask(self, number: int, body: bytes) -> MirrorAnswer:
         await trio.lowlevel.checkpoint()
         if self.is_away:
             raise unavailable("it was sent away")
@@ -63,7 +72,10 @@ class ScriptedMirror(Mirror):
             raise answer
         if isinstance(answer, Refused):
             raise problem_of(answer)
-        return answer if isinstance(answer, bytes) else encode_json(answer)
+        if isinstance(answer, MirrorAnswer):
+            return answer
+        written = answer if isinstance(answer, bytes) else encode_json(answer)
+        return MirrorAnswer(written, positions_of(_read_as_of(written).as_of))
 
     def last(self, kind: type[Q]) -> Q:
         """The last question of a kind."""

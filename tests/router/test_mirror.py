@@ -11,7 +11,15 @@ import trio
 
 from corvo.link import Link, listen_unix, open_link
 from corvo.protocol import wire
-from corvo.protocol.questions import AllRates, GetRates, Place, Question, Refused, Search
+from corvo.protocol.questions import (
+    AllRates,
+    GetRates,
+    MirrorAnswer,
+    Place,
+    Question,
+    Refused,
+    Search,
+)
 from corvo.router.caller import ANONYMOUS, NOBODY, Caller
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http import Problem
@@ -21,7 +29,8 @@ from tests.router.mirrors import AT, number_of
 from tests.support.links import jumping, on_sockets
 
 RATES: Final = GetRates()
-ANSWER: Final = msgspec.json.encode(AllRates(queues=[]))
+ANSWER: Final = MirrorAnswer(msgspec.json.encode(AllRates(queues=[])), {0: 7})
+PACKED: Final = msgspec.msgpack.encode(ANSWER)
 
 
 class World:
@@ -57,7 +66,7 @@ class World:
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
 
-    async def outcome(self, question: Question, caller: Caller) -> bytes | tuple[int, str]:
+    async def outcome(self, question: Question, caller: Caller) -> MirrorAnswer | tuple[int, str]:
         try:
             return await self.mirror.ask(question, caller)
         except Problem as problem:
@@ -86,13 +95,13 @@ class Outcome:
 
     def __init__(self) -> None:
         self.ended = trio.Event()
-        self.answer: bytes | tuple[int, str] = b""
+        self.answer: MirrorAnswer | tuple[int, str] = (0, "")
 
     async def run(self, there: World, question: Question, caller: Caller) -> None:
         self.answer = await there.outcome(question, caller)
         self.ended.set()
 
-    async def wait(self) -> bytes | tuple[int, str]:
+    async def wait(self) -> MirrorAnswer | tuple[int, str]:
         await self.ended.wait()
         return self.answer
 
@@ -116,7 +125,7 @@ async def test_a_question_goes_out_with_scope_position_and_budget(tmp_path: Path
         outcome = start(nursery, there, RATES, caller)
         asked = await heard(link)
 
-        link.send(wire.Reply(asked.id, "", ANSWER))
+        link.send(wire.Reply(asked.id, "", PACKED))
 
         assert await outcome.wait() == ANSWER
         assert there.mirror.is_up
@@ -151,7 +160,7 @@ async def test_a_question_whose_answer_was_lost_is_asked_again(tmp_path: Path) -
         left.set()
         link, _ = await there.born()
         asked = await heard(link)
-        link.send(wire.Reply(asked.id, "", ANSWER))
+        link.send(wire.Reply(asked.id, "", PACKED))
 
         assert await outcome.wait() == ANSWER
 
@@ -227,11 +236,11 @@ async def test_who_can_do_without_a_stuck_mirror_waits_for_it_once_until_it_answ
         skipped = await there.mirror.ask_now(RATES, ANONYMOUS)
         outcome = start(nursery, there)
         second = await heard(link)
-        link.send(wire.Reply(second.id, "", ANSWER))
+        link.send(wire.Reply(second.id, "", PACKED))
         await outcome.wait()
 
         async def answer() -> None:
-            link.send(wire.Reply((await heard(link)).id, "", ANSWER))
+            link.send(wire.Reply((await heard(link)).id, "", PACKED))
 
         nursery.start_soon(answer)
 
@@ -251,7 +260,7 @@ async def test_whoever_waits_for_a_position_in_vain_takes_the_mirror_from_nobody
         await heard(link)
 
         async def answer() -> None:
-            link.send(wire.Reply((await heard(link)).id, "", ANSWER))
+            link.send(wire.Reply((await heard(link)).id, "", PACKED))
 
         nursery.start_soon(answer)
 

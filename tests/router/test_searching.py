@@ -15,6 +15,7 @@ from corvo.protocol.questions import (
     GetSummary,
     GetThroughput,
     Minute,
+    MirrorAnswer,
     QueueSummary,
     Rates,
     Rebuild,
@@ -54,6 +55,23 @@ def test_a_search_is_passed_on_and_its_answer_comes_back_byte_for_byte() -> None
         assert asked.search == SearchBody(queue="mail", state=["dead"], tags={"a": "b"}, limit=7)
         assert asked.min_seq == {2: 3}
         assert asked.budget_ms == nest.api.limits.search_ms_max
+
+    run(main)
+
+
+def test_an_answer_is_passed_on_unread_with_the_position_that_is_beside_it() -> None:
+    async def main() -> None:
+        nest = Nest()
+        mirror = give(nest)
+        mirror.answers[Search] = mirror.answers[FullText] = MirrorAnswer(b"no JSON", {2: 9, 0: 4})
+
+        found = await nest.ask("POST", "/api/v1/jobs/search")
+        listed = await nest.ask("GET", "/api/v1/jobs")
+        texts = await nest.ask("GET", "/api/v1/search/fulltext", query={"q": "x"})
+
+        for answer in (found, listed, texts):
+            assert (answer.status, answer.body) == (200, b"no JSON\n")
+            assert header(answer, "corvo-seq") == "s0=4,s2=9"
 
     run(main)
 

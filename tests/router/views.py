@@ -13,6 +13,7 @@ from corvo.protocol.questions import (
     Counted,
     Filter,
     Member,
+    MirrorAnswer,
     Place,
     Question,
     Search,
@@ -26,6 +27,10 @@ from corvo.shard.tables import JOBS
 from tests.router.nests import Nest
 
 _NAMES: Final = {0: "critical", 1: "high", 2: "normal"}
+
+
+def _answer(found: object) -> MirrorAnswer:
+    return MirrorAnswer(msgspec.json.encode(found))
 
 
 class View(msgspec.Struct, frozen=True):
@@ -76,7 +81,7 @@ class WalkingMirror(Mirror):
         *,
         budget_ms: int | None = None,
         patience_s: float | None = None,
-    ) -> bytes:
+    ) -> MirrorAnswer:
         await trio.lowlevel.checkpoint()
         self.before()
         if self.is_none:
@@ -89,14 +94,14 @@ class WalkingMirror(Mirror):
         self.asked.append((question, caller))
         match question:
             case Count():
-                return msgspec.json.encode(self._count(question, caller, views))
+                return _answer(self._count(question, caller, views))
             case Select():
-                return msgspec.json.encode(self._select(question, caller, views))
+                return _answer(self._select(question, caller, views))
             case Search():
                 found = self._found(question.search, caller, views)
                 found.reverse()
                 jobs = [{"id": job.id} for _, job in found[: question.search.limit or 50]]
-                return msgspec.json.encode({"jobs": jobs})
+                return _answer({"jobs": jobs})
             case _:
                 raise AssertionError(question)
 

@@ -234,7 +234,8 @@ async def list_bulks(api: Api, request: Request) -> Response:
     finder = ROUTER.as_of(caller.min_seq)
     wanted = limit if caller.scope.has_everything else LIST_MAX
     search = SearchQuestion(search=SearchBody(queue=QUEUE, limit=wanted))
-    ids = [each.id for each in _read_ids(await api.mirror.ask(search, finder)).jobs]
+    found = await api.mirror.ask(search, finder)
+    ids = [each.id for each in _read_ids(found.body).jobs]
     bulks: list[BulkStatus] = []
     while ids and len(bulks) < limit:
         answer = await api.ask(bulking.home(api), GetJobs(job_ids=ids), caller)

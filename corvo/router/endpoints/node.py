@@ -44,7 +44,6 @@ from corvo.router.health import (
 )
 from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.metrics import Minute
-from corvo.router.mirror import reached
 from corvo.router.rights import EVERYTHING, NODE, RESULT, Rights, queue_in_query
 from corvo.router.routes import Parameter, Route
 from corvo.router.scrape import ProcessScrape, Queues, Scrape, ShardScrape
@@ -90,7 +89,7 @@ async def _each(
 async def _standing(api: Api) -> Standing | None:
     """What the mirror says of itself, if it does so in time."""
     answer = await api.mirror.ask_now(GetStanding(), ROUTER, patience_s=_DEADLINE_S)
-    return _decode_standing(answer) if answer is not None else None
+    return _decode_standing(answer.body) if answer is not None else None
 
 
 async def _node(api: Api) -> tuple[dict[int, Numbers], Standing | None]:
@@ -217,9 +216,9 @@ async def throughput(api: Api, request: Request) -> Response:
     if queue:
         params.checked_queue("queue", queue)
     if api.mirror.is_there or queue:
-        body = await api.mirror.ask(GetThroughput(queue=queue), request.caller)
-        told = read_minutes(body)
-        return json_response([*told.minutes], seq=positions.render(reached(told.as_of)))
+        answer = await api.mirror.ask(GetThroughput(queue=queue), request.caller)
+        minutes = read_minutes(answer.body).minutes
+        return json_response([*minutes], seq=positions.render(answer.positions))
     # Where there is no mirror, this router tells what went through itself.
     await trio.lowlevel.checkpoint()
     return json_response([_minute_view(minute) for minute in api.metrics.throughput.minutes()])
@@ -322,7 +321,7 @@ async def rebuild(api: Api, request: Request) -> Response:
     """Make the mirror anew from the shards. It goes on answering meanwhile."""
     request_key(request)
     answer = await api.mirror.ask(Rebuild(), request.caller)
-    return json_response(_decode_rebuilding(answer), status=202)
+    return json_response(_decode_rebuilding(answer.body), status=202)
 
 
 async def runtime(api: Api, _: Request) -> Response:

@@ -231,8 +231,8 @@ async def all_queues(api: Api, caller: Caller) -> list[QueueView]:
 async def _rates(api: Api, caller: Caller, names: list[str]) -> dict[str, QueueRates] | None:
     """What went on in queues; None while nobody can say it at once."""
     wanted = tuple(names) if len(names) <= _NAMED_MAX else ()
-    body = await api.mirror.ask_now(GetRates(queues=wanted), caller.as_of({}))
-    return read_rates(body) if body is not None else None
+    answer = await api.mirror.ask_now(GetRates(queues=wanted), caller.as_of({}))
+    return read_rates(answer.body) if answer is not None else None
 
 
 def _rates_of(rates: dict[str, QueueRates] | None, view: QueueView) -> QueueRates | None:
@@ -295,9 +295,9 @@ class ClassifiedWorkers(NamedTuple):
 async def classify_workers(api: Api, workers: Iterable[Worker]) -> ClassifiedWorkers:
     """States of workers: of those that shards know, that hold jobs, or that this router saw."""
     # For all queues: how many jobs a worker holds must not depend on the caller.
-    body = await api.mirror.ask_now(GetBeats(), ROUTER)
-    told = _read_beats(body) if body is not None else Beats(workers=[])
-    knows_jobs = body is not None and all(place.is_whole for place in told.as_of.values())
+    answer = await api.mirror.ask_now(GetBeats(), ROUTER)
+    told = _read_beats(answer.body) if answer is not None else Beats(workers=[])
+    knows_jobs = answer is not None and all(place.is_whole for place in told.as_of.values())
     now_ns = clock.now_ns()
     heard: dict[str, KnownWorker] = {}
     known = merge_workers(workers)

@@ -10,8 +10,10 @@ from corvo.protocol.questions import (
     TEXT_BYTES_MAX,
     FullText,
     GetSummary,
+    MirrorAnswer,
     Search,
     SearchBody,
+    positions_of,
 )
 from corvo.protocol.questions import Summary as Told
 from corvo.router import params, positions, seeing
@@ -21,7 +23,6 @@ from corvo.router.caller import Caller
 from corvo.router.endpoints.asking import find_job
 from corvo.router.endpoints.queues import all_queues, count_workers
 from corvo.router.http import Request, Response, json_response
-from corvo.router.mirror import reached
 from corvo.router.rights import RESULT, Rights, found_by_path
 from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.router.seeing import (
@@ -68,11 +69,11 @@ async def full_text(api: Api, request: Request) -> Response:
     return _pass_on(await api.mirror.ask(FullText(q=text, limit=limit), request.caller))
 
 
-def _pass_on(body: bytes) -> Response:
-    """An answer of the mirror as it is, and the position that it is of."""
-    seq = positions.render(reached(seeing.as_of(body).as_of))
+def _pass_on(answer: MirrorAnswer) -> Response:
+    """An answer of the mirror as it is, and the positions that it is of."""
+    seq = positions.render(answer.positions)
     headers = [("corvo-seq", seq)] if seq else []
-    return Response(body=body + b"\n", headers=headers)
+    return Response(body=answer.body + b"\n", headers=headers)
 
 
 # One job.
@@ -92,10 +93,10 @@ async def summary(api: Api, caller: Caller) -> SummaryBody:
 
     While the mirror is away, the shards are asked, which know no rates.
     """
-    body = await api.mirror.ask_now(GetSummary(), caller, patience_s=_PATIENCE_S)
-    told = _read_summary(body) if body is not None else Told(queues=[])
+    answer = await api.mirror.ask_now(GetSummary(), caller, patience_s=_PATIENCE_S)
+    told = _read_summary(answer.body) if answer is not None else Told(queues=[])
     queues = summary_queues(told.queues)
-    if body is None:
+    if answer is None:
         queues = queues_at_a_glance(await all_queues(api, caller))
     shown = [
         queue for queue in queues if caller.scope.covers(queue.name) and not is_reserved(queue.name)
@@ -114,7 +115,7 @@ async def summary(api: Api, caller: Caller) -> SummaryBody:
             )
             for shard in api.shards
         ],
-        source="mirror" if body is not None else "shards",
+        source="mirror" if answer is not None else "shards",
         as_of=told.as_of,
     )
 
@@ -122,7 +123,7 @@ async def summary(api: Api, caller: Caller) -> SummaryBody:
 async def get_summary(api: Api, request: Request) -> Response:
     """Everything at a glance, for a dashboard."""
     told = await summary(api, request.caller)
-    return json_response(told, seq=positions.render(reached(told.as_of)))
+    return json_response(told, seq=positions.render(positions_of(told.as_of)))
 
 
 _MOMENT: Final = "A moment by RFC 3339."
