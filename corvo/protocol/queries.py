@@ -4,11 +4,12 @@ A query and its answer travel as JSON. Unless a query is about one replica, the 
 after a proof of leadership. The registry numbers them, as `corvo.protocol.ops` numbers ops.
 """
 
+from enum import Enum
 from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from corvo.model import ApiKey, Event, JobError, Queue, State, Worker
+from corvo.model import ApiKey, Event, Job, JobError, Queue, State, Worker
 from corvo.protocol.numbers import (
     PAGE_NUMBERS_MAX,
     PAGE_QUEUES,
@@ -53,23 +54,41 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether it is about this replica, whoever leads."""
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is stored, its JSON as JSON, and its last errors."""
+class Form(Enum):
+    """How much of a job is asked for."""
 
-    job: msgspec.Raw
-    payload: Json = msgspec.UNSET
-    result: Json = msgspec.UNSET
-    progress: Json = msgspec.UNSET
+    BODY = "body"
+    """A `JobBody`: all that clients may see."""
+    SUMMARY = "summary"
+    """A `JobSummary`: what a list shows."""
+    STORED = "stored"
+    """A `StoredJob`: for the server's own decisions."""
+
+
+class FoundJob(msgspec.Struct, frozen=True, array_like=True):
+    """A job in the form asked for, and what a router has to know of it besides."""
+
+    id: str
+    queue: str
+    state: State
+    finished_ns: int
+    json: msgspec.Raw
+
+
+class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is stored: its JSON and its trail beside the document, and its last errors."""
+
+    job: Job
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
     checkpoint: Json = msgspec.UNSET
-    chain: Json = msgspec.UNSET
     trail: tuple[Event, ...] = ()
-    errors: list[JobError] = []
+    errors: tuple[JobError, ...] = ()
 
 
 class Jobs(msgspec.Struct, frozen=True):
     """Those that are there, in the order asked for."""
 
-    jobs: list[JobView]
+    jobs: list[FoundJob]
     looked_at: int = 0
     """How many of the ids: fewer than were asked for when the answer has become large."""
     moved: dict[str, int] = {}
@@ -80,6 +99,7 @@ class GetJobs(Query, frozen=True, kw_only=True):
     """Jobs by their ids."""
 
     job_ids: Annotated[list[Id], msgspec.Meta(max_length=ITEMS_MAX)]
+    form: Form = Form.BODY
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
@@ -152,7 +172,8 @@ class CountJobs(Query, frozen=True, kw_only=True):
 class Dead(msgspec.Struct, frozen=True):
     """Dead jobs, the newest first, each with its last error."""
 
-    jobs: list[JobView]
+    jobs: list[FoundJob]
+    """As summaries."""
     before_ns: int = 0
     before_id: str = ""
     """Where to go on: with what is older than this. The id is empty when all was looked at."""

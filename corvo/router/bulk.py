@@ -21,6 +21,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from corvo.model import Priority, State
+from corvo.protocol.jobs import Time
 from corvo.protocol.ops.base import Id, Rejected, Text
 from corvo.protocol.ops.checks import bad_name
 from corvo.protocol.ops.jobs import (
@@ -36,12 +37,13 @@ from corvo.protocol.ops.jobs import (
     Requeue,
     Retry,
 )
+from corvo.protocol.queries import StoredJob
 from corvo.protocol.questions import AsOf, Counted, Filter, Member
 from corvo.router.caller import Caller
 from corvo.router.http import Problem, encode_json
-from corvo.router.jobs import PriorityWord, SetPriority, View
+from corvo.router.jobs import PriorityWord, SetPriority
 from corvo.router.params import Key
-from corvo.router.words import Time, bad_field, not_reserved
+from corvo.router.words import bad_field, not_reserved
 from corvo.scopes import RESERVED, is_reserved, scope_of_stored
 from corvo.times import format_time, format_time_or_none
 
@@ -597,7 +599,7 @@ def dry_run_of(order: Order, counted: Counted, *, is_async: bool) -> DryRun:
     )
 
 
-def may_watch(view: View, caller: Caller) -> bool:
+def may_watch(view: StoredJob, caller: Caller) -> bool:
     """Whether a caller may see a bulk operation: its scope has every queue, or it is its own."""
     if caller.scope.has_everything:
         return True
@@ -605,13 +607,13 @@ def may_watch(view: View, caller: Caller) -> bool:
     return (owner.name, owner.scope) == (caller.name, caller.scope)
 
 
-def mark_of(view: View) -> Mark:
+def mark_of(view: StoredJob) -> Mark:
     """How far a bulk has come."""
     checkpoint = view.checkpoint
     return Mark() if checkpoint is msgspec.UNSET else read_mark(bytes(checkpoint))
 
 
-def status_of(view: View) -> BulkStatus:
+def status_of(view: StoredJob) -> BulkStatus:
     """A bulk, from the job that it is."""
     job, order, mark = view.job, read_order(bytes(view.payload)), mark_of(view)
     last_ns = max(job.created_ns, mark.at_ns, *(event.at_ns for event in view.trail))
@@ -640,7 +642,7 @@ def status_of(view: View) -> BulkStatus:
     )
 
 
-def _error(view: View) -> str:
+def _error(view: StoredJob) -> str:
     if view.job.state is State.HELD:
         return f"it is held ({view.job.hold_reason}): approve job {view.job.id}, and it goes on"
     if view.job.state is State.DEAD and view.errors:

@@ -33,6 +33,7 @@ from corvo.protocol.ops.work import (
 )
 from corvo.protocol.queries import (
     Active,
+    Form,
     GetActive,
     GetJobs,
     GetMoment,
@@ -67,7 +68,7 @@ from corvo.router.bulk import (
 )
 from corvo.router.caller import Caller
 from corvo.router.http import Problem, encode_json
-from corvo.router.jobs import read_results
+from corvo.router.jobs import read_jobs, read_results, read_stored
 from corvo.telemetry import Log
 
 SIDE_BY_SIDE: Final = 2
@@ -412,27 +413,6 @@ class Lease(NamedTuple):
     """Whether it was ours before: of a router that was killed."""
 
 
-class _Job(msgspec.Struct, frozen=True):
-    """Of a job as a shard shows it, what whoever has its lease has to know."""
-
-    id: str
-    lease_token: int
-    hostname: str
-
-
-class _View(msgspec.Struct, frozen=True):
-    """A `corvo.protocol.queries.JobView`, read by whoever has the lease."""
-
-    job: _Job
-    payload: Json = msgspec.UNSET
-    checkpoint: Json = msgspec.UNSET
-
-
-class _Views(msgspec.Struct, frozen=True):
-    jobs: list[_View]
-
-
-_decode_views: Final = msgspec.json.Decoder(_Views).decode
 _decode_active: Final = msgspec.json.Decoder(Active).decode
 
 
@@ -447,7 +427,8 @@ async def _left_behind(api: Api) -> list[Lease]:
             active = _decode_active((await shard.ask(GetActive(queue=QUEUE))).body).job_ids
             if not active:
                 return []
-            views = _decode_views((await shard.ask(GetJobs(job_ids=active))).body).jobs
+            found = read_jobs((await shard.ask(GetJobs(job_ids=active, form=Form.STORED))).body)
+            views = [read_stored(job.json) for job in found.jobs]
         except Problem:
             await trio.sleep(1)
             continue

@@ -6,9 +6,9 @@ import msgspec
 
 from corvo.model import EventType
 from corvo.protocol import wire
+from corvo.protocol.jobs import Time
 from corvo.router.caller import Caller
 from corvo.router.http import Problem, encode_json
-from corvo.router.words import Time
 from corvo.scopes import is_reserved
 from corvo.times import format_time
 

@@ -7,11 +7,11 @@ import msgspec
 
 from corvo import __version__
 from corvo.measures import Histogram, ProcessStats
+from corvo.protocol.jobs import Time
 from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers
 from corvo.protocol.questions import ShardStanding, Standing
 from corvo.router.config import RouterConfig
 from corvo.router.standing import lag_entries, lag_s, write_lag
-from corvo.router.words import Time
 from corvo.times import format_time_or_none
 
 API_VERSION: Final = "0.3.0"

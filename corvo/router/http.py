@@ -146,4 +146,10 @@ def json_response(
     return Response(status=status, body=encode_json(value) + b"\n", headers=all_headers)
 
 
+def raw_response(body: msgspec.Raw | bytes, *, seq: str = "") -> Response:
+    """JSON that another process has rendered."""
+    headers = [("corvo-seq", seq)] if seq else []
+    return Response(body=bytes(body) + b"\n", headers=headers)
+
+
 encode_json: Final = msgspec.json.Encoder().encode

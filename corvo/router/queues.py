@@ -6,13 +6,14 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from corvo.model import State, Worker
+from corvo.protocol.jobs import Time
 from corvo.protocol.ops.queues import CONCURRENCY_MAX, RATE_MAX
 from corvo.protocol.queries import QueueView
 from corvo.protocol.questions import AllRates
 from corvo.router.http import Problem
 from corvo.router.params import Key
 from corvo.router.sightings import KnownWorker, WorkerState
-from corvo.router.words import DURATION_MS_MAX, Time, bad_field, either_ms
+from corvo.router.words import DURATION_MS_MAX, bad_field, either_ms
 from corvo.times import format_time, format_time_or_none
 
 PAGE_MAX: Final = 10_000

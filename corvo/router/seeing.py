@@ -5,11 +5,11 @@ from typing import Final
 
 import msgspec
 
+from corvo.protocol.jobs import JobSummary, Time
 from corvo.protocol.queries import QueueView
 from corvo.protocol.questions import AsOf, QueueSummary, SearchBody, TextHit
-from corvo.router.jobs import JobSummary
 from corvo.router.queues import exists
-from corvo.router.words import Time, bad_body, bad_field
+from corvo.router.words import bad_body, bad_field
 from corvo.times import MINUTE_NS, format_time
 
 QUERY_TEXT_MAX: Final = 400

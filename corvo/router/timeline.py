@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from corvo.model import TRAIL_MAX, Event, EventType, State
-from corvo.router.jobs import ErrorBody, Stored, View, error_bodies
-from corvo.router.words import Time
+from corvo.model import TRAIL_MAX, Event, EventType, Job, State
+from corvo.protocol.jobs import ErrorBody, Time, error_bodies
+from corvo.protocol.queries import StoredJob
 from corvo.times import MS, format_time
 
 QUEUED: Final = "queued"
@@ -100,11 +100,13 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether moments behind the first one may be missing: a trail keeps the first and the last."""
 
 
-def timeline(view: View, now_ns: int) -> Timeline:
+def timeline(view: StoredJob, now_ns: int) -> Timeline:
     """What happened to a job, up to now."""
     trail = list(view.trail)
     is_cut = len(trail) >= TRAIL_MAX
-    events, errors = _merge(trail, error_bodies(view), [error.at_ns for error in view.errors])
+    events, errors = _merge(
+        trail, error_bodies(view.job, view.errors), [error.at_ns for error in view.errors]
+    )
     phases = _phases(events, view.job)
     if is_cut and len(events) > 1:
         phases[0] = UNKNOWN
@@ -164,7 +166,7 @@ def _merge(
     return [event for event, _ in merged], found
 
 
-def _phases(events: Sequence[Event], job: Stored) -> list[str]:
+def _phases(events: Sequence[Event], job: Job) -> list[str]:
     """The phase behind each event."""
     phases: list[str] = []
     for number, event in enumerate(events):
@@ -178,7 +180,7 @@ def _phases(events: Sequence[Event], job: Stored) -> list[str]:
     return phases
 
 
-def _told_later(later: Sequence[Event], job: Stored) -> str:
+def _told_later(later: Sequence[Event], job: Job) -> str:
     following = next((event.what for event in later if event.what not in BESIDE), None)
     if following is not None:
         return _UNTIL.get(following, QUEUED)

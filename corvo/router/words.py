@@ -37,11 +37,6 @@ Duration = Annotated[
         },
     ),
 ]
-Time = Annotated[
-    str,
-    msgspec.Meta(description="A moment by RFC 3339.", extra_json_schema={"format": "date-time"}),
-]
-"""As we write it."""
 GivenTime = Annotated[
     str,
     msgspec.Meta(

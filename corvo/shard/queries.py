@@ -1,12 +1,11 @@
 """Answers to queries, from the state of this replica: nothing is changed."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import singledispatch
 from typing import Final, Protocol
 
 import msgspec
-from msgspec.structs import replace
 
 from corvo.errors import BadKey
 from corvo.kv import keys
@@ -22,7 +21,7 @@ from corvo.protocol.numbers import (
 )
 from corvo.protocol.ops.base import (
     Rejected,
-    as_json,
+    encode_json,
 )
 from corvo.protocol.queries import (
     ANSWER_BYTES_MAX,
@@ -34,6 +33,8 @@ from corvo.protocol.queries import (
     Dead,
     Explain,
     Explanation,
+    Form,
+    FoundJob,
     GetActive,
     GetJobs,
     GetMoment,
@@ -45,7 +46,6 @@ from corvo.protocol.queries import (
     GetWorkerNumbers,
     GetWorkers,
     Jobs,
-    JobView,
     ListDead,
     ListKeys,
     Moment,
@@ -56,7 +56,7 @@ from corvo.protocol.queries import (
     Workers,
 )
 from corvo.raft import Node
-from corvo.shard import consequences, lifecycle, presence, select
+from corvo.shard import consequences, lifecycle, presence, rendering, select
 from corvo.shard.machine import Machine
 from corvo.shard.tables import API_KEYS, JOBS, QUEUES, WORKERS, queue_keys
 from corvo.shard.tx import Tx
@@ -99,47 +99,35 @@ def answer(query: Query, asked: Asked) -> msgspec.Struct:
 def get_jobs(query: GetJobs, asked: Asked) -> Jobs:
     """Leaves out those that are not here."""
     tx = asked.machine.tx
-    views: list[JobView] = []
+    found: list[FoundJob] = []
     moved: dict[str, int] = {}
     size = 0
     for number, job_id in enumerate(query.job_ids, start=1):
-        found = presence.find(tx, job_id)
-        if found is None:
+        held = presence.find(tx, job_id)
+        if held is None:
             forward = consequences.forwarded(tx, job_id)
             if forward is not None:
                 moved[job_id] = forward.shard
             continue
-        views.append(view(tx, found.document))
-        size += _size(views[-1])
+        found.append(found_job(tx, held.document, query.form))
+        size += len(bytes(found[-1].json))
         if size >= ANSWER_BYTES_MAX:
-            return Jobs(views, number, moved)
-    return Jobs(views, len(query.job_ids), moved)
+            return Jobs(found, number, moved)
+    return Jobs(found, len(query.job_ids), moved)
 
 
-def _size(view: JobView) -> int:
-    """How large a view is, about."""
-    texts = (view.job, view.payload, view.result, view.progress, view.checkpoint, view.chain)
-    size = sum(len(bytes(text)) for text in texts if text is not msgspec.UNSET)
-    return size + sum(len(error.error) + len(error.backtrace) + 256 for error in view.errors)
+def found_job(tx: Tx, job: Job, form: Form) -> FoundJob:
+    """A job in a form."""
+    errors = errors_of(tx, job)
+    shown = encode_json(_RENDER[form](job, errors))
+    return FoundJob(job.id, job.queue, job.state, job.finished_ns, msgspec.Raw(shown))
 
 
-def view(tx: Tx, job: Job) -> JobView:
-    """A job for people."""
-    fields = {
-        name: value
-        for name, value in msgspec.structs.asdict(job).items()
-        if name not in {"payload", "result", "progress", "checkpoint", "trail", "settled", "chain"}
-    }
-    return JobView(
-        job=msgspec.Raw(msgspec.json.encode(fields)),
-        payload=as_json(job.payload),
-        result=as_json(job.result),
-        progress=as_json(job.progress),
-        checkpoint=as_json(job.checkpoint),
-        chain=as_json(job.chain),
-        trail=job.trail,
-        errors=errors_of(tx, job),
-    )
+_RENDER: Final[dict[Form, Callable[[Job, list[JobError]], msgspec.Struct]]] = {
+    Form.BODY: rendering.job_body,
+    Form.SUMMARY: rendering.job_summary,
+    Form.STORED: rendering.stored_job,
+}
 
 
 def errors_of(tx: Tx, job: Job) -> list[JobError]:
@@ -240,17 +228,17 @@ def list_dead(query: ListDead, asked: Asked) -> Dead:
         *(_ended(tx, name, before if query.before_ns else b"", chunk) for name in query.queues),
         reverse=True,
     )
-    views: list[JobView] = []
+    found: list[FoundJob] = []
     size = 0
     for walked, place in enumerate(ended, start=1):
         job_id = place[8:].decode()
         job = _dead(tx, job_id)
         if job is not None:
-            views.append(_summary(tx, job))
-            size += _size(views[-1])
-        if walked == WALK_MAX or len(views) == query.limit or size >= ANSWER_BYTES_MAX:
-            return Dead(views, int.from_bytes(place[:8], "big"), job_id)
-    return Dead(views)
+            found.append(found_job(tx, job, Form.SUMMARY))
+            size += len(bytes(found[-1].json))
+        if walked == WALK_MAX or len(found) == query.limit or size >= ANSWER_BYTES_MAX:
+            return Dead(found, int.from_bytes(place[:8], "big"), job_id)
+    return Dead(found)
 
 
 def _ended(tx: Tx, queue: str, before: bytes, chunk: int) -> Iterator[bytes]:
@@ -285,13 +273,6 @@ def _dead(tx: Tx, job_id: str) -> Job | None:
         return None
     found = presence.find(tx, job_id)
     return found.document if found is not None else None
-
-
-def _summary(tx: Tx, job: Job) -> JobView:
-    """A job for a list: without what only it itself is asked for."""
-    errors = errors_of(tx, job)[-1:]
-    bare = replace(job, result=b"", progress=b"", checkpoint=b"", chain=b"", trail=())
-    return replace(view(tx, bare), errors=errors)
 
 
 @answer.register

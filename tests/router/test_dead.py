@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corvo.model import State
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.queues import Pause
 from corvo.protocol.ops.work import Ack, AckItem
-from corvo.protocol.queries import ListDead
-from corvo.router import jobs as shapes
+from corvo.protocol.queries import Dead, FoundJob, ListDead
 from corvo.router.endpoints import jobs as endpoints
-from corvo.router.jobs import DeadJobs, Newest, SeenDead, Source, View
+from corvo.router.jobs import DeadJobs, Newest, Source
 from corvo.router.params import Place
 from tests.router.nests import Nest, die, fail, problem, queue_of, run
 
@@ -194,20 +194,10 @@ def test_more_queues_than_one_page_can_be_made_of_are_refused(
 # The merging of lists.
 
 
-def view_of(place: Place) -> View:
+def job_of(place: Place) -> FoundJob:
     """A dead job, as far as a list looks at it."""
-    fields = {field.name: _NOTHING[field.type] for field in msgspec.structs.fields(shapes.Stored)}
-    fields |= {"id": place.job_id, "finished_ns": place.at_ns, "state": "dead"}
-    fields |= {"backoff": "none", "agent": None, "tags": {}, "waits_for": ()}
-    return View(job=msgspec.convert(fields, type=shapes.Stored))
+    return FoundJob(place.job_id, "q", State.DEAD, place.at_ns, msgspec.Raw(b"{}"))
 
-
-class _Nothing(dict[object, object]):
-    def __missing__(self, kind: object) -> object:
-        return {str: "", int: 0, bool: False}.get(kind) if isinstance(kind, type) else None
-
-
-_NOTHING: Final = _Nothing()
 
 places = st.builds(Place, st.integers(1, 12), st.sampled_from(["a", "b", "ä", "\U0001f426"]))
 
@@ -252,15 +242,15 @@ def test_pages_of_many_lists_are_pages_of_the_whole_list(
                 last = Place(0, "") if is_end else found[-1]
                 newest.hear(
                     source,
-                    SeenDead(
-                        jobs=[view_of(place) for place in found],
+                    Dead(
+                        jobs=[job_of(place) for place in found],
                         before_ns=last.at_ns,
                         before_id=last.job_id,
                     ),
                 )
-        views, after = newest.page()
-        assert len(views) <= limit
-        shown += [Place(view.job.finished_ns, view.job.id) for view in views]
+        jobs, after = newest.page()
+        assert len(jobs) <= limit
+        shown += [Place(job.finished_ns, job.id) for job in jobs]
         if after is None:
             break
 

@@ -12,8 +12,8 @@ from corvo.protocol.ops.base import encode_json
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Approve, Cancel, ChangePriority, Expedite, Hold, Retry
 from corvo.protocol.ops.work import Ack, AckItem, Release, ReleaseItem
-from corvo.protocol.queries import GetJobs
-from corvo.router.jobs import View, read_seen
+from corvo.protocol.queries import Form, GetJobs, StoredJob
+from corvo.router.jobs import read_jobs, read_stored
 from corvo.router.timeline import BESIDE, PHASES, Timeline, timeline
 from corvo.shard.queries import Asked, answer
 from corvo.times import format_time
@@ -171,12 +171,13 @@ def test_a_trail_that_was_cut_says_so_and_claims_no_time_for_what_is_missing() -
     run(main)
 
 
-def view_of(*trail: Event, errors: tuple[JobError, ...] = ()) -> View:
+def view_of(*trail: Event, errors: tuple[JobError, ...] = ()) -> StoredJob:
     """A job with this trail, pending."""
     shard = machines.Shard()
     [job_id] = shard.put(NewJob(queue=A))
     asked = cast("Asked", shard)  # only its machine is asked of here
-    [view] = read_seen(encode_json(answer(GetJobs(job_ids=[job_id]), asked))).jobs
+    found = read_jobs(encode_json(answer(GetJobs(job_ids=[job_id], form=Form.STORED), asked)))
+    view = read_stored(found.jobs[0].json)
     return replace(view, trail=trail, errors=errors, job=replace(view.job, failures=len(errors)))
 
 

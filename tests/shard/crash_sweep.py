@@ -229,10 +229,7 @@ async def judge(client: LinkClient, history: History) -> None:
     """Hold what is there against the history."""
     await wait_until_leading(client)
     found = result(await ask(client, GetJobs(job_ids=list(history.made))), Jobs).jobs
-    states = {}
-    for view in found:
-        told = msgspec.json.decode(view.job, type=dict[str, msgspec.Raw])
-        states[msgspec.json.decode(told["id"])] = msgspec.json.decode(told["state"])
+    states = {job.id: job.state.value for job in found}
     for job_id, was_told in history.made.items():
         if was_told and job_id not in states:
             raise Verdict(f"{job_id} was acknowledged and is lost")

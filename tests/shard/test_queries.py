@@ -21,15 +21,17 @@ from corvo.protocol.queries import (
     CountJobs,
     Counts,
     Dead,
+    Form,
+    FoundJob,
     GetJobs,
     GetQueue,
     GetQueues,
     Jobs,
-    JobView,
     ListDead,
     Query,
     Queues,
     QueueView,
+    StoredJob,
 )
 from corvo.shard import queries
 from corvo.shard.machine import Machine
@@ -72,9 +74,9 @@ def refusal(shard: Shard, query: Query) -> str:
     return answer.code
 
 
-def id_of(view: JobView) -> str:
-    fields = msgspec.json.decode(view.job, type=dict[str, object])
-    return cast("str", fields["id"])
+def shown(job: FoundJob) -> dict[str, object]:
+    fields: dict[str, object] = msgspec.json.decode(job.json)
+    return fields
 
 
 def die(shard: Shard, queue: str = MAIL, error: str = "no") -> str:
@@ -104,7 +106,7 @@ def test_jobs_come_in_the_order_asked_for_and_those_that_are_not_here_are_left_o
 
     answer = ask(shard, GetJobs(job_ids=[second, "nobody", first]), Jobs)
 
-    assert [id_of(view) for view in answer.jobs] == [second, first]
+    assert [job.id for job in answer.jobs] == [second, first]
     assert answer.looked_at == 3
     assert answer.moved == {}
 
@@ -121,26 +123,33 @@ def test_of_a_job_that_has_moved_it_is_said_where_it_is(shard: Shard) -> None:
 
 
 def test_an_answer_that_becomes_large_stops_and_says_how_far_it_came(shard: Shard) -> None:
-    payload = msgspec.Raw(msgspec.json.encode("x" * 1_048_000))
+    payload = msgspec.Raw(msgspec.json.encode("x" * 1_048_500))
     ids = [shard.put(NewJob(queue=MAIL, payload=payload))[0] for _ in range(8)]
 
     answer = ask(shard, GetJobs(job_ids=ids), Jobs)
 
-    assert 4 * 1_048_000 < ANSWER_BYTES_MAX < 4 * 1_050_000, "four of them with all that they have"
+    assert 4 * 1_048_500 < ANSWER_BYTES_MAX < 4 * 1_048_900, "four of them with all their fields"
     assert answer.looked_at == len(answer.jobs) == 4
     rest = ask(shard, GetJobs(job_ids=ids[4:]), Jobs)
-    assert [id_of(view) for view in (*answer.jobs, *rest.jobs)] == ids
+    assert [job.id for job in (*answer.jobs, *rest.jobs)] == ids
 
 
-def test_the_definition_of_a_chain_is_shown_and_the_lease_token_is_in_the_jobs_own_fields(
-    shard: Shard,
-) -> None:
-    [job_id] = shard.put(NewJob(queue=MAIL))
+def test_the_lease_token_is_in_the_stored_form_alone(shard: Shard) -> None:
+    shard.put(NewJob(queue=MAIL))
+    [claim] = shard.fetch()
+    [job_id] = [claim.job_id]
 
-    [view] = ask(shard, GetJobs(job_ids=[job_id]), Jobs).jobs
+    by_form = {
+        form: ask(shard, GetJobs(job_ids=[job_id], form=form), Jobs).jobs[0] for form in Form
+    }
 
-    assert view.chain is msgspec.UNSET
-    assert "lease_token" in msgspec.json.decode(view.job, type=dict[str, object])
+    stored = msgspec.json.decode(by_form[Form.STORED].json, type=StoredJob)
+    assert stored.job.lease_token == claim.lease_token
+    assert stored.payload == msgspec.Raw(b"{}")
+    for form in (Form.BODY, Form.SUMMARY):
+        assert "lease_token" not in shown(by_form[form])
+    for job in by_form.values():
+        assert (job.id, job.queue, job.state, job.finished_ns) == (job_id, MAIL, State.ACTIVE, 0)
 
 
 def test_reading_without_end_does_not_fill_the_memory(shard: Shard) -> None:
@@ -234,11 +243,8 @@ def test_dead_jobs_come_newest_first_with_their_last_error_and_no_other_ones(
 
     answer = ask(shard, ListDead(queues=[MAIL, SMS, NOTE]), Dead)
 
-    assert [id_of(view) for view in answer.jobs] == [new, old]
-    assert [[error.error for error in view.errors] for view in answer.jobs] == [
-        ["second"],
-        ["first"],
-    ]
+    assert [job.id for job in answer.jobs] == [new, old]
+    assert [shown(job)["last_error"] for job in answer.jobs] == ["second", "first"]
     assert answer.before_id == ""
     assert ask(shard, ListDead(queues=[NOTE]), Dead) == Dead([])
 
@@ -252,11 +258,10 @@ def test_a_summary_is_without_what_only_the_job_itself_is_asked_for(shard: Shard
         if not is_last:
             shard.do(Expedite(job_ids=[job_id]))
 
-    [view] = ask(shard, ListDead(queues=[MAIL]), Dead).jobs
+    [job] = ask(shard, ListDead(queues=[MAIL]), Dead).jobs
 
-    assert view.checkpoint is msgspec.UNSET
-    assert view.trail == ()
-    assert [error.error for error in view.errors] == ["last"]
+    assert not {"checkpoint", "trail", "errors"} & shown(job).keys()
+    assert shown(job)["last_error"] == "last"
 
 
 def test_one_question_looks_at_so_many_jobs_and_says_where_it_stopped(shard: Shard) -> None:
@@ -274,7 +279,7 @@ def test_one_question_looks_at_so_many_jobs_and_says_where_it_stopped(shard: Sha
     )
 
     assert first.jobs == []
-    assert [id_of(view) for view in second.jobs] == [dead]
+    assert [job.id for job in second.jobs] == [dead]
     assert second.before_id == ""
 
 
@@ -322,7 +327,7 @@ def test_page_by_page_every_dead_job_comes_once_and_the_newest_first(
             )
             page = ask(shard, question, Dead)
             assert len(page.jobs) <= limit
-            found += [id_of(view) for view in page.jobs]
+            found += [job.id for job in page.jobs]
             before_ns, before_id = page.before_ns, page.before_id
             if not before_id:
                 break
@@ -350,4 +355,4 @@ def test_jobs_that_ended_at_one_time_are_told_apart_by_their_ids(shard: Shard) -
     )
 
     assert {shard.job(job_id).finished_ns for job_id in ids} == {first.before_ns}
-    assert [id_of(view) for view in (*first.jobs, *rest.jobs)] == sorted(ids, reverse=True)
+    assert [job.id for job in (*first.jobs, *rest.jobs)] == sorted(ids, reverse=True)

@@ -8,13 +8,13 @@ import trio
 
 from corvo.ids import shard_of
 from corvo.protocol.ops.base import ITEMS_MAX
-from corvo.protocol.queries import GetJobs, Query
+from corvo.protocol.queries import Form, FoundJob, GetJobs, Jobs, Query
 from corvo.router import keys
 from corvo.router.addressing import HOPS_MAX, missing, together
 from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.http import Problem
-from corvo.router.jobs import Seen, View, read_seen
+from corvo.router.jobs import read_jobs
 from corvo.router.problems import problem_of
 from corvo.router.shards import Answer
 
@@ -50,18 +50,20 @@ async def ask_each(api: Api, caller: Caller, questions: Sequence[tuple[int, Q_co
 class Found(NamedTuple):
     """Jobs by their ids, the shards that have them, and how far the shards had come."""
 
-    views: dict[str, View]
+    jobs: dict[str, FoundJob]
     shards: dict[str, int]
     positions: dict[int, int]
 
 
-async def find_jobs(api: Api, caller: Caller, job_ids: Sequence[str]) -> Found:
+async def find_jobs(
+    api: Api, caller: Caller, job_ids: Sequence[str], form: Form = Form.BODY
+) -> Found:
     """Find jobs; those that are nowhere are left out. Raises `Problem`.
 
     A job that has moved is found by way of its home, which knows where it is. While it travels it
     is in neither shard, and is waited for.
     """
-    search = _Search(api, caller)
+    search = _Search(api, caller, form)
     wanted = {job_id: api.addresses.candidates(job_id) for job_id in job_ids}
     homes: dict[str, int] = {}
     for hop in range(2 * HOPS_MAX):
@@ -73,7 +75,7 @@ async def find_jobs(api: Api, caller: Caller, job_ids: Sequence[str]) -> Found:
         answers = await search.ask(wanted)
         followed: dict[str, list[int]] = {}
         for job_id, shards in wanted.items():
-            if job_id in search.found.views:
+            if job_id in search.found.jobs:
                 continue
             pointing = [shard for shard in shards if job_id in answers[shard].moved]
             if pointing:
@@ -90,49 +92,53 @@ async def find_jobs(api: Api, caller: Caller, job_ids: Sequence[str]) -> Found:
     )
 
 
-async def find_job(api: Api, caller: Caller, job_id: str) -> tuple[View, int, dict[int, int]]:
+async def find_job(
+    api: Api, caller: Caller, job_id: str, form: Form = Form.BODY
+) -> tuple[FoundJob, int, dict[int, int]]:
     """A job that somebody may see, the shard that has it, and how far that was."""
-    found = await find_jobs(api, caller, [job_id])
-    view = found.views.get(job_id)
-    if view is None:
+    found = await find_jobs(api, caller, [job_id], form)
+    job = found.jobs.get(job_id)
+    if job is None:
         raise problem_of(missing(job_id))
-    keys.allow_queue(caller, view.job.queue)
+    keys.allow_queue(caller, job.queue)
     shard = found.shards[job_id]
-    return view, shard, {shard: found.positions[shard]}
+    return job, shard, {shard: found.positions[shard]}
 
 
 class _Search:
     """What was found so far."""
 
-    def __init__(self, api: Api, caller: Caller) -> None:
+    def __init__(self, api: Api, caller: Caller, form: Form) -> None:
         self.found: Final = Found({}, {}, {})
         self._api = api
         self._caller = caller
+        self._form = form
         self._bytes = 0
 
-    async def ask(self, wanted: dict[str, list[int]]) -> dict[int, Seen]:
+    async def ask(self, wanted: dict[str, list[int]]) -> dict[int, Jobs]:
         """Ask each shard for the jobs that may be there; what each of them said at last."""
         by_shard: dict[int, list[str]] = {}
         for job_id, shards in wanted.items():
             for shard in shards:
                 by_shard.setdefault(shard, []).append(job_id)
-        heard: dict[int, Seen] = {}
+        heard: dict[int, Jobs] = {}
         while by_shard:
             questions = [
-                (shard, GetJobs(job_ids=ids[:ITEMS_MAX])) for shard, ids in by_shard.items()
+                (shard, GetJobs(job_ids=ids[:ITEMS_MAX], form=self._form))
+                for shard, ids in by_shard.items()
             ]
             answers = await ask_each(self._api, self._caller, questions)
             for (shard, query), answer in zip(questions, answers, strict=True):
                 seen = self._take(shard, answer)
                 before = heard.get(shard)
                 moved = {**before.moved, **seen.moved} if before is not None else seen.moved
-                heard[shard] = Seen(jobs=[], looked_at=seen.looked_at, moved=moved)
+                heard[shard] = Jobs(jobs=[], looked_at=seen.looked_at, moved=moved)
                 assert 0 < seen.looked_at <= len(query.job_ids)
                 by_shard[shard] = by_shard[shard][seen.looked_at :]
             by_shard = {shard: ids for shard, ids in by_shard.items() if ids}
         return heard
 
-    def _take(self, shard: int, answer: Answer) -> Seen:
+    def _take(self, shard: int, answer: Answer) -> Jobs:
         self._bytes += len(answer.body)
         if self._bytes > ANSWER_BYTES_MAX:
             raise Problem(
@@ -141,14 +147,13 @@ class _Search:
                 f"these jobs have more than {ANSWER_BYTES_MAX} bytes: ask for fewer of them",
                 field="job_ids",
             )
-        seen = read_seen(answer.body)
+        seen = read_jobs(answer.body)
         reached = self.found.positions
         reached[shard] = max(answer.index, reached.get(shard, 0))
-        for view in seen.jobs:
-            job_id = view.job.id
-            if job_id not in self.found.views:
-                self.found.views[job_id] = view
-                self.found.shards[job_id] = shard
-                if shard_of(job_id) is None:
-                    self._api.addresses.remember(job_id, shard)
+        for job in seen.jobs:
+            if job.id not in self.found.jobs:
+                self.found.jobs[job.id] = job
+                self.found.shards[job.id] = shard
+                if shard_of(job.id) is None:
+                    self._api.addresses.remember(job.id, shard)
         return seen

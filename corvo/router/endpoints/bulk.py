@@ -10,7 +10,7 @@ import trio
 from corvo import clock
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.jobs import Cancel
-from corvo.protocol.queries import GetJobs
+from corvo.protocol.queries import Form, GetJobs, Jobs, StoredJob
 from corvo.protocol.questions import Counted, SearchBody
 from corvo.protocol.questions import Search as SearchQuestion
 from corvo.router import bulking, keys, params, positions, sse
@@ -47,7 +47,7 @@ from corvo.router.bulk import (
 from corvo.router.caller import ROUTER, Caller
 from corvo.router.endpoints.asking import find_jobs
 from corvo.router.http import Problem, Request, Response, Sink, json_response
-from corvo.router.jobs import View, job_summary, read_results, read_seen
+from corvo.router.jobs import read_jobs, read_results, read_stored
 from corvo.router.problems import problem_of
 from corvo.router.rights import RESULT, found_by_path, in_body
 from corvo.router.routes import Parameter, Route
@@ -121,13 +121,13 @@ async def _look(api: Api, order: Order, caller: Caller) -> Counted:
     samples: list[msgspec.Raw] = []
     total = 0
     for start in range(0, len(ids), _LOOK_JOBS):
-        found = await find_jobs(api, caller, ids[start : start + _LOOK_JOBS])
-        for view in found.views.values():
+        found = await find_jobs(api, caller, ids[start : start + _LOOK_JOBS], Form.SUMMARY)
+        for job in found.jobs.values():
             total += 1
-            states[view.job.state.value] = states.get(view.job.state.value, 0) + 1
-            queues[view.job.queue] = queues.get(view.job.queue, 0) + 1
+            states[job.state.value] = states.get(job.state.value, 0) + 1
+            queues[job.queue] = queues.get(job.queue, 0) + 1
             if len(samples) < 10:
-                samples.append(msgspec.Raw(msgspec.json.encode(job_summary(view))))
+                samples.append(job.json)
     return Counted(
         total=total,
         is_exact=len(ids) == len(order.job_ids),
@@ -238,11 +238,11 @@ async def list_bulks(api: Api, request: Request) -> Response:
     ids = [each.id for each in _read_ids(found.body).jobs]
     bulks: list[BulkStatus] = []
     while ids and len(bulks) < limit:
-        answer = await api.ask(bulking.home(api), GetJobs(job_ids=ids), caller)
-        seen = read_seen(answer.body)
+        answer = await api.ask(bulking.home(api), GetJobs(job_ids=ids, form=Form.STORED), caller)
+        seen = read_jobs(answer.body)
         bulks += [
             status_of(view)
-            for view in seen.jobs
+            for view in _stored(seen)
             if view.job.queue == QUEUE and may_watch(view, caller)
         ]
         assert seen.looked_at > 0
@@ -250,20 +250,26 @@ async def list_bulks(api: Api, request: Request) -> Response:
     return json_response(BulkList(bulks[:limit]))
 
 
-async def _find(api: Api, caller: Caller, bulk_id: str) -> tuple[View, int]:
+async def _find(api: Api, caller: Caller, bulk_id: str) -> tuple[StoredJob, int]:
     """A bulk operation that a caller may see. Raises `Problem`."""
     job_id = job_id_of(bulk_id)
     if job_id:
-        answer = await api.ask(bulking.home(api), GetJobs(job_ids=[job_id]), caller)
-        for view in read_seen(answer.body).jobs:
+        answer = await api.ask(
+            bulking.home(api), GetJobs(job_ids=[job_id], form=Form.STORED), caller
+        )
+        for view in _stored(read_jobs(answer.body)):
             if view.job.queue == QUEUE and may_watch(view, caller):
                 return view, answer.index
     raise Problem(404, "NOT_FOUND", f'bulk operation "{bulk_id}" not found')
 
 
-async def _view(api: Api, job_id: str) -> View | None:
-    answer = await api.shards[bulking.home(api)].ask(GetJobs(job_ids=[job_id]))
-    views = [view for view in read_seen(answer.body).jobs if view.job.queue == QUEUE]
+def _stored(found: Jobs) -> list[StoredJob]:
+    return [read_stored(job.json) for job in found.jobs]
+
+
+async def _view(api: Api, job_id: str) -> StoredJob | None:
+    answer = await api.shards[bulking.home(api)].ask(GetJobs(job_ids=[job_id], form=Form.STORED))
+    views = [view for view in _stored(read_jobs(answer.body)) if view.job.queue == QUEUE]
     return views[0] if views else None
 
 
@@ -284,7 +290,7 @@ async def watch(api: Api, request: Request) -> Response:
     )
 
 
-async def _tell(api: Api, request: Request, view: View, sink: Sink) -> None:
+async def _tell(api: Api, request: Request, view: StoredJob, sink: Sink) -> None:
     api.watchers += 1
     try:
         await _tell_on(api, request, view, sink)
@@ -292,7 +298,7 @@ async def _tell(api: Api, request: Request, view: View, sink: Sink) -> None:
         api.watchers -= 1
 
 
-async def _tell_on(api: Api, request: Request, first: View, sink: Sink) -> None:
+async def _tell_on(api: Api, request: Request, first: StoredJob, sink: Sink) -> None:
     """Send a frame whenever it has come further, until it has ended or we leave."""
     status, told = status_of(first), None
     quiet_since_s = checked_s = trio.current_time()
@@ -328,7 +334,7 @@ async def _tell_on(api: Api, request: Request, first: View, sink: Sink) -> None:
         status = status_of(view)
 
 
-async def _check(api: Api, request: Request, view: View) -> None:
+async def _check(api: Api, request: Request, view: StoredJob) -> None:
     """Raise `Problem` when the key is not what it was: revoked, or for other queues."""
     caller = await api.who(request)
     keys.allow(caller, Action.READ)

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from corvo.model import State
+from corvo.protocol.jobs import JobBody
 from corvo.protocol.ops.base import NAME_BYTES_MAX, Rejected
 from corvo.protocol.ops.jobs import (
     Approve,
@@ -33,7 +34,7 @@ from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.endpoints.asking import ask_each, find_job, find_jobs
-from corvo.router.http import Problem, Request, Response, json_response
+from corvo.router.http import Problem, Request, Response, json_response, raw_response
 from corvo.router.jobs import (
     PAGE,
     PAGE_MAX,
@@ -41,7 +42,6 @@ from corvo.router.jobs import (
     DeadJobs,
     ExplainBody,
     HoldJob,
-    JobBody,
     JobDone,
     JobList,
     MoveJob,
@@ -50,8 +50,6 @@ from corvo.router.jobs import (
     Source,
     Why,
     explain_body,
-    job_body,
-    job_summary,
     read_dead,
     read_explanation,
     read_results,
@@ -92,8 +90,8 @@ async def get_job(api: Api, request: Request) -> Response:
 
 async def read_job(api: Api, caller: Caller, job_id: str) -> Response:
     """One job, as a caller sees it."""
-    view, _, seen = await find_job(api, caller, job_id)
-    return json_response(job_body(view), seq=positions.render(seen))
+    job, _, seen = await find_job(api, caller, job_id)
+    return raw_response(job.json, seq=positions.render(seen))
 
 
 async def bulk_get(api: Api, request: Request) -> Response:
@@ -101,18 +99,17 @@ async def bulk_get(api: Api, request: Request) -> Response:
     wanted = read_body(_read_bulk_get, request.body)
     ids = list(dict.fromkeys(wanted.job_ids))
     found = await find_jobs(api, request.caller, ids)
-    views = [found.views[job_id] for job_id in ids if job_id in found.views]
-    visible = [view for view in views if request.caller.scope.covers(view.job.queue)]
-    answer = JobList([job_body(view) for view in visible])
-    return json_response(answer, seq=positions.render(found.positions))
+    jobs = [found.jobs[job_id] for job_id in ids if job_id in found.jobs]
+    visible = [job.json for job in jobs if request.caller.scope.covers(job.queue)]
+    return json_response({"jobs": visible}, seq=positions.render(found.positions))
 
 
 async def explain_job(api: Api, request: Request) -> Response:
     """Why a job is not being worked on."""
     job_id = params.job_id_of(request)
-    view, shard, _ = await find_job(api, request.caller, job_id)
+    job, shard, _ = await find_job(api, request.caller, job_id)
     answer = await api.ask(shard, Explain(job_id=job_id), request.caller)
-    explained = explain_body(view, read_explanation(answer.body))
+    explained = explain_body(job, read_explanation(answer.body))
     return json_response(explained, seq=positions.render({shard: answer.index}))
 
 
@@ -258,14 +255,14 @@ async def list_dead(api: Api, request: Request) -> Response:
         answers = await ask_each(api, request.caller, questions)
         for source, answer in zip(asked, answers, strict=True):
             newest.hear(source, read_dead(answer.body))
-    views, place = newest.page()
+    shown, place = newest.page()
     return json_response(
-        DeadJobs(
-            jobs=[job_summary(view) for view in views],
-            total=sum(sum(queues.values()) for queues in counts.values()),
-            has_more=place is not None,
-            cursor=params.write_cursor(place) if place is not None else "",
-        )
+        {
+            "jobs": [job.json for job in shown],
+            "total": sum(sum(queues.values()) for queues in counts.values()),
+            "has_more": place is not None,
+            **({"cursor": params.write_cursor(place)} if place is not None else {}),
+        }
     )
 
 

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from corvo import clock
+from corvo.protocol.queries import Form
 from corvo.protocol.questions import (
     LIMIT_MAX,
     TEXT_BYTES_MAX,
@@ -22,7 +23,8 @@ from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.endpoints.asking import find_job
 from corvo.router.endpoints.queues import all_queues, count_workers
-from corvo.router.http import Request, Response, json_response
+from corvo.router.http import Request, Response, json_response, raw_response
+from corvo.router.jobs import read_stored
 from corvo.router.rights import RESULT, Rights, found_by_path
 from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.router.seeing import (
@@ -72,8 +74,7 @@ async def full_text(api: Api, request: Request) -> Response:
 def _pass_on(answer: MirrorAnswer) -> Response:
     """An answer of the mirror as it is, and the positions that it is of."""
     seq = positions.render(answer.positions)
-    headers = [("corvo-seq", seq)] if seq else []
-    return Response(body=answer.body + b"\n", headers=headers)
+    return raw_response(answer.body, seq=seq)
 
 
 # One job.
@@ -81,8 +82,10 @@ def _pass_on(answer: MirrorAnswer) -> Response:
 
 async def get_timeline(api: Api, request: Request) -> Response:
     """What happened to a job, and how long each part of it took."""
-    view, _, seen = await find_job(api, request.caller, params.job_id_of(request))
-    return json_response(timeline(view, clock.now_ns()), seq=positions.render(seen))
+    job, _, seen = await find_job(api, request.caller, params.job_id_of(request), Form.STORED)
+    return json_response(
+        timeline(read_stored(job.json), clock.now_ns()), seq=positions.render(seen)
+    )
 
 
 # The summary.

@@ -1,0 +1,148 @@
+"""Jobs as clients see them: the shard of a job renders it once, and others pass the bytes on."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from corvo.model import Backoff, Job, JobError, State
+from corvo.protocol.ops.base import Json
+from corvo.times import format_time
+
+Time = Annotated[
+    str,
+    msgspec.Meta(description="A moment by RFC 3339.", extra_json_schema={"format": "date-time"}),
+]
+"""As we write it."""
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why one attempt failed."""
+
+    id: int
+    """Rises with every error of the job."""
+    job_id: str
+    attempt: int
+    error: str
+    backtrace: str = ""
+    error_class: str = ""
+    worker_id: str = ""
+    created_at: Time
+
+
+class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happened to a job."""
+
+    at: Time
+    what: str
+    by: str = ""
+    why: str = ""
+
+
+class AgentView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The loop of an agent's job; a limit that is not there is none."""
+
+    max_iterations: int = 0
+    max_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
+    iteration_timeout: str = ""
+    iteration: int = 0
+    total_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class JobBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job and all that is known of it."""
+
+    id: str
+    queue: str
+    state: State
+    payload: msgspec.Raw
+    priority: int
+    """0 is critical, 1 high, 2 normal."""
+    attempt: int
+    max_retries: int
+    """How many attempts there are, the first included."""
+    retry_backoff: Backoff
+    retry_base_delay_ms: int
+    retry_max_delay_ms: int
+    kind: str = ""
+    unique_key: str = ""
+    batch_id: str = ""
+    worker_id: str = ""
+    hostname: str = ""
+    tags: dict[str, str] = {}
+    progress: Json = msgspec.UNSET
+    checkpoint: Json = msgspec.UNSET
+    result: Json = msgspec.UNSET
+    lease_expires_at: Time | None = None
+    cancel_requested: bool = False
+    """Whether its worker was asked to stop."""
+    scheduled_at: Time | None = None
+    expire_at: Time | None = None
+    parent_id: str = ""
+    chain_id: str = ""
+    chain_step: int | None = None
+    chain_config: Json = msgspec.UNSET
+    waits_for: tuple[str, ...] = ()
+    """Jobs that have to be completed before it is given out."""
+    crashes: int = 0
+    """Leases that ran out, since it was last begun anew."""
+    created_at: Time
+    started_at: Time | None = None
+    completed_at: Time | None = None
+    failed_at: Time | None = None
+    held_at: Time | None = None
+    finished_at: Time | None = None
+    """When it became completed, dead or cancelled."""
+    errors: list[ErrorBody] = []
+    """The last ones, the oldest first."""
+    last_error: str = ""
+    agent: AgentView | None = None
+    hold_reason: str = ""
+    trail: list[EventBody] = []
+    """What happened to it: the first event, and the last ones."""
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job in a list."""
+
+    id: str
+    queue: str
+    state: State
+    payload: msgspec.Raw
+    priority: int
+    attempt: int
+    max_retries: int
+    kind: str = ""
+    unique_key: str = ""
+    batch_id: str = ""
+    worker_id: str = ""
+    tags: dict[str, str] = {}
+    parent_id: str = ""
+    chain_id: str = ""
+    chain_step: int | None = None
+    scheduled_at: Time | None = None
+    created_at: Time
+    started_at: Time | None = None
+    completed_at: Time | None = None
+    failed_at: Time | None = None
+    finished_at: Time | None = None
+    hold_reason: str = ""
+    last_error: str = ""
+
+
+def error_bodies(job: Job, errors: Sequence[JobError]) -> list[ErrorBody]:
+    """The errors that are kept of a job, the oldest first."""
+    first = job.failures - len(errors) + 1
+    return [
+        ErrorBody(
+            id=number,
+            job_id=job.id,
+            attempt=error.attempt,
+            error=error.error,
+            backtrace=error.backtrace,
+            error_class=error.error_class,
+            worker_id=error.worker_id,
+            created_at=format_time(error.at_ns),
+        )
+        for number, error in enumerate(errors, start=first)
+    ]
