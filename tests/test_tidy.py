@@ -88,6 +88,7 @@ LOUD: Final = {
 """Modules that may wait, ask the time or touch the disk. Every other module of corvo is quiet."""
 
 PROCESS_MAINS: Final = {
+    "corvo/router/serving.py",
     "corvo/router/slow_lane.py",
     "corvo/router/door.py",
     "corvo/router/bulking.py",
@@ -98,7 +99,7 @@ PROCESS_MAINS: Final = {
     "corvo/node.py",
 }
 """The only places that may catch everything: behind them there is only the exit code, a 500,
-or a bulk operation that is left to its lease."""
+the end of one connection, or a bulk operation that is left to its lease."""
 
 DOORS: Final = {
     "google_crc32c": {"corvo/raft/checksum.py"},

@@ -1,7 +1,7 @@
 """The quart app of the slow lane: requests to the door, and WebSockets to the stream.
 
-Quart routes nothing here: the route table does that, for both lanes. So what is not there, or not
-allowed, is answered as it is everywhere else, and never with a page of quart's own.
+Quart routes nothing here: the route table does that, for both lanes. So a path that does not exist
+and a method that is not allowed are answered as on the fast lane, never with a page of quart's own.
 
 Over HTTP/1.1 a body has been read, and bounded, before it comes here. HTTP/2 brings its requests
 side by side, so their bodies are read here, under the same bounds.

@@ -41,23 +41,15 @@ class Door:
         self._origins = frozenset(api.config.cors_origins)
         api.metrics.requests_in_flight = lambda: self.in_flight
 
-    # Before the body is read.
-
-    def find(self, method: str, path: str) -> Found:
-        """The route for a path as it came, without its query. Raises `Problem`."""
+    def find(self, method: str, path: str) -> Found | None:
+        """The route of a request; HEAD takes that of GET. Answer a request without a route, too."""
         try:
             found = self.routes.find(method, path)
             if found is None and method == "HEAD":
                 found = self.routes.find("GET", path)
-            methods = self.routes.methods(path) if found is None else []
         except UnicodeDecodeError:
-            raise Problem(400, "VALIDATION_ERROR", "the path is not UTF-8", field="path") from None
-        if found is not None:
-            return found
-        if methods:
-            allowed = ", ".join(methods)
-            raise Problem(405, "METHOD_NOT_ALLOWED", f"{method} is not for this path; {allowed} is")
-        raise Problem(404, "NOT_FOUND", f"there is nothing at {unquote(path)[:200]!r}")
+            return None
+        return found
 
     def name(self, headers: Mapping[str, str]) -> str:
         """The id of a request: the client's own, if it sent one that can stand in a log."""
@@ -70,16 +62,19 @@ class Door:
     # The answer.
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request that has come in whole. Raises nothing but `Cancelled`."""
+        """Find the route of a request that has come in whole, and answer it: see `answer_at`."""
+        return await self.answer_at(self.find(request.method, request.path), request)
+
+    async def answer_at(self, found: Found | None, request: Request) -> Response:
+        """Answer a request, whose route `find` has found. Raises nothing but `Cancelled`."""
         began = trio.current_time()
         if not request.id:
             request.id = self.name(request.headers)
         route_path = OTHER
         try:
-            if request.method == "OPTIONS":
-                response = self._preflight(request)
+            if found is None:
+                response = self._answer_without_route(request)
             else:
-                found = self.find(request.method, request.path)
                 route_path = found.route.path
                 request.params = found.params
                 response = await self._pass(found, request)
@@ -135,7 +130,9 @@ class Door:
             header = request.headers.get("corvo-min-seq")
             if header is not None and route.has_min_seq:
                 request.caller = request.caller.as_of(positions.parse(header, len(api.shards)))
-            return await route.endpoint(api, request)
+            response = await route.endpoint(api, request)
+            assert response.stream is None or route.is_streamed, "only the slow lane streams"
+            return response
         except Problem:
             raise
         except Exception as error:  # noqa: BLE001 -- a bug in one request must not end the others
@@ -169,14 +166,24 @@ class Door:
             ("vary", "origin"),
         ]
 
-    def _preflight(self, request: Request) -> Response:
-        """What a browser asks before it lets a page call us; and what a path is for."""
+    # Requests without a route.
+
+    def _answer_without_route(self, request: Request) -> Response:
+        """Answer OPTIONS. Raises `Problem` for every other method, and where no path is."""
+        method, path = request.method, request.path
         try:
-            methods = self.routes.methods(request.path)
+            methods = self.routes.methods(path)
         except UnicodeDecodeError:
-            methods = []
-        if not methods:
-            raise Problem(404, "NOT_FOUND", f"there is nothing at {request.path[:200]!r}")
+            raise Problem(400, "VALIDATION_ERROR", "the path is not UTF-8", field="path") from None
+        if methods and method == "OPTIONS":
+            return self._preflight(request, methods)
+        if methods:
+            allowed = ", ".join(methods)
+            raise Problem(405, "METHOD_NOT_ALLOWED", f"{method} is not for this path; {allowed} is")
+        raise Problem(404, "NOT_FOUND", f"there is nothing at {unquote(path)[:200]!r}")
+
+    def _preflight(self, request: Request, methods: list[str]) -> Response:
+        """The methods of a path, and what a browser asks before a page may send a request."""
         allowed = ", ".join([*methods, "OPTIONS"])
         headers = [("allow", allowed)]
         if self._origins and "access-control-request-method" in request.headers:

@@ -1,13 +1,13 @@
 """The fast lane: one connection from its first byte to its last.
 
-    read  ->  a whole request  ->  hot?  ->  the door  ->  one send
-                                    |
-                                    else: the slow lane, with this one request
+    read  ->  a whole request  ->  its route  ->  the door  ->  one send
+                                      |
+                                      streamed: the slow lane, with this one request
 
-The hot routes, those of workers and producers, are answered here: no task, no timer and no scope
-for a request, and nothing that is made twice. Everything else goes to hypercorn, request by
-request; so one connection can use both lanes, and what is refused while it is read is refused in
-the same words whatever lane it was on its way to.
+Every answer with one body is sent from here: no task, no timer and no scope for a request. Only a
+request of a route that streams goes to hypercorn, and a connection that changes to WebSocket or
+HTTP/2; so one connection can use both lanes. A request that is refused while it is read is refused
+in the same words in both.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from corvo.router.http import Problem, Request, Response
 from corvo.router.lines import Hangups, Line
 from corvo.router.parsing import Message, Reader, as_bytes
 from corvo.router.rendering import CONTINUE, head_of
-from corvo.router.routes import Route
+from corvo.router.routes import Found
 from corvo.router.slow_lane import Ends, Exchange, SlowLane
 
 _LAST_WORDS_S: Final = 1.0
@@ -42,24 +42,6 @@ class FastLane:
         self.slow: Final = slow
         self.is_open = True
         """Else every request goes through the slow lane, which must make no difference."""
-
-    def hot_route(self, request: Request) -> Route | None:
-        """The route of a request that is answered here."""
-        try:
-            found = self.door.routes.find(request.method, request.path)
-        except UnicodeDecodeError:
-            return None
-        if found is None or not found.route.is_hot or not self.is_open:
-            return None
-        return found.route
-
-    def is_parked(self, request: Request) -> bool:
-        """Whether a request of the slow lane may wait for long."""
-        try:
-            found = self.door.routes.find(request.method, request.path)
-        except UnicodeDecodeError:
-            return False
-        return found is not None and found.route.is_parked
 
 
 class Conversation:
@@ -131,10 +113,10 @@ class Conversation:
         if seat.body_bytes:
             seat.hold(0)
         request = message.request
-        route = lane.hot_route(request)
-        if route is None:
+        found = lane.door.find(request.method, request.path)
+        is_parked = found is not None and found.route.is_parked
+        if not lane.is_open or (found is not None and found.route.is_streamed):
             exchange = self._exchange()
-            is_parked = lane.is_parked(request)
             goes_on = await exchange.answer(as_bytes(message), is_parked=is_parked)
             seat.on_cut(None)  # what hypercorn needed for this request need not stay
             return goes_on
@@ -142,23 +124,23 @@ class Conversation:
             try:
                 request.query = read_query(message.query)
             except Problem as problem:
-                return await self._send(lane.door.turn_away(problem, request), keeps=message.keeps)
-        if route.is_parked:
-            response = await self._answer_or_hang_up(request)
+                return await self._send(lane.door.turn_away(problem, request), message)
+        if is_parked:
+            response = await self._answer_or_hang_up(found, request)
             if response is None:
                 return False
         else:
-            response = await lane.door.answer(request)
-        return await self._send(response, keeps=message.keeps)
+            response = await lane.door.answer_at(found, request)
+        return await self._send(response, message)
 
-    async def _answer_or_hang_up(self, request: Request) -> Response | None:
+    async def _answer_or_hang_up(self, found: Found | None, request: Request) -> Response | None:
         """The answer to what may wait for long; none when the client has gone meanwhile."""
         hangups, fd = self._lane.hangups, self._line.fd
         response: Response | None = None
         with trio.CancelScope() as scope:
             hangups.watch(fd, scope.cancel)
             try:
-                response = await self._lane.door.answer(request)
+                response = await self._lane.door.answer_at(found, request)
             finally:
                 hangups.forget(fd)
         if not scope.cancel_called:
@@ -167,23 +149,25 @@ class Conversation:
             await _take_back(response)
         return None
 
-    async def _send(self, response: Response, *, keeps: bool) -> bool:
-        keeps = keeps and not self._lane.connections.is_stopping
+    async def _send(self, response: Response, message: Message) -> bool:
+        keeps = message.keeps and not self._lane.connections.is_stopping
         if response.undelivered is None:
-            await self._deliver(response, keeps=keeps)
+            await self._deliver(response, message.request, keeps=keeps)
             return keeps
         is_delivered = False
         try:
-            await self._deliver(response, keeps=keeps)
+            await self._deliver(response, message.request, keeps=keeps)
             is_delivered = True
         finally:
             if not is_delivered:
                 await _take_back(response)
         return keeps
 
-    async def _deliver(self, response: Response, *, keeps: bool) -> None:
+    async def _deliver(self, response: Response, request: Request, *, keeps: bool) -> None:
         head = head_of(response, self._lane.connections.date, keeps=keeps)
-        if len(response.body) <= _TOGETHER_BYTES_MAX:
+        if request.method == "HEAD":
+            await self._line.send(head)
+        elif len(response.body) <= _TOGETHER_BYTES_MAX:
             await self._line.send(head + response.body)
         else:
             await self._line.send(head)
@@ -200,8 +184,9 @@ class Conversation:
         """Tell the client why nothing more is read, and wait until it has heard it."""
         connections = self._lane.connections
         self._seat.hold(0)
-        response = self._lane.door.turn_away(problem, self._reader.unfinished)
-        await self._deliver(response, keeps=False)
+        request = self._reader.unfinished
+        response = self._lane.door.turn_away(problem, request)
+        await self._deliver(response, request, keeps=False)
         await self._line.finish()
         self._seat.move(Stage.LINGERING)
         while not connections.is_stopping and await self._line.receive():

@@ -1,4 +1,4 @@
-"""What both lanes speak of: a request that has come in whole, and what is answered.
+"""The request that has come in whole, the answer, and the problem: the words of both lanes.
 
 A lane turns bytes into a `Request` and a `Response` into bytes; nothing behind it knows which lane
 it was. What goes wrong is raised as a `Problem`, and becomes a response in one place.
@@ -62,7 +62,7 @@ class Response(msgspec.Struct, kw_only=True, gc=False):
     """Beside those that every answer has. Names in lower case. Never changed in place."""
     stream: Callable[[Sink], Awaitable[None]] | None = None
     """In the place of a body: sends pieces until it returns, or is cancelled because the client or
-    this router leaves. Only routes that are not hot may answer so."""
+    this router leaves. Only a route with `is_streamed` may answer so."""
     undelivered: Callable[[], Awaitable[None]] | None = None
     """To be called by the lane when the client cannot have got the answer: gives claims back."""
 

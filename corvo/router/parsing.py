@@ -1,12 +1,12 @@
-"""Requests out of bytes: one strict reader for HTTP/1.1, whatever lane a request takes behind it.
+"""Requests out of bytes: one strict reader for HTTP/1.1, the same for both lanes.
 
     reader.feed(bytes)   ->   reader.ready      requests that have come in whole
                               reader.refusal    why no more can be read from this connection
                               reader.rest       bytes behind a request that changes the protocol
 
-What is read here is what the request is: the slow lane is not handed the bytes as they came but
-what `as_bytes` makes of them. So the two lanes cannot disagree about where a request ends, and
-whoever sends something that two servers read in two ways gets a 400 from both.
+The fast lane answers a request as it was read here. The slow lane is not handed the bytes as they
+came but what `as_bytes` makes of the request. So the two lanes cannot disagree about where a
+request ends, and a request that two servers could read in two ways gets a 400 from both.
 
 `httptools` is strict by itself: no bare line feeds, no folded lines, never both a length and an
 encoding. What it lets through, and RFC 9112 does not, is refused here.
@@ -63,8 +63,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request: Request
     """Still without what stood behind the `?`."""
     query: str
-    target: str
-    """Path and query as they came."""
     version: str
     """Of HTTP: `1.1` or `1.0`."""
     keeps: bool
@@ -299,13 +297,13 @@ class Reader:
                     method=self._method, path=path, headers=headers, body=whole, peer=self._peer
                 ),
                 query=query,
-                target=target,
                 version=self._version,
                 keeps=keeps,
                 is_websocket=is_websocket,
             )
         )
         self._is_over = not keeps
+        self._method = ""  # what is refused before the next one has a method was not of this one
         self.is_in_body = False
         self.wants_continue = False
         self.body_bytes = 0
@@ -350,12 +348,13 @@ def _origin_form(target: str) -> str:
 
 
 def as_bytes(message: Message) -> bytes:
-    """A request as the slow lane reads it: what was read here, and nothing else."""
+    """A request as hypercorn reads it, for the slow lane: nothing but what was read here."""
     request = message.request
     headers = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
     if message.is_websocket:
         headers += "connection: upgrade\r\nupgrade: websocket\r\n"
     elif not message.keeps:
         headers += "connection: close\r\n"
-    line = f"{request.method} {_origin_form(message.target)} HTTP/{message.version}\r\n"
+    target = f"{request.path}?{message.query}" if message.query else request.path
+    line = f"{request.method} {target} HTTP/{message.version}\r\n"
     return f"{line}{headers}\r\n".encode("latin-1") + request.body

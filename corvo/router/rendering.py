@@ -23,7 +23,7 @@ def date_line(now_ns: int) -> str:
 
 
 def head_of(response: Response, date: str, *, keeps: bool) -> bytes:
-    """What stands before the body, if the request was not HEAD. `date` is `date_line`'s."""
+    """What stands before the body, which HEAD has without it. `date` is `date_line`'s."""
     status, body = response.status, response.body
     line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n"
     headers = "".join([f"{name}: {value}\r\n" for name, value in response.headers])

@@ -43,8 +43,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request names the queues and jobs that must be in its caller's scope."""
     summary: str
     """One line, for the page that lists all of them."""
-    is_hot: bool = False
-    """Whether the fast lane serves it. It has a body of JSON or none."""
+    is_streamed: bool = False
+    """Whether an answer may have no end, and is sent piece by piece: only the slow lane can."""
     takes: type[msgspec.Struct] | None = None
     """The body, for the OpenAPI document; what reads it is the endpoint."""
     gives: dict[int, type | None] = msgspec.field(default_factory=lambda: {200: None})

@@ -197,6 +197,8 @@ class Server:
                     await conversation.run(alpn)
                 if conversation is not None and seat.refusal is not None:
                     await conversation.last_words()
+        except Exception as error:  # noqa: BLE001 -- a bug in one connection must not end the others
+            self.lane.slow.failed(ends.client[0], error)
         finally:
             if conversation is not None:
                 conversation.close()

@@ -1,4 +1,4 @@
-"""The slow lane: requests by way of hypercorn and quart-trio.
+"""The slow lane: answers that stream, WebSocket and HTTP/2, by way of hypercorn and quart-trio.
 
 Hypercorn's protocol objects know no sockets: they are handed bytes, and hand out bytes. An exchange
 is one request that has been read whole, answered by a protocol object of its own; behind it the
@@ -56,6 +56,11 @@ class SlowLane:
         self._app: Final = ASGIWrapper(app)
         self._config: Final = _configure(limits, log)
         self._context: Final = WorkerContext(None)
+
+    def failed(self, peer: str, error: BaseException) -> None:
+        """Log a bug, which ends one connection and no other."""
+        trace = "".join(traceback.format_exception(error)[-_TRACE_LINES_MAX:])
+        self.log.error("connection.failed", peer=peer, error=repr(error), trace=trace)
 
     async def stop(self) -> None:
         """Have connections end with what they are at."""
@@ -155,13 +160,7 @@ class Exchange:
 
     def _failed(self, error: ExceptionGroup[Exception]) -> None:
         self.is_broken = True
-        lines = traceback.format_exception(error)
-        self._lane.log.error(
-            "connection.failed",
-            peer=self._ends.client[0],
-            error=repr(error),
-            trace="".join(lines[-_TRACE_LINES_MAX:]),
-        )
+        self._lane.failed(self._ends.client[0], error)
 
     # What others ask of it.
 

@@ -23,7 +23,7 @@ from corvo.router.app import make_app
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.connections import Stage
 from corvo.router.door import Door
-from corvo.router.http import Problem, Request, Response, json_response
+from corvo.router.http import Problem, Request, Response, Sink, json_response
 from corvo.router.rights import NODE, found_by_path
 from corvo.router.routes import Route, Routes
 from corvo.router.serving import Server
@@ -59,17 +59,25 @@ class Endpoints:
         self.answer_bytes = 10 << 20
 
     def routes(self) -> Routes:
-        rows: list[tuple[str, str, Callable[[Api, Request], Awaitable[Response]], bool]] = [
-            ("POST", "/hot", self.echo, False),
-            ("GET", "/hot", self.echo, False),
-            ("POST", "/hot/{name}", self.echo, False),
-            ("POST", "/none", self.none, False),
-            ("POST", "/refused", self.refused, False),
-            ("POST", "/broken", self.broken, False),
-            ("POST", "/large", self.large, False),
-            ("POST", "/slow", self.wait, False),
-            ("POST", "/parked", self.wait, True),
-            ("POST", "/claimed", self.claim, True),
+        """Rows for tests. A streamed one takes the slow lane, though its answer has an end."""
+        rows: list[tuple[str, str, Callable[[Api, Request], Awaitable[Response]], str]] = [
+            ("POST", "/hot", self.echo, ""),
+            ("GET", "/hot", self.echo, ""),
+            ("POST", "/hot/{name}", self.echo, ""),
+            ("POST", "/streamed", self.echo, "streamed"),
+            ("GET", "/streamed", self.echo, "streamed"),
+            ("POST", "/streamed/{name}", self.echo, "streamed"),
+            ("POST", "/none", self.none, ""),
+            ("POST", "/refused", self.refused, ""),
+            ("POST", "/broken", self.broken, ""),
+            ("POST", "/unended", self.unended, ""),
+            ("POST", "/split", self.split, ""),
+            ("POST", "/large", self.large, ""),
+            ("GET", "/large", self.large, ""),
+            ("POST", "/slow", self.wait, ""),
+            ("POST", "/parked", self.wait, "parked"),
+            ("GET", "/parked", self.wait, "parked"),
+            ("POST", "/claimed", self.claim, "parked"),
         ]
         return Routes(
             Route(
@@ -79,10 +87,10 @@ class Endpoints:
                 action=Action.OPEN,
                 rights=found_by_path("name") if "{name}" in path else NODE,
                 summary="for tests",
-                is_hot=True,
-                is_parked=is_parked,
+                is_parked=kind == "parked",
+                is_streamed=kind == "streamed",
             )
-            for method, path, endpoint, is_parked in rows
+            for method, path, endpoint, kind in rows
         )
 
     def _note(self) -> None:
@@ -117,6 +125,18 @@ class Endpoints:
 
     async def broken(self, _: Api, __: Request) -> Response:
         return Response(status=200 // 0)
+
+    async def unended(self, _: Api, __: Request) -> Response:
+        """Streams, and its row does not say so."""
+
+        async def stream(sink: Sink) -> None:
+            await sink.send(b"x")
+
+        return Response(stream=stream)
+
+    async def split(self, _: Api, __: Request) -> Response:
+        """A header that ends too early, and would begin another one."""
+        return Response(headers=[("x-a", "b\r\nx-c: d")], undelivered=self.give_back)
 
     async def give_back(self) -> None:
         self.given_back += 1

@@ -29,10 +29,10 @@ from corvo.protocol.questions import (
     Throughput,
     positions_of,
 )
+from corvo.router.api import Api
 from corvo.router.config import RouterConfig
 from corvo.router.http import Problem, encode_json
 from corvo.router.mirror import Mirror, problem_of, unavailable
-from tests.router.nests import Nest
 
 Q = TypeVar("Q", bound=Question)
 
@@ -88,9 +88,9 @@ class ScriptedMirror(Mirror):
         return sum(isinstance(each, kind) for each in self.asked)
 
 
-def give(nest: Nest) -> ScriptedMirror:
-    """A mirror for a nest, which answers that there is nothing."""
-    mirror = ScriptedMirror(nest.api.config)
+def give(api: Api) -> ScriptedMirror:
+    """A mirror for a router, which answers that there is nothing."""
+    mirror = ScriptedMirror(api.config)
     mirror.answers = {
         GetRates: AllRates(queues=[], as_of=AS_OF),
         GetBeats: Beats(workers=[], as_of=AS_OF),
@@ -100,7 +100,7 @@ def give(nest: Nest) -> ScriptedMirror:
         GetThroughput: Throughput(minutes=[], as_of=AS_OF),
         Rebuild: Rebuilding(shards=3),
     }
-    nest.api.mirror = mirror
+    api.mirror = mirror
     return mirror
 
 

@@ -15,7 +15,7 @@ from tests.router.lanes import Answer, Client, Gone, Street, get, post
 from tests.router.test_lanes import LANES, Http2Client, run
 from tests.router.test_parsing import REFUSED
 
-PATHS: Final = pytest.mark.parametrize("path", ["/hot", "/cold"])
+PATHS: Final = pytest.mark.parametrize("path", ["/hot", "/streamed", "/nowhere"])
 """What is refused while it is read is refused alike, whatever it would have become."""
 
 
@@ -304,6 +304,18 @@ async def _send_without_end(client: Client) -> None:
             await client.send(post("/large") * 1_000)
     except trio.BrokenResourceError:
         return
+
+
+def test_a_header_that_cannot_be_sent_ends_one_connection_and_is_logged() -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            await client.send(post("/split"))
+            assert await client.is_closed()
+        assert (await street.ask(post("/hot"))).status == 200
+        assert street.endpoints.given_back == 1
+        assert any(b"connection.failed" in line for line in street.said)
+
+    run(scene)
 
 
 # HTTP/2 in bad hands.

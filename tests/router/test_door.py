@@ -148,10 +148,20 @@ def test_nothing_at_a_path_is_404_and_another_method_405() -> None:
     assert header(other, "allow") == "DELETE, GET"
 
 
-def test_a_path_that_is_no_text_is_400() -> None:
-    response = World().ask("GET", "/jobs/%ff")
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT"])
+def test_a_path_that_is_no_text_is_400(method: str) -> None:
+    response = World().ask(method, "/jobs/%ff")
 
     assert (response.status, problem(response).field) == (400, "path")
+
+
+def test_a_head_takes_the_route_of_its_get() -> None:
+    world = World()
+
+    assert world.door.find("HEAD", "/jobs/a") == world.door.find("GET", "/jobs/a")
+    assert world.ask("HEAD", "/jobs/a").body == b"a"
+    assert world.door.find("HEAD", "/overload") is None
+    assert header(world.ask("HEAD", "/overload"), "allow") == "POST"
 
 
 def test_a_key_is_asked_for_but_where_anybody_may() -> None:

@@ -43,7 +43,7 @@ PAGE: Final = msgspec.json.encode(ANSWERS["post_jobs_search"])
 def test_a_search_is_passed_on_and_its_answer_comes_back_byte_for_byte() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         mirror.answers[Search] = PAGE
         wanted = {"queue": "mail", "state": ["dead"], "tags": {"a": "b"}, "limit": 7}
 
@@ -62,7 +62,7 @@ def test_a_search_is_passed_on_and_its_answer_comes_back_byte_for_byte() -> None
 def test_an_answer_is_passed_on_unread_with_the_position_that_is_beside_it() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         mirror.answers[Search] = mirror.answers[FullText] = MirrorAnswer(b"no JSON", {2: 9, 0: 4})
 
         found = await nest.ask("POST", "/api/v1/jobs/search")
@@ -79,7 +79,7 @@ def test_an_answer_is_passed_on_unread_with_the_position_that_is_beside_it() -> 
 def test_an_empty_body_is_a_search_for_all_jobs() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
 
         answer = await nest.ask("POST", "/api/v1/jobs/search")
 
@@ -92,7 +92,7 @@ def test_an_empty_body_is_a_search_for_all_jobs() -> None:
 def test_a_key_for_some_queues_searches_in_those_alone() -> None:
     async def main() -> None:
         nest = Nest(keys={"k": SCOPED})
-        mirror = give(nest)
+        mirror = give(nest.api)
 
         for method, path, query in (
             ("POST", "/api/v1/jobs/search", {}),
@@ -115,7 +115,7 @@ def test_a_key_for_some_queues_searches_in_those_alone() -> None:
 def test_a_filter_may_be_written_as_a_query() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         query = {
             "queue": "mail",
             "state": "dead,held",
@@ -161,7 +161,7 @@ def test_a_query_that_is_none_is_refused_by_the_name_of_its_part(
 ) -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
 
         answer = await nest.ask("GET", "/api/v1/jobs", query=query)
 
@@ -190,7 +190,7 @@ def test_whatever_stands_in_a_query_arrives_letter_by_letter(given_texts: dict[s
 def test_a_full_text_search_needs_words(query: dict[str, str]) -> None:
     async def main() -> None:
         nest = Nest()
-        give(nest)
+        give(nest.api)
 
         answer = await nest.ask("GET", "/api/v1/search/fulltext", query=query)
 
@@ -202,7 +202,7 @@ def test_a_full_text_search_needs_words(query: dict[str, str]) -> None:
 def test_a_full_text_search_is_passed_on() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
 
         answer = await nest.ask("GET", "/api/v1/search/fulltext", query={"q": "a b", "limit": "9"})
 
@@ -216,7 +216,7 @@ def test_a_full_text_search_is_passed_on() -> None:
 def test_what_the_mirror_refuses_is_told_with_its_field() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         mirror.answers[Search] = Refused(code="bad_filter", error="no such order", field="order")
 
         answer = await nest.ask("POST", "/api/v1/jobs/search", {"order": "up"})
@@ -229,7 +229,7 @@ def test_what_the_mirror_refuses_is_told_with_its_field() -> None:
 def test_without_a_mirror_only_what_needs_it_says_so() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         mirror.is_away = True
         job_id = nest.put(A)
 
@@ -274,7 +274,7 @@ def _rates(queue: str) -> Rates:
 def test_queues_have_rates_and_those_in_which_nothing_goes_on_have_zeros() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         mirror.answers[GetRates] = AllRates(queues=[_rates(A)], as_of=AS_OF)
         nest.put(A)
         nest.put(B)
@@ -298,7 +298,7 @@ def test_queues_have_rates_and_those_in_which_nothing_goes_on_have_zeros() -> No
 def test_without_a_mirror_rates_are_left_out_and_the_answer_says_so() -> None:
     async def main() -> None:
         nest = Nest()
-        give(nest).is_away = True
+        give(nest.api).is_away = True
         nest.put(A)
 
         listed = await nest.ask("GET", "/api/v1/queues")
@@ -314,7 +314,7 @@ def test_without_a_mirror_rates_are_left_out_and_the_answer_says_so() -> None:
 def test_rates_never_make_a_list_wait_for_a_position() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         nest.put(A)
 
         await nest.ask("GET", "/api/v1/queues", corvo_min_seq="s0=1")
@@ -330,7 +330,7 @@ def test_rates_never_make_a_list_wait_for_a_position() -> None:
 def test_throughput_is_that_of_all_shards_by_the_minute() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         minute = Minute(minute=AT, enqueued=1, started=2, completed=3, failed=4, dead=5)
         mirror.answers[GetThroughput] = Throughput([minute], as_of=AS_OF)
 
@@ -371,7 +371,7 @@ def test_a_node_without_a_mirror_tells_what_went_through_its_router_but_not_by_q
 def test_a_key_hears_of_no_queue_that_it_is_not_for() -> None:
     async def main() -> None:
         nest = Nest(keys={"k": SCOPED})
-        give(nest)
+        give(nest.api)
 
         answer = await nest.ask(
             "GET", "/api/v1/metrics/throughput", query={"queue": B}, x_api_key="k"
@@ -405,7 +405,7 @@ def _summary(*names: str) -> Summary:
 def test_a_summary_has_queues_their_sums_and_the_shards() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         mirror.answers[GetSummary] = _summary(A, B, "_corvo.bulk")
 
         answer = await nest.ask("GET", "/api/v1/summary")
@@ -428,7 +428,7 @@ def test_a_summary_has_queues_their_sums_and_the_shards() -> None:
 def test_while_the_mirror_is_away_a_summary_is_made_of_what_the_shards_have() -> None:
     async def main() -> None:
         nest = Nest()
-        give(nest).is_away = True
+        give(nest.api).is_away = True
         nest.put(A)
         nest.put(B)
 
@@ -449,7 +449,7 @@ def test_while_the_mirror_is_away_a_summary_is_made_of_what_the_shards_have() ->
 def test_a_rebuild_is_for_admins_and_is_begun() -> None:
     async def main() -> None:
         nest = Nest(keys={"k": SCOPED, "a": ADMIN})
-        mirror = give(nest)
+        mirror = give(nest.api)
 
         refused = await nest.ask("POST", "/api/v1/admin/rebuild-sqlite", x_api_key="k")
         begun = await nest.ask("POST", "/api/v1/admin/rebuild-sqlite", x_api_key="a")

@@ -100,6 +100,7 @@ class Talker:
                 action=Action.OPEN,
                 rights=NODE,
                 summary="for tests",
+                is_streamed=True,
                 is_parked=True,
             )
             for method in ("GET", "POST")

@@ -53,7 +53,7 @@ def ago(api: Api, seconds: float) -> int:
 def test_a_worker_that_has_found_nothing_yet_is_there() -> None:
     async def main() -> None:
         nest = Nest()
-        give(nest)
+        give(nest.api)
 
         await fetch(nest, A, B)
 
@@ -69,7 +69,7 @@ def test_a_worker_that_has_found_nothing_yet_is_there() -> None:
 def test_a_worker_whose_fetch_waits_is_shown_as_waiting() -> None:
     async def main() -> None:
         nest = Nest()
-        give(nest)
+        give(nest.api)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(fetch, nest, A, wait_s=30))
             await trio.testing.wait_all_tasks_blocked()
@@ -87,7 +87,7 @@ def test_a_worker_whose_fetch_waits_is_shown_as_waiting() -> None:
 def test_a_fetch_that_is_refused_makes_nobody_known() -> None:
     async def main() -> None:
         nest = Nest()
-        give(nest)
+        give(nest.api)
 
         answer = await nest.ask("POST", "/api/v1/fetch", {**WORK, "queues": ["\x01"]})
 
@@ -100,7 +100,7 @@ def test_a_fetch_that_is_refused_makes_nobody_known() -> None:
 def test_a_worker_that_beats_and_does_not_ask_is_not_fetching_unless_it_is_busy() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         nest.put(A)
         nest.put(A)
         await fetch(nest, A)
@@ -130,7 +130,7 @@ def test_a_worker_that_beats_and_does_not_ask_is_not_fetching_unless_it_is_busy(
 def test_a_heartbeat_without_jobs_says_that_a_worker_is_there() -> None:
     async def main() -> None:
         nest = Nest()
-        give(nest)
+        give(nest.api)
         await fetch(nest, A)
         ago(nest.api, 200)
 
@@ -145,7 +145,7 @@ def test_a_heartbeat_without_jobs_says_that_a_worker_is_there() -> None:
 def test_while_the_mirror_makes_a_full_pass_every_worker_with_jobs_is_alive() -> None:
     async def main() -> None:
         nest = Nest()
-        mirror = give(nest)
+        mirror = give(nest.api)
         await fetch(nest, A)
         asked_ns = ago(nest.api, 200)
         await nest.ask("POST", "/api/v1/heartbeat", {"jobs": {}, "worker_id": "w"})
@@ -165,7 +165,7 @@ def test_a_key_for_some_queues_sees_workers_of_those_and_not_how_many_jobs_they_
         scoped = ApiKey(key_hash="", name="scoped", role="readonly", queue_scope=(A,))
         free = ApiKey(key_hash="", name="free", role="worker")
         nest = Nest(keys={"s": scoped, "f": free})
-        mirror = give(nest)
+        mirror = give(nest.api)
         for queues, worker in (([A, B], "both"), ([B], "other")):
             body = {**WORK, "queues": queues, "worker_id": worker}
             await nest.ask("POST", "/api/v1/fetch", body, x_api_key="f")
@@ -182,7 +182,7 @@ def test_a_key_for_some_queues_sees_workers_of_those_and_not_how_many_jobs_they_
 def test_workers_of_the_servers_own_queues_are_not_shown() -> None:
     async def main() -> None:
         nest = Nest()
-        give(nest)
+        give(nest.api)
         sighting = nest.api.sightings.asks("own", "", ["_corvo.bulk"], 1)
 
         assert sighting is not None

@@ -413,6 +413,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         gives={200: None},
         problems=(404,),
         has_min_seq=True,
+        is_streamed=True,
         is_parked=True,
     ),
     Route(

@@ -76,6 +76,7 @@ ROUTES = (
         summary="What happens, as it happens: a stream of server-sent events.",
         gives={200: LiveEvent, 410: GoneBody},
         content_type=sse.CONTENT_TYPE,
+        is_streamed=True,
         is_parked=True,
         query=(
             Parameter("queues", "string", "Events of these queues: names with commas between."),
