@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from corvo.router.caller import Caller
-from corvo.router.events import Wish
+from corvo.router.events import EventFilter
 from corvo.router.http import Problem, encode_json
 from corvo.router.seeing import SummaryBody
 from corvo.router.topics import (
@@ -76,11 +76,11 @@ class Board:
         """Whether events are shown, too."""
         return self._topics.tail
 
-    def wish(self, shown: Wish) -> Wish:
+    def event_filter(self, shown: EventFilter) -> EventFilter:
         """The events that it has to hear of, beside those that are shown."""
         if self._topics.tail:
-            return Wish() if self._jobs else shown
-        return Wish(job_ids=frozenset(self._jobs) or frozenset({""}))
+            return EventFilter() if self._jobs else shown
+        return EventFilter(job_ids=frozenset(self._jobs) or frozenset({""}))
 
     def note(self, job_id: str) -> None:
         """Something happened to a job."""

@@ -1,4 +1,4 @@
-"""Events: what happened to jobs and queues, as clients are told, and which of it a client wants."""
+"""Events of jobs and queues as clients get them, and the filters of clients."""
 
 from typing import Annotated, Final
 
@@ -13,33 +13,33 @@ from corvo.scopes import is_reserved
 from corvo.times import format_time
 
 TYPES: Final = tuple(sorted(each.public for each in EventType))
-"""Every type there is."""
+"""All types of events."""
 
 NAMES_MAX: Final = 1_000
-"""Queues, jobs or types that one client may name."""
+"""Number of queues, jobs or types that a filter may name."""
 _PUBLIC: Final = {each.stored: each.public for each in EventType}
 _PREFIX: Final = "job."
 _OVERHEAD_BYTES: Final = 600
-"""What an event takes in memory beside its texts, once it has been told to somebody."""
+"""Memory of an event beside its texts, once it was rendered."""
 
 
 class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event."""
 
     seq: int
-    """The place in the shard's log. One entry may bring several events."""
+    """Index in the shard's log. One entry may have several events."""
     number: int
-    """Which of its entry's events it is, from 1: with `shard` and `seq` it names the event."""
+    """Number of the event within its entry, from 1. `shard`, `seq` and `number` identify it."""
     shard: int
     type: str
     at_ns: int
-    """By the shard's clock, which all events of an entry share."""
+    """Time by the shard's clock, the same for all events of an entry."""
     at: Time
     job_id: str = ""
     queue: str = ""
     kind: str = ""
     state: str = ""
-    """Of the job, behind the event; left out when it is gone."""
+    """State of the job after the event; left out if the job is gone."""
     attempt: int = 0
     by: str = ""
     why: str = ""
@@ -48,8 +48,8 @@ class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = msgspec.UNSET
 
 
-class Told(msgspec.Struct, gc=False):
-    """One event as it is kept, while somebody may want it."""
+class KeptEvent(msgspec.Struct, gc=False):
+    """An event as it is kept for clients."""
 
     shard: int
     index: int
@@ -61,13 +61,13 @@ class Told(msgspec.Struct, gc=False):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """Its size in memory, about, in bytes."""
         what = self.what
         texts = len(what.job_id) + len(what.queue) + len(what.by) + len(what.why)
         return _OVERHEAD_BYTES + 2 * (texts + len(what.data))
 
     def json(self) -> bytes:
-        """What clients are told. Made once, however many listen."""
+        """The event as JSON, rendered once for all clients."""
         if not self._json:
             self._json = encode_json(self._body())
         return self._json
@@ -93,14 +93,14 @@ class Told(msgspec.Struct, gc=False):
 
 
 def _in_one_line(data: bytes) -> msgspec.Raw:
-    """JSON as a client sent it may have line ends, and here a line is what ends with one."""
+    """JSON on one line; as a client sent it, it may have line ends."""
     return msgspec.Raw(msgspec.json.format(data, indent=-1))
 
 
-def told_of(shard: int, happenings: tuple[wire.Happenings, ...]) -> list[Told]:
+def kept_events(shard: int, happenings: tuple[wire.Happenings, ...]) -> list[KeptEvent]:
     """The events of a page, in order."""
     return [
-        Told(shard, of_entry.index, number, of_entry.now_ns, what, _type_of(what.what))
+        KeptEvent(shard, of_entry.index, number, of_entry.now_ns, what, _type_of(what.what))
         for of_entry in happenings
         for number, what in enumerate(of_entry.events, start=1)
     ]
@@ -111,17 +111,17 @@ def _type_of(stored: str) -> str:
     return _PUBLIC.get(stored, stored)
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """Which events a client wants: those that each of the lists has, or that has nothing."""
+class EventFilter(msgspec.Struct, frozen=True):
+    """The filter of a client: an event must match each list that is not empty."""
 
     queues: frozenset[str] = frozenset()
     job_ids: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
 
-    def wants(self, told: Told, caller: Caller) -> bool:
-        """Whether a client wants an event, and may see it.
+    def matches(self, told: KeptEvent, caller: Caller) -> bool:
+        """Whether an event matches, and the caller may see it.
 
-        What the server does by way of jobs of its own is for those who name it.
+        Events of the server's own jobs match only if the filter names their queue or job.
         """
         what = told.what
         return (
@@ -133,8 +133,8 @@ class Wish(msgspec.Struct, frozen=True):
         )
 
 
-def read_wish(query: dict[str, str]) -> Wish:
-    """What a client wants, as its query says. Raises `Problem`."""
+def read_filter(query: dict[str, str]) -> EventFilter:
+    """The filter in a query. Raises `Problem`."""
     types = {name.removeprefix(_PREFIX) for name in _names(query, "types")}
     unknown = sorted(types.difference(TYPES))
     if unknown:
@@ -144,7 +144,7 @@ def read_wish(query: dict[str, str]) -> Wish:
             f"there are no events of type {unknown[0][:80]!r}; the types are {', '.join(TYPES)}",
             field="types",
         )
-    return Wish(
+    return EventFilter(
         queues=frozenset(_names(query, "queues")),
         job_ids=frozenset(_names(query, "job_ids")),
         types=frozenset(types),

@@ -21,7 +21,7 @@ from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.boards import Board
 from corvo.router.caller import Caller
-from corvo.router.events import Told, Wish
+from corvo.router.events import EventFilter, KeptEvent
 from corvo.router.following import Feed, Gone
 from corvo.router.http import Problem, Request, Sink, encode_json
 from corvo.router.rings import Nowhere, Page, Ring
@@ -147,7 +147,7 @@ class Listener:
         self,
         api: Api,
         request: Request,
-        wish: Wish,
+        event_filter: EventFilter,
         places: dict[int, Place],
         board: Board | None = None,
     ) -> None:
@@ -155,10 +155,12 @@ class Listener:
         self._api = api
         self._hub = api.hub
         self._request = request
-        self._wish = wish
+        self._event_filter = event_filter
         self._board = board
         # A board is told of every job that it shows, whatever events are wanted beside it.
-        self._wanted: Final = board.wish(wish) if board is not None else wish
+        self._wanted: Final = (
+            board.event_filter(event_filter) if board is not None else event_filter
+        )
         self._tail = Tail() if board is not None else None
         self._wants_events = board is None or board.has_tail
         self._spots: Final = {
@@ -356,12 +358,12 @@ class Listener:
             self._board.note_all()
         return spot.find() if spot.retry_at == 0.0 else Nowhere.BEFORE
 
-    def _is_wanted(self, told: Told) -> bool:
-        if not self._wants_events or not self._wish.wants(told, self._request.caller):
+    def _is_wanted(self, told: KeptEvent) -> bool:
+        if not self._wants_events or not self._event_filter.matches(told, self._request.caller):
             return False
         return self._tail is None or self._tail.lets(trio.current_time())
 
-    def _frame(self, told: Told, place: Place) -> bytes:
+    def _frame(self, told: KeptEvent, place: Place) -> bytes:
         self._parts[told.shard] = sse.render_place(told.shard, place)
         self._sent_id = self._id()
         event = told.type if self._board is None else ""

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from corvo.protocol import wire
-from corvo.router.events import Told, Wish, told_of
+from corvo.router.events import EventFilter, KeptEvent, kept_events
 from corvo.router.sse import Place
 
 EVENTS_MAX: Final = 10_000
@@ -29,7 +29,7 @@ Index: TypeAlias = dict[str, list[int]]
 class Page:
     """A piece of a feed."""
 
-    def __init__(self, start: Place, end: Place, events: list[Told]) -> None:
+    def __init__(self, start: Place, end: Place, events: list[KeptEvent]) -> None:
         self.start: Final = start
         self.end: Final = end
         self.events: Final = events
@@ -46,17 +46,17 @@ class Page:
     def _by_type(self) -> Index:
         return _index(told.type for told in self.events)
 
-    def among(self, wish: Wish) -> Sequence[int]:
+    def among(self, event_filter: EventFilter) -> Sequence[int]:
         """Which of the events somebody may want, in order: the others need not be looked at.
 
         A thousand clients that wait for a job each are not to look at every event of everybody.
         """
-        if wish.job_ids:
-            return _found(self._by_job, wish.job_ids)
-        if wish.queues:
-            return _found(self._by_queue, wish.queues)
-        if wish.types:
-            return _found(self._by_type, wish.types)
+        if event_filter.job_ids:
+            return _found(self._by_job, event_filter.job_ids)
+        if event_filter.queues:
+            return _found(self._by_queue, event_filter.queues)
+        if event_filter.types:
+            return _found(self._by_type, event_filter.types)
         return range(len(self.events))
 
     def place(self, given: int) -> Place:
@@ -92,7 +92,7 @@ def page_of(shard: int, start: Place, changes: wire.Changes) -> Page:
     """The page that a shard answered to whoever asked for what is behind `start`."""
     end = Place(changes.index, changes.digest)
     begin = Place(start.index, start.digest)
-    return Page(begin, end, told_of(shard, changes.happenings))
+    return Page(begin, end, kept_events(shard, changes.happenings))
 
 
 class Nowhere(Enum):

@@ -21,7 +21,7 @@ from corvo.errors import WireError
 from corvo.link import LinkLost, UnixAddress, dial
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
-from corvo.router.events import Told, told_of
+from corvo.router.events import KeptEvent, kept_events
 from corvo.router.sse import parse
 from tests.node.crowd import Crowd
 from tests.node.http import Address, Client, Lost
@@ -71,7 +71,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """What one client listens to: for the server, and for the judge."""
 
     query: str
-    fits: Callable[[Told], bool]
+    fits: Callable[[KeptEvent], bool]
 
 
 def wishes(crowd: Crowd, broken: list[str]) -> list[Wanted]:
@@ -259,10 +259,10 @@ class Listening:
             wrongs=wrongs,
         )
 
-    async def _all_feeds(self) -> list[Told]:
+    async def _all_feeds(self) -> list[KeptEvent]:
         data = await trio.Path(self._house.data / "node.json").read_bytes()
         identity = msgspec.json.decode(data, type=Identity)
-        feeds: list[Told] = []
+        feeds: list[KeptEvent] = []
         for shard in range(self._house.shards):
             told = await read_feed(self._house.data, shard, identity)
             feeds += told
@@ -283,12 +283,12 @@ def _broken_on(shard: int, shards: int) -> str:
     return next(name for name in names if shard_of_queue(name, shards) == shard)
 
 
-def _is_for(client: Listener, told: Told) -> bool:
+def _is_for(client: Listener, told: KeptEvent) -> bool:
     assert client.begin is not None
     return told.index > client.begin.get(told.shard, 0) and client.wanted.fits(told)
 
 
-def _compare(client: Listener, wanted: list[Told], shards: int) -> list[str]:
+def _compare(client: Listener, wanted: list[KeptEvent], shards: int) -> list[str]:
     """What is wrong with what a client was told."""
     wrongs: list[str] = []
     for shard in range(shards):
@@ -304,9 +304,9 @@ def _compare(client: Listener, wanted: list[Told], shards: int) -> list[str]:
     return wrongs
 
 
-async def read_feed(data: Path, shard: int, identity: Identity) -> list[Told]:
+async def read_feed(data: Path, shard: int, identity: Identity) -> list[KeptEvent]:
     """All that happened in a shard, from the beginning to now."""
-    found: list[Told] = []
+    found: list[KeptEvent] = []
     index = digest = 0
     hello = wire.make_hello(identity, wire.FOLLOWER, shard=shard)
     try:
@@ -319,7 +319,7 @@ async def read_feed(data: Path, shard: int, identity: Identity) -> list[Told]:
                     return found
                 assert isinstance(answer, wire.Changes), answer
                 index, digest = answer.index, answer.digest
-                found += told_of(shard, answer.happenings)
+                found += kept_events(shard, answer.happenings)
     except (LinkLost, WireError) as error:
         raise AssertionError(f"the feed of shard {shard} cannot be read") from error
 

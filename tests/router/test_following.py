@@ -12,7 +12,7 @@ import trio.testing
 from corvo.protocol.wire import Happening
 from corvo.router import following, listening, rings
 from corvo.router.caller import ANONYMOUS
-from corvo.router.events import Wish
+from corvo.router.events import EventFilter
 from corvo.router.http import ClientGone, Request
 from corvo.router.listening import Listener
 from corvo.router.sse import parse
@@ -39,12 +39,12 @@ class Pipe:
 
 @asynccontextmanager
 async def listening_to(
-    served: House, source: EventSource, wish: Wish, bytes_left: int
+    served: House, source: EventSource, event_filter: EventFilter, bytes_left: int
 ) -> AsyncIterator[None]:
     """A client that listens while the block runs, from behind its last event."""
     request = Request(method="GET", path="", caller=ANONYMOUS)
     places = parse(source.last_id, len(served.sources))
-    listener = Listener(served.api, request, wish, places)
+    listener = Listener(served.api, request, event_filter, places)
     listener.enter()
     await listener.settle()
 
@@ -87,7 +87,7 @@ def test_each_event_is_told_once_and_in_order(
     monkeypatch.setattr(listening, "PIECE_BYTES", dice.choice([100, 1_000, 10_000]))
     monkeypatch.setattr(listening, "LOOKS_MAX", dice.choice([1, 7, 100]))
     monkeypatch.setattr(listening, "RETRY_S", 0.01)
-    wish = Wish(types=frozenset(KINDS[: dice.randrange(1, 5)]))
+    event_filter = EventFilter(types=frozenset(KINDS[: dice.randrange(1, 5)]))
 
     async def main() -> None:
         async with house(tmp_path, 3) as served:
@@ -96,7 +96,9 @@ def test_each_event_is_told_once_and_in_order(
                 write(source, dice)
             begin = [len(source.entries) for source in served.sources]
             for _ in range(15):
-                async with listening_to(served, client, wish, dice.choice([300, 3_000, 1 << 30])):
+                async with listening_to(
+                    served, client, event_filter, dice.choice([300, 3_000, 1 << 30])
+                ):
                     for _ in range(dice.randrange(4)):
                         source = dice.choice(served.sources)
                         write(source, dice)
@@ -109,9 +111,9 @@ def test_each_event_is_told_once_and_in_order(
                 for source in served.sources
                 for index, entry in enumerate(source.entries, start=1)
                 for number, event in enumerate(entry.events, start=1)
-                if index > begin[source.shard] and event.what in wish.types
+                if index > begin[source.shard] and event.what in event_filter.types
             ]
-            async with listening_to(served, client, wish, 1 << 30):
+            async with listening_to(served, client, event_filter, 1 << 30):
                 with trio.fail_after(20):
                     await served.until(lambda: len(client.events) >= len(due))
                 await trio.sleep(0.01)

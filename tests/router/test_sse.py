@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from corvo.protocol import wire
 from corvo.router import rings, sse
 from corvo.router.caller import Caller
-from corvo.router.events import Wish, told_of
+from corvo.router.events import EventFilter, kept_events
 from corvo.router.http import Problem
 from corvo.router.rings import Nowhere, Page, Ring
 from corvo.router.sse import Place
@@ -171,28 +171,30 @@ SOME = st.frozensets(NAMES, max_size=2)
 
 @given(
     st.lists(st.tuples(NAMES, NAMES, NAMES), max_size=12),
-    st.builds(Wish, SOME, SOME, SOME),
+    st.builds(EventFilter, SOME, SOME, SOME),
     st.sampled_from([EVERYTHING, Scope(("a",)), Scope(("a", "_corvo.*"))]),
 )
 def test_what_is_found_by_its_names_is_what_is_found_by_looking_at_everything(
-    events: list[tuple[str, str, str]], wish: Wish, scope: Scope
+    events: list[tuple[str, str, str]], event_filter: EventFilter, scope: Scope
 ) -> None:
     told = tuple(wire.Happening(what, job_id, queue) for what, job_id, queue in events)
-    page = Page(Place(0, 0), Place(1, 1), told_of(0, (wire.Happenings(1, 0, told),)))
+    page = Page(Place(0, 0), Place(1, 1), kept_events(0, (wire.Happenings(1, 0, told),)))
     caller = Caller(name="k", scope=scope)
 
-    found = [at for at in page.among(wish) if wish.wants(page.events[at], caller)]
+    found = [at for at in page.among(event_filter) if event_filter.matches(page.events[at], caller)]
 
     assert found == [
         at
         for at, (what, job_id, queue) in enumerate(events)
-        if (not wish.types or what in wish.types)
-        and (not wish.job_ids or job_id in wish.job_ids)
-        and (not wish.queues or queue in wish.queues)
+        if (not event_filter.types or what in event_filter.types)
+        and (not event_filter.job_ids or job_id in event_filter.job_ids)
+        and (not event_filter.queues or queue in event_filter.queues)
         and (scope == EVERYTHING or queue == "a" or (queue == "_corvo.c" and len(scope.names) == 2))
-        and (queue != "_corvo.c" or wish.queues or wish.job_ids)
+        and (queue != "_corvo.c" or event_filter.queues or event_filter.job_ids)
     ]
-    assert found == [at for at, each in enumerate(page.events) if wish.wants(each, caller)]
+    assert found == [
+        at for at, each in enumerate(page.events) if event_filter.matches(each, caller)
+    ]
 
 
 def test_the_line_ends_of_a_payload_are_lines_of_the_event() -> None:

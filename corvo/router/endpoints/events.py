@@ -9,7 +9,7 @@ from corvo.router.caller import Caller
 from corvo.router.endpoints.bulk import read_bulk
 from corvo.router.endpoints.jobs import read_job
 from corvo.router.endpoints.searching import summary
-from corvo.router.events import LiveEvent, read_wish
+from corvo.router.events import LiveEvent, read_filter
 from corvo.router.http import Request, Response, Sink, encode_json
 from corvo.router.listening import GoneBody, Listener, PlaceGone
 from corvo.router.rights import RESULT
@@ -20,7 +20,7 @@ from corvo.router.topics import Topics, read_topics
 
 async def listen(api: Api, request: Request) -> Response:
     """Send what happens, from a place on or from now on."""
-    wish, topics = read_wish(request.query), read_topics(request.query)
+    event_filter, topics = read_filter(request.query), read_topics(request.query)
     # A browser that comes again has the newer one in the header, and asks by the same address.
     told_id = request.headers.get("last-event-id") or request.query.get("last_event_id", "")
     places = sse.parse(told_id, len(api.shards))
@@ -30,7 +30,7 @@ async def listen(api: Api, request: Request) -> Response:
     board = _board(api, topics) if topics is not None else None
     if board is not None and not board.has_tail:
         places = {}  # how things are is told from the beginning anyway
-    listener = Listener(api, request, wish, places, board)
+    listener = Listener(api, request, event_filter, places, board)
     listener.enter()
     is_ready = False
     try:
