@@ -1,8 +1,8 @@
-"""The words of the domain: what is stored, and in which states a job can be.
+"""The terms of the domain: the stored documents, and the states of a job.
 
 Documents are frozen and written as msgpack arrays: a field is only ever added at the end, with a
 default. Time is integer nanoseconds since 1970, money integer micro-dollars; there are no floats.
-What clients send as JSON (payload, result, progress, checkpoint) stays the bytes that they sent.
+The JSON of clients (payload, result, progress, checkpoint) is stored as the bytes that they sent.
 """
 
 from enum import Enum
@@ -12,7 +12,7 @@ import msgspec
 
 
 class State(Enum):
-    """Where a job stands. The order is that of the counts of a queue, and only grows at the end."""
+    """The state of a job. Counts of a queue are stored in this order; it only grows at the end."""
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -45,7 +45,7 @@ TRANSITIONS: Final[dict[State, tuple[State, ...]]] = {
     State.CANCELLED: (State.PENDING, State.CANCELLED),
     State.SCHEDULED: (State.PENDING, State.HELD, State.CANCELLED, State.DEAD, State.SCHEDULED),
 }
-"""Which states may follow which; a document may also change and stay where it is."""
+"""States that may follow each state; a document may also change within its state."""
 
 for _state, _followers in TRANSITIONS.items():
     _state.followers = sum(1 << follower.number for follower in _followers)
@@ -65,7 +65,7 @@ class Priority:
 
 
 class Backoff(Enum):
-    """How the delay between attempts grows."""
+    """Growth of the delay between attempts."""
 
     NONE = "none"
     FIXED = "fixed"
@@ -74,7 +74,7 @@ class Backoff(Enum):
 
 
 class EventType(Enum):
-    """What can happen to a job or to a queue: the stored word, a description, the public name."""
+    """Events of jobs and queues: the stored word, a description, the public name if it differs."""
 
     ENQUEUED = ("enqueued", "The job was created.")
     STARTED = ("started", "A worker fetched the job.")
@@ -127,7 +127,7 @@ class EventType(Enum):
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One thing that happened to a job: when, what, by whom, why."""
+    """An event of a job: time, type, the caller's name and a reason."""
 
     at_ns: int
     what: str
@@ -141,7 +141,7 @@ TRAIL_MAX: Final = 32
 
 
 class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How the last lease ended by its holder's word, so that the same word gets the same answer."""
+    """The end of a lease by an op of its holder, kept for the answer to the same op again."""
 
     token: int
     how: str
@@ -152,7 +152,7 @@ class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Agent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The loop of an agent's job: its limits (0 is none) and where it stands."""
+    """The loop of an agent's job: its limits (0 is no limit), its iteration and its cost."""
 
     max_iterations: int = 0
     max_cost_micros: int = 0
@@ -162,7 +162,7 @@ class Agent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
-    """One job. Everything else that is stored of it is derived from here, or is its errors."""
+    """A job. Its index keys are derived from this document; its errors are stored beside it."""
 
     id: str
     queue: str
@@ -176,50 +176,50 @@ class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     kind: str = ""
 
     attempt: int = 0
-    """Runs begun that count: a run that was released or snoozed was given back."""
+    """Number of runs that count; a run that was released or snoozed does not count."""
     max_retries: int = 3
-    """How many attempts there are, the first included; the name is the original's."""
+    """Number of attempts, the first included."""
     backoff: Backoff = Backoff.EXPONENTIAL
     retry_base_delay_ms: int = 5_000
     retry_max_delay_ms: int = 600_000
     retry_jitter: int = 0
-    """Per cent of the delay, either way."""
+    """Per cent of the delay, in both directions."""
     failures: int = 0
-    """Errors ever recorded; the last few of them are kept."""
+    """Number of errors recorded; the last ones are kept."""
     crashes: int = 0
-    """Leases that ran out, since the job was last begun anew."""
+    """Number of leases that expired since the last retry."""
     max_crashes: int = 5
 
     lease_token: int = 0
-    """Of the last lease, also when that is over; rises with every fetch."""
+    """Token of the last lease, ended or not; rises with every fetch."""
     lease_ms: int = 0
     lease_expires_ns: int = 0
     """0 unless active."""
     max_run_time_ms: int = 0
     run_expires_ns: int = 0
-    """When this run has taken too long; 0 unless active and limited."""
+    """End of the time for this run; 0 unless active and limited."""
     worker_id: str = ""
     hostname: str = ""
     cancel_requested: bool = False
     settled: Settled | None = None
 
     scheduled_ns: int = 0
-    """When it becomes pending: of scheduled and retrying jobs."""
+    """Time at which a scheduled or retrying job becomes pending."""
     expires_ns: int = 0
-    """When it is given up; 0 is never."""
+    """Time at which it becomes dead; 0 is never."""
     expires_active: bool = False
-    """Whether that holds while a worker has it, too."""
+    """Whether it also expires while it is active."""
     started_ns: int = 0
     completed_ns: int = 0
     failed_ns: int = 0
     finished_ns: int = 0
-    """When it became completed, dead or cancelled; 0 before."""
+    """Time at which it became completed, dead or cancelled; 0 before."""
     held_ns: int = 0
     hold_reason: str = ""
 
     unique_key: str = ""
     unique_until_ns: int = 0
-    """Until when the key is locked for this job; 0 when it does not hold the lock."""
+    """End of its unique lock; 0 if it does not hold the lock."""
     tags: dict[str, str] = {}
     progress: bytes = b""
     checkpoint: bytes = b""
@@ -232,20 +232,20 @@ class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     chain: bytes = b""
     """The chain's definition as JSON, in every job of it."""
     waits_for: tuple[str, ...] = ()
-    """Jobs that are not completed yet, and must be before this one is given out."""
+    """Jobs that must be completed before this one can be fetched, and are not."""
     agent: Agent | None = None
     born_in: int = -1
-    """The shard whose ids name it, after it moved to another; -1 while it is at home."""
+    """Its home shard, which its id names, after a move to another shard; -1 at home."""
     unique_period_ms: int = 0
-    """How long its unique key is locked each time that it takes the lock."""
+    """Duration of its unique lock, from each time that it takes the lock."""
     chain_marks: int = 0
-    """What it has said for its chain: the bits of `corvo.shard.chains`."""
+    """Steps of its chain that it has enqueued: bits of `corvo.shard.chains`."""
     awaited: bool = False
-    """Whether others wait for it, or did."""
+    """Whether other jobs depend on it, or did."""
 
 
 class JobError(msgspec.Struct, frozen=True, kw_only=True):
-    """Why one attempt failed."""
+    """The error of one attempt."""
 
     attempt: int
     error: str
@@ -256,30 +256,30 @@ class JobError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A queue and what is set for it. It comes into being with its first job or setting."""
+    """A queue and its settings. It is created by its first job or setting."""
 
     name: str
     created_ns: int = 0
     paused: bool = False
     draining: bool = False
-    """Paused by `drain`: it ends when nothing is active."""
+    """Paused by `drain`, until no job is active."""
     max_concurrency: int = 0
     """0 is no limit."""
     rate_limit: int = 0
-    """Fetches in any window; 0 is no limit."""
+    """Fetches in each window; 0 is no limit."""
     rate_window_ms: int = 0
     retention_ms: int = 0
-    """How long finished jobs are kept; 0 is what the server does with every queue."""
+    """Retention of finished jobs; 0 is the retention of the server."""
     cleared_ns: int = 0
-    """Pending, scheduled and retrying jobs up to this place are being removed; 0 when none are."""
+    """Pending, scheduled and retrying jobs up to this place are being removed; 0 if none."""
     deleted_ns: int = 0
-    """All jobs up to this place are being removed, for the queue was deleted; 0 when none are."""
+    """All jobs up to this place are being removed after a deletion of the queue; 0 if none."""
     rate_since_ns: int = 0
-    """Fetches up to this place do not count against the rate limit: it was set since."""
+    """Fetches up to this place do not count against the rate limit, which was set later."""
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker that fetched lately."""
+    """A worker that fetched within the last 24 hours."""
 
     id: str
     hostname: str = ""
@@ -289,22 +289,22 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Throughput(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What went on in one queue within one minute."""
+    """Events of one queue within one minute."""
 
     queue: str
     minute: int
-    """Since 1970, by the shard's own time."""
+    """Minutes since 1970, by the shard's clock."""
     enqueued: int = 0
     started: int = 0
     completed: int = 0
     failed: int = 0
-    """Attempts that failed, the last one of a job included."""
+    """Number of failed attempts, the last one of a job included."""
     dead: int = 0
     cancelled: int = 0
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Jobs whose end is awaited together."""
+    """A batch: counts of its jobs, and the callback when all have ended."""
 
     id: str
     created_ns: int = 0
@@ -318,48 +318,48 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     callback_payload: str = ""
     """JSON."""
     called_back: bool = False
-    """Ended: nobody can join, and whoever is pending again does not end it once more."""
+    """Whether the callback was enqueued: no job can join, and the batch does not end again."""
     removed: int = 0
-    """Members that are not there any more; when all are gone, so is the batch."""
+    """Number of members that were removed; with the last one, the batch is removed."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What was answered to a request key."""
+    """The answer that is kept for a request key."""
 
     key: str
     op: int
     body_hash: bytes
     at_ns: int
     code: str
-    """Empty when it was done; else why it was refused."""
+    """Empty if the op was applied; else the code of the refusal."""
     body: bytes
-    """The answer as JSON, or what the op needs to give it again."""
+    """The answer as JSON, or the data from which the op makes it again."""
     index: int = 0
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An effect on another shard, until that shard has said that it has taken it."""
+    """An effect on another shard, kept until that shard has confirmed it."""
 
     shard: int
     seq: int
-    """Numbered by destination, without a gap: the other side takes each once, and in order."""
+    """A number for each destination, without a gap: effects are taken once and in order."""
     body: bytes
     """The op `Receive`, as JSON."""
     at_ns: int
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a job has moved."""
+    """The shard to which a job has moved."""
 
     id: str
     shard: int
     at_ns: int
     state: str = ""
-    """How it has ended there, when it has."""
+    """The state in which it has ended there; empty while it has not."""
 
 
 class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a job ended, while not all who waited for it have been told."""
+    """The end of a job, kept until all its dependents are settled."""
 
     id: str
     state: str
@@ -367,13 +367,13 @@ class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 DEFAULT_NAMESPACE: Final = "default"
-"""The only one so far. Queues of another one will have other names, and so other shards."""
+"""The only namespace so far. Queues of another one will have other names, and so other shards."""
 ROLES: Final = ("readonly", "producer", "worker", "operator", "admin")
-"""What a key is for, from the least to the most; what each may do is the router's to say."""
+"""Roles of API keys, from the fewest rights to the most; the router decides the rights of each."""
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of an API key. The key itself is known to its holder alone."""
+    """An API key. Only its hash is stored."""
 
     key_hash: str
     """The SHA-256 of the key, in hex."""
@@ -386,4 +386,4 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     enabled: bool = True
     created_ns: int = 0
     expires_ns: int = 0
-    """From then on it is of no use; 0 is never."""
+    """Time at which it expires; 0 is never."""

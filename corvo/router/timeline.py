@@ -1,8 +1,8 @@
-"""What happened to a job, in order: its trail and its errors in one list, and how long each took.
+"""The timeline of a job: its trail and its errors in one list, with the time that each phase took.
 
-A job is in one *phase* at a time: it waits in its queue, is worked on, waits for its time, for
-another job or for somebody's word, or has ended. What the trail does not say by itself, the next
-event does: what was promoted had been waiting for its time.
+A job is in one *phase* at a time: queued, running, waiting for its time, for another job or for an
+approval, or ended. If an event leaves the phase open, the next event decides it: a job that was
+promoted had been waiting for its time.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ PHASES: Final = {
     EventType.REJECTED.stored: ENDED,
     _ERROR: UNKNOWN,
 }
-"""Events behind which a job is in a phase for certain."""
+"""Events after which the phase of a job is certain."""
 BESIDE: Final = frozenset(
     {
         EventType.ASKED_TO_STOP.stored,
@@ -60,7 +60,7 @@ _UNTIL: Final = {
     EventType.RETRIED.stored: SCHEDULED,
     EventType.READY.stored: BLOCKED,
 }
-"""By the event that ended it, the phase in which a job was that was put into its queue."""
+"""Phases of a job that was put into its queue, by the event that ended the phase."""
 _STATES: Final = {
     State.PENDING: QUEUED,
     State.ACTIVE: RUNNING,
@@ -74,34 +74,34 @@ _STATES: Final = {
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened to a job."""
+    """An event of a job."""
 
     at: Time
     what: str
     by: str = ""
     why: str = ""
     phase: str
-    """What the job was in from then on."""
+    """Phase of the job from then on."""
     ms: float | None = None
-    """How long, until the next moment that is known; nothing where that is not known."""
+    """Time until the next event; left out if it is not known."""
     error: ErrorBody | None = None
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What happened to a job, the oldest first."""
+    """The events of a job, the oldest first."""
 
     job_id: str
     queue: str
     state: State
     moments: list[Moment]
     phases_ms: dict[str, float]
-    """By phase, how long the job was in it altogether, up to now."""
+    """Total time of the job in each phase, up to now."""
     is_cut: bool = False
-    """Whether moments behind the first one may be missing: a trail keeps the first and the last."""
+    """Whether events after the first one may be missing: a trail keeps the first and the last."""
 
 
 def timeline(view: StoredJob, now_ns: int) -> Timeline:
-    """What happened to a job, up to now."""
+    """The timeline of a job, up to now."""
     trail = list(view.trail)
     is_cut = len(trail) >= TRAIL_MAX
     events, errors = _merge(
@@ -141,10 +141,10 @@ def timeline(view: StoredJob, now_ns: int) -> Timeline:
 def _merge(
     trail: Sequence[Event], errors: Sequence[ErrorBody], times_ns: Sequence[int]
 ) -> tuple[list[Event], dict[int, ErrorBody]]:
-    """Events in order, and by the place of an event the error that it left.
+    """Events in order, and errors by the position of their events.
 
-    An error is recorded by the op that writes its event, and so at its time. One whose event is not
-    in the trail any more is an event of its own.
+    An error has the time of its event, because the same op writes both. An error whose event is no
+    longer in the trail is an event of its own.
     """
     alone = [
         (Event(at_ns, _ERROR, error.worker_id, error.error_class), error)
@@ -167,7 +167,7 @@ def _merge(
 
 
 def _phases(events: Sequence[Event], job: Job) -> list[str]:
-    """The phase behind each event."""
+    """The phase after each event."""
     phases: list[str] = []
     for number, event in enumerate(events):
         certain = PHASES.get(event.what)

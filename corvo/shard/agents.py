@@ -11,7 +11,7 @@ from corvo.shard.tx import Tx
 
 MAX_ITERATIONS: Final = "max_iterations"
 MAX_COST: Final = "max_cost"
-"""Why a job is held that would loop beyond its limit."""
+"""Reason of a job that is held because it would loop beyond its limit."""
 _COST_MAX: Final = 1 << 62
 
 
@@ -30,7 +30,7 @@ def spend(agent: Agent, cost_micros: int) -> Agent:
 def go_on(tx: Tx, found: Held[Job], agent: Agent, **output: Unpack[Output]) -> Job:
     """An iteration is done and the next one may begin, unless that is beyond a limit.
 
-    It begins with all attempts: an iteration that was done used up none.
+    It begins with all attempts: a finished iteration uses up none.
     """
     job = found.document
     agent = replace(agent, iteration=agent.iteration + 1)
@@ -69,7 +69,7 @@ def hold(tx: Tx, found: Held[Job], agent: Agent, *, reason: str, **output: Unpac
 
 
 def _cancel(tx: Tx, found: Held[Job], agent: Agent, **output: Unpack[Output]) -> Job:
-    """The worker gives back a job that was asked to stop: it stops."""
+    """The worker gives back a job that was asked to stop: the job is cancelled."""
     return lifecycle.finish(
         tx,
         found,

@@ -1,7 +1,7 @@
-"""Batches: how many of some jobs are still to end, and a job when none is.
+"""Batches: counts of their jobs by how they ended, and a callback when all have ended.
 
-A batch lives in the shard that its id names. A member lives wherever it was moved to; its end is
-told to its home, which tells the batch: by one way, so that what happened first arrives first.
+A batch is in the shard that its id names. A member may have moved to any shard; its end goes to its
+home, and from there to the batch: on one way, so that effects arrive in their order.
 """
 
 import msgspec
@@ -19,7 +19,7 @@ from corvo.shard.tx import Tx
 
 
 def begin(tx: Tx, total: int, callback_queue: str, callback_payload: bytes) -> Batch:
-    """A new batch, of which nothing has ended."""
+    """A new batch, of which no job has ended."""
     return BATCHES.insert(
         tx,
         Batch(
@@ -34,14 +34,14 @@ def begin(tx: Tx, total: int, callback_queue: str, callback_payload: bytes) -> B
 
 
 def is_here(tx: Tx, batch_id: str) -> bool:
-    """Whether a batch lives in this shard."""
+    """Whether a batch is in this shard."""
     return shard_of(batch_id) == tx.shard
 
 
 def refuse(tx: Tx, batch_id: str, field: str) -> Rejected | None:
-    """Why a new job cannot be in a batch.
+    """The refusal of a new job that cannot be in a batch.
 
-    Of a batch of another shard it is one of the `total` that were announced; nobody can ask there.
+    A job in a batch of another shard is one of the `total` that were announced, and is not refused.
     """
     home = shard_of(batch_id)
     if home != tx.shard:
@@ -57,7 +57,7 @@ def refuse(tx: Tx, batch_id: str, field: str) -> Rejected | None:
 
 
 def join(tx: Tx, batch_id: str) -> None:
-    """A new job will be in a batch of this shard, which `refuse` had nothing against."""
+    """Count a new job into a batch of this shard, after `refuse` returned None."""
     found = BATCHES.find(tx, batch_id)
     assert found is not None
     batch = found.document
@@ -65,7 +65,7 @@ def join(tx: Tx, batch_id: str) -> None:
 
 
 def leave(tx: Tx, batch_id: str) -> None:
-    """A job that was counted in is not made, for another is there in its place."""
+    """A job that was counted in is not created, because another one exists in its place."""
     tally(tx, Tally(batch_id, "", -1))
 
 
@@ -75,7 +75,7 @@ def count(tx: Tx, batch_id: str, state: State, step: int) -> None:
 
 
 def tally(tx: Tx, change: Tally) -> None:
-    """Bring a change to the batch, wherever that is."""
+    """Apply a change to a batch, in its shard."""
     shard = shard_of(change.batch_id)
     assert shard is not None, "a batch's id names its shard"
     if shard == tx.shard:
@@ -85,7 +85,7 @@ def tally(tx: Tx, change: Tally) -> None:
 
 
 def apply(tx: Tx, change: Tally) -> None:
-    """Count. A batch that is gone had no member left, and is not missed."""
+    """Count a change. A batch that is gone had no member left."""
     found = BATCHES.find(tx, change.batch_id)
     if found is None:
         return
@@ -105,7 +105,7 @@ def apply(tx: Tx, change: Tally) -> None:
 
 def _count(tx: Tx, found: Held[Batch], state: State, step: int) -> None:
     batch = found.document
-    # Nobody announced a member that ends when none is pending; it is one more.
+    # A member that ends when none is pending was not announced; it is one more.
     is_extra = step > 0 and batch.pending == 0
     succeeded, failed, cancelled = batch.succeeded, batch.failed, batch.cancelled
     match state:
@@ -135,7 +135,7 @@ def _change(tx: Tx, found: Held[Batch], batch: Batch) -> None:
 
 
 def end(tx: Tx, batch_id: str) -> None:
-    """When none is pending any more, call back, once; when no member is left, forget the batch."""
+    """Enqueue the callback, once, if no job is pending; remove the batch if no member is left."""
     found = BATCHES.find(tx, batch_id)
     assert found is not None
     batch = found.document

@@ -1,7 +1,7 @@
-"""Chains: when one job is completed, the next one is enqueued, wherever its queue lives.
+"""Chains: when a job is completed, the next step is enqueued, in the shard of its queue.
 
-The definition travels with every job of a chain, so each step can go on by itself. What a job has
-said for its chain is marked in it: said once, it is not said again when the job is retried.
+Every job of a chain has the definition, so each step can continue the chain by itself. A job has a
+mark for each step that it has enqueued, so that a retry does not enqueue the step again.
 """
 
 from typing import Final
@@ -20,29 +20,29 @@ from corvo.shard.tx import Tx
 
 ON_EXIT: Final = -1
 ON_FAILURE: Final = -2
-"""What handlers have as their step."""
+"""Numbers of the handlers, as steps."""
 _ERROR_CHARS_MAX: Final = 4_096
 _ROOM_BYTES: Final = 64 << 10
-"""What a job has beside its payload and its chain, at most."""
+"""Largest size of a job without its payload and its chain."""
 
 WENT_ON: Final = 1
-"""Mark: this step was completed, and what comes after it was enqueued."""
+"""Mark: this step was completed, and the next one was enqueued."""
 FAILED: Final = 2
 """Mark: the chain's `on_failure` was enqueued, by this step or one before it."""
 EXITS: Final = 4
-"""Mark: this step's ack said that the chain ends here."""
+"""Mark: the ack of this step ended the chain."""
 
 
 _decode: Final = msgspec.json.Decoder(Chain).decode
 
 
 def begin(tx: Tx, job: Job, chain: Chain) -> Job:
-    """A new job is the first step of a new chain."""
+    """The job as the first step of a new chain."""
     return replace(job, chain_id=tx.mint.mint("chain"), chain_step=0, chain=encode_json(chain))
 
 
 def go_on(tx: Tx, job: Job, why: str) -> None:
-    """A job of a chain has ended: enqueue what comes next, if anything does."""
+    """A job of a chain has ended: enqueue the next step, if there is one."""
     if job.chain_step < 0 or job.chain_marks & WENT_ON:
         return
     if job.state is State.COMPLETED:
@@ -68,7 +68,7 @@ def _next(tx: Tx, job: Job) -> None:
         return
     fields = {"previous_job_id": spawning.as_raw(job.id)}
     taken = len(job.result) + len(job.chain) + _bytes_of(step) + _ROOM_BYTES
-    # A result that would make the next job too large to travel stays with its own job.
+    # A result that would make the next job too large for an effect stays with its own job.
     if job.result and taken <= EFFECT_BYTES_MAX:
         fields["previous_result"] = msgspec.Raw(job.result)
     _spawn(tx, job, step, ON_EXIT if is_over else number, fields)

@@ -112,4 +112,4 @@ def take(tx: Tx, source: int, effect: Consequence) -> None:
         case Watch(job_id=job_id):
             dependencies.watched(tx, source, job_id)
         case WatchAnswer(job_id=job_id, state=state):
-            dependencies.told(tx, job_id, State(state))
+            dependencies.answered(tx, job_id, State(state))

@@ -25,7 +25,7 @@ from corvo.shard.tx import Tx
 
 
 def begin(tx: Tx, job: Job, awaited: Iterable[str]) -> Job:
-    """A job that is about to be here waits for others, or is held when one of them has failed."""
+    """A new job, waiting for others; or held if one of them has failed."""
     waits = []
     for job_id in dict.fromkeys(awaited):
         end = _end_of(tx, job_id)
@@ -39,9 +39,9 @@ def begin(tx: Tx, job: Job, awaited: Iterable[str]) -> Job:
 
 
 def _end_of(tx: Tx, job_id: str) -> State | None:
-    """How a job has ended, as far as is known here: None when it has not.
+    """The state in which a job has ended, as far as this shard knows; None if it has not.
 
-    One that is not there is as good as cancelled.
+    A job that does not exist counts as cancelled.
     """
     found = presence.find(tx, job_id)
     if found is not None:
@@ -59,7 +59,7 @@ def _is_elsewhere(tx: Tx, job_id: str) -> bool:
 
 
 def _watch(tx: Tx, job_id: str) -> None:
-    """Be told when a job ends."""
+    """Make sure that the end of a job settles its dependents here."""
     found = presence.find(tx, job_id)
     if found is not None:
         if not found.document.awaited:
@@ -71,7 +71,7 @@ def _watch(tx: Tx, job_id: str) -> None:
 
 
 def watch_at(tx: Tx, job_id: str, home: int) -> None:
-    """Ask a job's home to tell how it ends, unless that was asked and not answered yet."""
+    """Ask a job's home for its end, unless a question is still open."""
     key = keys.WATCHED.build(job_id)
     if tx.get_key(key) is None:
         tx.set_key(key, b"")
@@ -79,12 +79,12 @@ def watch_at(tx: Tx, job_id: str, home: int) -> None:
 
 
 def is_bound(job: Job) -> bool:
-    """Whether a job waits for another whose id says nothing of where that is: then it must stay."""
+    """Whether a job waits for one whose id names no shard: then it cannot move."""
     return any(shard_of(job_id) is None for job_id in job.waits_for)
 
 
 def is_awaited(tx: Tx, job_id: str) -> bool:
-    """Whether anybody here or in another shard waits for a job, which comes home."""
+    """Whether jobs here or in another shard depend on a job that comes home."""
     spaces = (keys.DEPENDENT.prefix, keys.WATCHER.prefix)
     return any(_first(tx, space + job_id.encode() + b"\0", limit=1) for space in spaces)
 
@@ -93,7 +93,7 @@ def is_awaited(tx: Tx, job_id: str) -> bool:
 
 
 def watched(tx: Tx, source: int, job_id: str) -> None:
-    """Another shard asks how a job of this one ends."""
+    """Another shard asks for the end of a job of this one."""
     end = _end_of(tx, job_id)
     if end is not None:
         outbox.post(tx, source, outbox.encode(WatchAnswer(job_id, end.value)))
@@ -104,8 +104,8 @@ def watched(tx: Tx, source: int, job_id: str) -> None:
         JOBS.change(tx, found, replace(found.document, awaited=True))
 
 
-def told(tx: Tx, job_id: str, state: State) -> None:
-    """The home of a job says how that ended."""
+def answered(tx: Tx, job_id: str, state: State) -> None:
+    """The home of a job answers with its end."""
     tx.remove_key(keys.WATCHED.build(job_id))
     settle(tx, job_id, state)
 
@@ -114,13 +114,13 @@ def told(tx: Tx, job_id: str, state: State) -> None:
 
 
 def settle(tx: Tx, job_id: str, state: State) -> None:
-    """A job has ended: tell the shards that asked, and those here that wait."""
+    """A job has ended: answer the shards that asked, and settle the dependents here."""
     prefix = keys.WATCHER.prefix + job_id.encode() + b"\0"
     for key in _first(tx, prefix, limit=tx.shards):
         outbox.post(tx, _shard_in(key), outbox.encode(WatchAnswer(job_id, state.value)))
         tx.remove_key(key)
     ending = Ending(job_id, state.value, tx.now_ns)
-    if not tx.errands_left or not tell(tx, ending, tx.errands_left)[1]:
+    if not tx.errands_left or not settle_dependents(tx, ending, tx.errands_left)[1]:
         ENDINGS.put(tx, ending)
 
 
@@ -129,22 +129,22 @@ def _shard_in(key: bytes) -> int:
 
 
 def reopened(tx: Tx, job_id: str) -> None:
-    """A job that had ended is pending again: those who were not told yet wait on."""
+    """A job that had ended is pending again: dependents that are not settled wait on."""
     if ENDINGS.get(tx, job_id) is not None:
         ENDINGS.remove(tx, job_id)
 
 
-def tell(tx: Tx, ending: Ending, limit: int) -> tuple[int, bool]:
-    """Tell up to `limit` of those who wait here. How many were told, and whether that is all.
+def settle_dependents(tx: Tx, ending: Ending, limit: int) -> tuple[int, bool]:
+    """Settle up to `limit` dependents here. Returns how many were settled, and if those were all.
 
-    One who is told may be swept, and its removal is an end as well. Nobody is told of that within
-    this: it is left to the leader, so that no chain of dependencies is gone down here.
+    A dependent may be swept, and its removal is an end as well. The dependents of that end are left
+    to the leader, so that this function does not walk down a chain of dependencies.
     """
     prefix = keys.DEPENDENT.prefix + ending.id.encode() + b"\0"
     found = _first(tx, prefix, limit=limit + 1)
     left, tx.errands_left = tx.errands_left, 0
     for key in found[:limit]:
-        _tell(tx, key[len(prefix) :].decode(), ending)
+        _settle_dependent(tx, key[len(prefix) :].decode(), ending)
     done = min(len(found), limit)
     tx.errands_left = max(0, left - max(done, 1))
     is_all = len(found) <= limit
@@ -153,7 +153,7 @@ def tell(tx: Tx, ending: Ending, limit: int) -> tuple[int, bool]:
     return done, is_all
 
 
-def _tell(tx: Tx, job_id: str, ending: Ending) -> None:
+def _settle_dependent(tx: Tx, job_id: str, ending: Ending) -> None:
     found = JOBS.find(tx, job_id)
     assert found is not None, "an index names jobs that are there"
     job = found.document
@@ -172,7 +172,7 @@ def _tell(tx: Tx, job_id: str, ending: Ending) -> None:
 
 
 def _failed(tx: Tx, job: Job, awaited: str) -> Job:
-    """The job, held: what it waited for will not be completed. Whoever approves it lets it run."""
+    """The job, held because one that it depends on has failed; an approval lets it run."""
     reason = f"dependency_failed: {awaited}"
     return replace(
         job,

@@ -1,7 +1,7 @@
-"""What can happen to a job: every change of its state goes through here.
+"""Changes of a job's state: every one goes through a function of this module.
 
-Each function takes the job as it was found and writes what it becomes; the table does the rest. A
-finished job is finished in one place (`finish`), so whatever else its end means is said once.
+Each function takes the job as it was found and writes the changed document; the table derives the
+rest. All ends go through `finish`, so the effects of an end are applied in one place.
 """
 
 from typing import Final, TypedDict, Unpack
@@ -28,14 +28,14 @@ _PENDING: Final = State.PENDING
 _SCHEDULED: Final = State.SCHEDULED
 
 ERRORS_MAX: Final = 20
-"""Errors kept of one job: the last ones."""
+"""Number of errors kept of each job: the last ones."""
 CRASH_LOOP: Final = "crash_loop"
-"""Why a job is held whose lease ran out too often."""
+"""Reason of a job that is held because its lease expired too often."""
 STOPPED: Final = "asked to stop"
-"""Why a job is cancelled that its worker gave back after it was asked to stop."""
+"""Reason of a job that was cancelled when its worker, asked to stop, gave it back."""
 RUN_TOO_LONG: Final = "max_run_time exceeded"
 SWEPT: Final = "cleared, or deleted with its queue"
-"""Why a job is removed that nobody had named."""
+"""Reason of a job that is removed by a clear or by the deletion of its queue."""
 NS: Final = 1_000_000
 """Nanoseconds of one millisecond."""
 
@@ -46,7 +46,7 @@ _encode_error: Final = msgspec.json.Encoder().encode
 
 
 def lease(tx: Tx, job: Job, *, worker_id: str, hostname: str, lease_ms: int) -> Job:
-    """What a pending job becomes when it is given to a worker."""
+    """The job as it is when a worker has fetched it."""
     now_ns = tx.now_ns
     return replace(
         job,
@@ -76,16 +76,16 @@ def is_over(tx: Tx, job: Job) -> bool:
 
 
 def has_run_too_long(tx: Tx, job: Job) -> bool:
-    """Whether an active job has used up the time for one run, however well it keeps its lease."""
+    """Whether an active job has used up the time for one run."""
     return 0 < job.run_expires_ns <= tx.now_ns
 
 
 def holder(
     tx: Tx, job_id: str, token: int | None, worker_id: str = "", *, is_own: bool = False
 ) -> Held[Job] | Rejected:
-    """The active job that a worker speaks of, if it holds its lease.
+    """The active job that an op of a worker names, if the worker holds its lease.
 
-    Tokens are no secrets: what a worker says of the server's own work is never taken.
+    Tokens are no secrets, so an op of a worker is never applied to the server's own jobs.
     """
     found = find(tx, job_id)
     if found is None:
@@ -107,13 +107,13 @@ def holder(
 
 
 def not_yours(job: Job) -> Rejected:
-    """Whoever asks has nothing to do with the queue that a job is in."""
+    """Refusal: the caller has no access to the job's queue."""
     error = f"job {job.id} is in a queue that is not for whoever asked"
     return Rejected("forbidden", error, job_id=job.id)
 
 
 def missing(tx: Tx, job_id: str) -> Rejected:
-    """There is no such job here."""
+    """Refusal: the job is not in this shard."""
     forward = consequences.forwarded(tx, job_id)
     if forward is not None:
         return Rejected(
@@ -126,12 +126,12 @@ def missing(tx: Tx, job_id: str) -> Rejected:
 
 
 def lost(job: Job, why: str) -> Rejected:
-    """The caller's lease is no longer the job's."""
+    """Refusal: the caller's lease has ended."""
     return Rejected("lease_lost", f"the lease on job {job.id} is lost: {why}", job_id=job.id)
 
 
 def not_active(job: Job) -> Rejected:
-    """Only an active job can do that."""
+    """Refusal: the job is not active."""
     return Rejected(
         "job_not_active",
         f"job {job.id} is not active (state={job.state.value})",
@@ -140,7 +140,7 @@ def not_active(job: Job) -> Rejected:
 
 
 def settled_before(job: Job | None, token: int | None, how: str) -> Settled | None:
-    """How a lease ended, if the same word was said under the same token before."""
+    """The end of the lease with this token, if it ended by the same op."""
     if job is None or token is None or job.settled is None:
         return None
     settled = job.settled
@@ -178,7 +178,7 @@ class RunChanges(TypedDict, total=False):
 
 
 def place_again(tx: Tx, job: Job) -> int:
-    """The job's old place in its queue; behind all others if that place was cleared since."""
+    """The job's old place in its queue; the last place if the old one was cleared since."""
     queue = QUEUES.get(tx, job.queue)
     is_cleared = queue is not None and job.order_ns <= queue.cleared_ns
     return tx.next_order_ns() if is_cleared else job.order_ns
@@ -233,7 +233,7 @@ def give_back(
 
 
 def release(tx: Tx, found: Held[Job], *, why: str, checkpoint: bytes) -> Job:
-    """A worker gives a job back, for anybody to take it."""
+    """A worker gives a job back; it is pending again."""
     return give_back(
         tx,
         found,
@@ -246,7 +246,7 @@ def release(tx: Tx, found: Held[Job], *, why: str, checkpoint: bytes) -> Job:
 
 
 def snooze(tx: Tx, found: Held[Job], *, delay_ms: int, why: str, checkpoint: bytes) -> Job:
-    """A worker gives a job back, to be taken later."""
+    """A worker gives a job back for later; it is scheduled."""
     return give_back(
         tx,
         found,
@@ -260,7 +260,7 @@ def snooze(tx: Tx, found: Held[Job], *, delay_ms: int, why: str, checkpoint: byt
 
 
 def crash(tx: Tx, found: Held[Job]) -> Job:
-    """A lease ran out. A job that this happens to again and again waits for somebody to look."""
+    """A lease expired. After `max_crashes` of them, the job is held."""
     job = found.document
     crashes = job.crashes + 1
     if crashes < job.max_crashes or job.cancel_requested:
@@ -366,9 +366,9 @@ def finish(
     error: str = "",
     **changes: Unpack[RunChanges],
 ) -> Job:
-    """A job is completed, dead or cancelled: whatever else follows from that, follows here.
+    """A job is completed, dead or cancelled: the effects of its end are applied.
 
-    `error` is what its last attempt failed with, if that ended it.
+    `error` is the error of its last attempt, if that ended it.
     """
     assert state in FINISHED
     job = found.document
@@ -398,7 +398,7 @@ def finish(
 
 
 def expire(tx: Tx, found: Held[Job]) -> Job:
-    """A job is given up, for its time is over."""
+    """A job expires: it is dead."""
     return finish(tx, found, _DEAD, what=EventType.DEAD, why="expired")
 
 
@@ -406,7 +406,7 @@ def expire(tx: Tx, found: Held[Job]) -> Job:
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why an attempt failed."""
+    """The error that a worker reported, and how it is retried."""
 
     error: str
     backtrace: str = ""
@@ -416,9 +416,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def fail(tx: Tx, found: Held[Job], failure: Failure, *, is_said: bool = True) -> Settled:
-    """An active job's attempt failed: it waits for the next, or that was the last.
+    """An active job's attempt failed: the job waits for the next one, or is dead.
 
-    `is_said` is whether its worker said so; only then the answer is kept for when it says it again.
+    `is_said`: whether its worker reported it. Only then the answer is kept for a repeated report.
     """
     job = found.document
     record_error(tx, job, failure)
@@ -485,7 +485,7 @@ def _wait_for_retry(
 
 
 def retry_delay_ms(tx: Tx, job: Job, retry_after_ms: int | None) -> int:
-    """How long the job waits for its next attempt."""
+    """Delay until the next attempt."""
     if retry_after_ms is not None:
         return retry_after_ms
     delay_ms = backoff.delay_ms(
@@ -501,7 +501,7 @@ def retry_delay_ms(tx: Tx, job: Job, retry_after_ms: int | None) -> int:
 
 
 def record_error(tx: Tx, job: Job, failure: Failure) -> None:
-    """Keep why an attempt failed, and no more than the last few."""
+    """Store the error of an attempt; the oldest one is removed beyond `ERRORS_MAX`."""
     number = job.failures + 1
     tx.minutes.failed(job.queue)
     error = JobError(
@@ -520,24 +520,24 @@ def record_error(tx: Tx, job: Job, failure: Failure) -> None:
 
 
 def error_key(job_id: str, number: int) -> bytes:
-    """Where the `number`th error of a job is."""
+    """The key of the `number`th error of a job."""
     return keys.JOB_ERROR.prefix + job_id.encode() + b"\0" + number.to_bytes(4, "big")
 
 
 def error_numbers(job: Job) -> range:
-    """Which errors of a job are kept."""
+    """The numbers of the errors that are kept of a job."""
     return range(max(1, job.failures - ERRORS_MAX + 1), job.failures + 1)
 
 
 def remove_error(tx: Tx, job: Job, number: int) -> None:
-    """An error is not kept any longer."""
+    """Remove an error."""
     key = error_key(job.id, number)
     tx.remove_key(key)
     tx.note(key)
 
 
 def remove(tx: Tx, found: Held[Job], *, what: EventType = EventType.DELETED, why: str = "") -> None:
-    """A job and everything of it is gone; followers are told what that was, and why."""
+    """Remove a job with its errors; `what` and `why` are the event that followers get."""
     job = found.document
     for number in error_numbers(job):
         remove_error(tx, job, number)
@@ -549,7 +549,7 @@ def remove(tx: Tx, found: Held[Job], *, what: EventType = EventType.DELETED, why
 
 
 def remove_doomed(tx: Tx) -> None:
-    """Remove what was met and should not be there: its removal is an end for others, in turn."""
+    """Remove the swept jobs that an op met. Each removal is an end, with effects of its own."""
     while tx.doomed:
         found = JOBS.find(tx, tx.doomed.pop(0))
         if found is not None:
@@ -560,7 +560,7 @@ def remove_doomed(tx: Tx) -> None:
 
 
 def lock_holder(tx: Tx, queue: str, unique_key: str) -> Job | None:
-    """The job that has a lock now: not one whose time is over, or that is being swept."""
+    """The job that holds a lock: not if the lock has expired, or the job is being swept."""
     found = _locked(tx, queue, unique_key)
     if found is None or _has_lost_lock(tx, found.document):
         return None
@@ -568,7 +568,7 @@ def lock_holder(tx: Tx, queue: str, unique_key: str) -> Job | None:
 
 
 def free_lock(tx: Tx, queue: str, unique_key: str) -> None:
-    """Take a lock from a job that it does not protect any more, so that another can have it."""
+    """Take an expired lock, or that of a swept job, from its job."""
     found = _locked(tx, queue, unique_key)
     if found is None:
         return
@@ -580,12 +580,12 @@ def free_lock(tx: Tx, queue: str, unique_key: str) -> None:
 
 
 def unlock(tx: Tx, found: Held[Job]) -> Job:
-    """The time of a job's lock is over."""
+    """Release a job's unique lock."""
     return JOBS.change(tx, found, replace(found.document, unique_until_ns=0))
 
 
 def locked_until_ns(tx: Tx, job: Job) -> int:
-    """Until when a job has its lock, when it takes that now; 0 for one without a unique key."""
+    """End of a lock that a job takes now; 0 without a unique key."""
     return tx.now_ns + job.unique_period_ms * NS if job.unique_key else 0
 
 

@@ -1,4 +1,4 @@
-"""How many jobs a queue may give out now, and if none, why: the one place that says it."""
+"""Number of jobs that a queue may give out now, and the limit that stops it."""
 
 from bisect import bisect_right
 from enum import Enum
@@ -13,7 +13,7 @@ from corvo.shard.tables import queue_keys
 from corvo.shard.tx import Tx
 
 ROWS_REMOVED_MAX: Final = 1_000
-"""Rows that one fetch clears away."""
+"""Rows that one fetch removes."""
 _QUEUES_MAX: Final = 64
 """Queues whose rows are kept in memory."""
 _ACTIVE: Final = State.ACTIVE.number
@@ -21,7 +21,7 @@ _NS: Final = 1_000_000
 
 
 class Why(Enum):
-    """Why a queue gives nothing, whatever waits in it."""
+    """The limit because of which a queue gives out no job."""
 
     PAUSED = "the queue is paused"
     CONCURRENCY = "as many are active as max_concurrency allows"
@@ -29,17 +29,17 @@ class Why(Enum):
 
 
 class Allowance(msgspec.Struct, frozen=True, gc=False):
-    """How many a queue may give out."""
+    """Number of jobs that a queue may give out."""
 
     count: int
     why: Why | None = None
-    """What the limit is, when `count` is 0."""
+    """The limit, if `count` is 0."""
     until_ns: int = 0
-    """When that is over by itself; 0 when it is not."""
+    """Time at which the limit ends by itself; 0 if it does not."""
 
 
 def allowance(tx: Tx, queue: Queue, *, now_ns: int, want: int) -> Allowance:
-    """How many of `want` jobs the queue's settings allow to be given out now."""
+    """How many of `want` jobs the settings of the queue allow now."""
     if queue.paused:
         return Allowance(0, Why.PAUSED)
     if not (queue.max_concurrency or queue.rate_limit):
@@ -61,7 +61,7 @@ def allowance(tx: Tx, queue: Queue, *, now_ns: int, want: int) -> Allowance:
 
 
 def record_fetches(tx: Tx, queue: Queue, count: int) -> None:
-    """`count` jobs were given out now: they are in the window from here on."""
+    """Record that `count` jobs were given out now."""
     if not queue.rate_limit:
         return
     rows = _rows(tx, queue)
@@ -77,15 +77,15 @@ def record_fetches(tx: Tx, queue: Queue, count: int) -> None:
 
 
 def forget_rows(tx: Tx, queue: str) -> None:
-    """The queue's rate limit changed: look at the rows again."""
+    """Read the rows again: the queue's rate limit changed."""
     tx.rates.pop(queue, None)
 
 
 def _rows(tx: Tx, queue: Queue) -> list[bytes]:
-    """Every row there is, oldest first.
+    """Every row, oldest first.
 
-    Also those that have left the window and are not removed yet: what is removed must not depend on
-    when this replica looked first.
+    Rows that have left the window and are not removed yet are among them: which rows are removed
+    must not depend on when this replica read them first.
     """
     rows = tx.rates.get(queue.name)
     if rows is None:
@@ -100,8 +100,8 @@ def _rows(tx: Tx, queue: Queue) -> list[bytes]:
 def counted_since_ns(tx: Tx, queue: Queue) -> int:
     """The place up to which fetches do not count for a limit that is set now.
 
-    What was fetched without a limit does not, nor what has left the window that there was: a row of
-    it may be removed already, or not.
+    Fetches without a limit do not count, nor do those that have left the window of the last limit:
+    their rows may be removed or not.
     """
     if not queue.rate_limit:
         return tx.order_ns
@@ -111,7 +111,7 @@ def counted_since_ns(tx: Tx, queue: Queue) -> int:
 
 
 def _gone(queue: Queue, rows: list[bytes], *, now_ns: int) -> int:
-    """How many rows, at the front, do not count any more at `now_ns`."""
+    """Number of rows at the front that no longer count at `now_ns`."""
     edge_ns = max(0, now_ns - queue.rate_window_ms * _NS)
     edge = queue_keys(queue.name).rate + edge_ns.to_bytes(8, "big") + b"\xff" * 9
     before = bisect_right(rows, queue.rate_since_ns, key=_place) if queue.rate_since_ns else 0

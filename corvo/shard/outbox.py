@@ -1,14 +1,13 @@
-"""Effects on other shards, on their way: written with their cause, and taken exactly once.
+"""Effects on other shards: stored with their cause, and taken exactly once.
 
-A shard cannot write into another. So an op that has an effect elsewhere writes that effect down
-here (`post`), in the same entry as everything else that it does. The leader submits it to the
-other shard as the op `Receive`, again and again until it hears that it was taken, and then the op
-`Delivered` removes it.
+A shard cannot write into another. An op with an effect on another shard stores the effect here
+(`post`), in the same entry as its other changes. The leader submits the effect to the other shard
+as the op `Receive`, and repeats that until it is confirmed; then the op `Delivered` removes it.
 
-Effects are numbered from 1 for each pair of shards, without a gap. The shard that receives keeps
-the last number it took, takes the next one and no other, and answers as before to those it took
-before. So messages may be lost, doubled and reordered, and leaders may change on both sides; each
-effect happens once, and those of one shard on another happen in their order.
+Effects are numbered from 1 for each pair of shards, without a gap. The receiving shard keeps the
+last number that it took, takes only the next one, and answers earlier ones as before. So messages
+may be lost, doubled and reordered, and leaders may change on both sides: each effect is applied
+once, and the effects of one shard on another are applied in their order.
 """
 
 from collections.abc import Container, Mapping
@@ -25,33 +24,33 @@ EFFECT_BYTES_MAX: Final = (4 << 20) - (64 << 10)
 """Of one effect as JSON. The door lets ops of 4 MiB in, and `Receive` adds a little."""
 
 Relay: TypeAlias = Outgoing
-"""What is to be submitted to another shard is what is stored."""
+"""An effect is submitted to another shard as it is stored."""
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="arrival"):
-    """A job comes: see `corvo.shard.ops.transfer`."""
+    """A job arrives: see `corvo.shard.ops.transfer`."""
 
     job: Job
     """As it was in the queue that it left, without its JSON."""
     json: dict[str, msgspec.Raw] = {}
-    """The fields of the job that are JSON: as they are, where bytes would take a third more."""
+    """The JSON fields of the job, as JSON: as bytes they would be a third larger."""
     queue: str
-    """Where it goes."""
+    """Its new queue."""
     errors: list[msgspec.Raw] = []
-    """Those that are kept of it, as they are stored."""
+    """Its errors, as they are stored."""
     lease_left_ns: int = 0
-    """How long its lease still had; shards do not share a clock."""
+    """Time that its lease had left; shards do not share a clock."""
     reset_attempts: bool = False
     refused: int = 0
-    """How many shards had another job of the same id."""
+    """Number of shards in which another job has its id."""
 
     def whole(self) -> Job:
-        """The job with everything that it has."""
+        """The job with its JSON."""
         return _with_json(self.job, {name: bytes(value) for name, value in self.json.items()})
 
 
 def apart(job: Job) -> tuple[Job, dict[str, msgspec.Raw]]:
-    """A job without its JSON, and that: as an arrival has them."""
+    """A job without its JSON, and its JSON: as an arrival has them."""
     fields = {
         "payload": job.payload,
         "result": job.result,
@@ -132,7 +131,7 @@ Effect: TypeAlias = Arrival | Consequence
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The op `Receive` as it is written here, where ops are not known."""
+    """The op `Receive` as this module writes it, which does not know ops."""
 
     source: int
     seq: int
@@ -141,7 +140,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Numbers: TypeAlias = dict[int, tuple[int, int]]
-"""By shard: the last number that was given, and the last one that is known to be taken."""
+"""By shard: the last number that was given, and the last one that was confirmed."""
 
 _NUMBERS_KEY: Final = META.build("outbox")
 _numbers: Final = msgspec.msgpack.Decoder(Numbers)
@@ -151,12 +150,12 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def encode(effect: Effect) -> bytes:
-    """An effect as `post` wants it: apart, so that its size is known before anything is written."""
+    """An effect for `post`: encoded apart, so that its size is known before a write."""
     return _encode(effect)
 
 
 def post(tx: Tx, shard: int, effect: bytes) -> None:
-    """Give an effect to another shard."""
+    """Store an effect on another shard."""
     assert shard != tx.shard, "what happens here is done here"
     assert 0 <= shard < tx.shards
     numbers = _read(tx)
@@ -169,7 +168,7 @@ def post(tx: Tx, shard: int, effect: bytes) -> None:
 
 
 def pending(tx: Tx, shard: int, limit: int) -> list[Outgoing]:
-    """What another shard is not known to have taken, in order."""
+    """Effects that another shard has not confirmed, in order."""
     given, taken = _read(tx).get(shard, (0, 0))
     return [_outgoing_at(tx, shard, seq) for seq in range(taken + 1, min(given, taken + limit) + 1)]
 
@@ -177,7 +176,7 @@ def pending(tx: Tx, shard: int, limit: int) -> list[Outgoing]:
 def first_pending(tx: Tx, *, besides: Container[int]) -> list[Relay]:
     """The next effect for each shard that has one, `besides` some shards.
 
-    Asked for all the time and mostly in vain, so this costs one read when there is nothing.
+    It is called often and mostly in vain, so it costs one read when there is no effect.
     """
     return [
         _outgoing_at(tx, shard, taken + 1)
@@ -192,10 +191,10 @@ def last_given(tx: Tx, shard: int) -> int:
 
 
 def delivered(tx: Tx, shard: int, seq: int, *, limit: int) -> tuple[int, bool]:
-    """A shard has taken everything up to `seq`: remove it, the oldest first.
+    """Remove the effects up to `seq`, the oldest first: the other shard has taken them.
 
-    Returns how many rows went, and whether some were beyond the limit. These wait for the next
-    time; if they are sent once more until then, that does no harm.
+    Returns how many rows were removed, and whether some were beyond the limit. These wait for the
+    next call; an effect that is sent again until then does no harm.
     """
     numbers = _read(tx)
     given, taken = numbers.get(shard, (0, 0))
@@ -216,7 +215,7 @@ def last_taken(tx: Tx, source: int) -> int:
 
 
 def take(tx: Tx, source: int, seq: int) -> None:
-    """From now on, an effect counts as taken."""
+    """Record that an effect was taken."""
     assert seq == last_taken(tx, source) + 1, "effects are taken in their order, each once"
     tx.set_key(INBOX.build(source), seq.to_bytes(8, "big"))
 

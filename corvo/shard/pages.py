@@ -1,4 +1,4 @@
-"""What a follower is answered: the decisions of `corvo.shard.following`, without the waiting.
+"""Answers to a follower: the decisions of `corvo.shard.following`, without its waiting.
 
 A place in a log is an index and the digest that the state had there. The two together tell a
 follower's own log from any other: of a replica that was restored, wiped, or went another way. Two
@@ -18,7 +18,7 @@ from corvo.shard.replica import Replica
 
 
 def begin_page(replica: Replica, request: wire.Follow) -> Page | wire.Reset | None:
-    """What changed behind a place, or that this cannot be told; None while there is nothing new."""
+    """The changes after a place, or a reset if they are not known; None while there is none."""
     machine = replica.machine
     feed = machine.tx.feed
     furthest = max(request.after, request.through)
@@ -49,12 +49,12 @@ def _reset(machine: Machine, request: wire.Follow, begin: Begin) -> wire.Reset:
 
 
 def _is_beyond_all(replica: Replica, index: int) -> bool:
-    """Whether the log has no such place. Only a leader can tell."""
+    """Whether the log has no such place. Only a leader knows."""
     return replica.node.is_leader and index > replica.node.statistics().last_index
 
 
 def end_page(machine: Machine, request: wire.Follow, page: Page) -> wire.Changes | wire.Reset:
-    """The answer that a page comes to, as soon as it is made."""
+    """The answer to a follower, from a finished page."""
     if page.gap is not None:
         return _reset(machine, request, page.gap)
     return wire.Changes(
@@ -65,7 +65,8 @@ def end_page(machine: Machine, request: wire.Follow, page: Page) -> wire.Changes
         machine.applied,
         tuple(page.pairs.items()),
         tuple(
-            wire.Happenings(index, now_ns, _told(events)) for index, now_ns, events in page.events
+            wire.Happenings(index, now_ns, _shortened(events))
+            for index, now_ns, events in page.events
         ),
         page.more,
         machine.digest,
@@ -78,12 +79,12 @@ def begin_walk(machine: Machine, request: wire.Scan) -> Walk:
 
 
 def end_walk(machine: Machine, request: wire.Scan, walk: Walk) -> wire.Scanned:
-    """The answer that it comes to, as soon as it is made."""
+    """The answer to a scan, from a finished walk."""
     pairs = tuple(walk.pairs)
     return wire.Scanned(request.id, pairs, walk.last, machine.applied, machine.digest)
 
 
-def _told(events: msgspec.Raw) -> tuple[wire.Happening, ...]:
+def _shortened(events: msgspec.Raw) -> tuple[wire.Happening, ...]:
     """The events of an entry, with their texts for people cut short.
 
     Each event of a job has such texts, which may have 16 KiB, and a listener keeps thousands of

@@ -1,4 +1,4 @@
-"""What is there: jobs that somebody may speak of, queues that were named, and a job's own story."""
+"""Lookups of jobs and queues that exist for clients, and the trail of a job."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _SWEEPS: Final = TIMERS[Timer.SWEEP]
 
 
 def trail(tx: Tx, job: Job, what: EventType, why: str = "") -> tuple[Event, ...]:
-    """The job's trail with one event more."""
+    """The job's trail with a new event."""
     event = Event(tx.now_ns, what.stored, tx.by, why)
     if len(job.trail) < TRAIL_MAX:
         return (*job.trail, event)
@@ -21,7 +21,7 @@ def trail(tx: Tx, job: Job, what: EventType, why: str = "") -> tuple[Event, ...]
 
 
 def find(tx: Tx, job_id: str) -> Held[Job] | None:
-    """A job that is there for everybody: not one that was cleared and only waits to be removed."""
+    """A job that exists for clients: not one that was cleared and is not removed yet."""
     found = JOBS.find(tx, job_id)
     if found is None:
         return None
@@ -33,10 +33,10 @@ def find(tx: Tx, job_id: str) -> Held[Job] | None:
 
 
 def ensure_queue(tx: Tx, name: str) -> Queue:
-    """The queue, which comes into being when it is first named.
+    """The queue, which is created if it does not exist.
 
-    A queue that was deleted stays as `Queue(name, deleted_ns=…)` until its jobs are swept: nothing
-    is set for it, and it was created at no time. Naming it begins it anew.
+    A deleted queue stays as `Queue(name, deleted_ns=…)`, without settings and without a time of
+    creation, until its jobs are swept. It is created again when an op names it.
     """
     found = QUEUES.find(tx, name)
     if found is None:

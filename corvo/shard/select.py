@@ -1,4 +1,4 @@
-"""Which jobs a fetch gets: the one selection, and the one place that can say why a job waits.
+"""The selection of jobs for a fetch, and the explanation of why a job waits.
 
 Within a queue the urgent ones come first, then the normal ones in their order. What should not be
 at the front any more is removed as it is met: jobs that have expired, and jobs that were cleared.
@@ -21,11 +21,11 @@ FETCH_BYTES_MAX: Final = 4 << 20
 """Payloads and checkpoints that one fetch gives out, and one job more: a frame can carry four times
 that, and what cannot be sent would be leased to nobody."""
 REMOVED_MAX: Final = 512
-"""Expired or cleared jobs that one fetch removes; then it gives what it has, and more next time."""
+"""Expired or cleared jobs that one fetch removes. Then it answers with the jobs that it has."""
 
 
 class Selection:
-    """What one fetch has taken so far, and what bounds it."""
+    """The jobs that one fetch has taken so far, and its bounds."""
 
     __slots__ = ("bytes_left", "found", "removals_left")
 
@@ -36,7 +36,7 @@ class Selection:
 
     @property
     def is_over(self) -> bool:
-        """Whether the fetch has to be answered with what it has."""
+        """Whether the fetch must be answered with the jobs that it has."""
         return self.bytes_left <= 0 or self.removals_left <= 0
 
 
@@ -89,7 +89,7 @@ def _take_from(
 
 
 def _is_gone(tx: Tx, queue: Queue, found: Held[Job]) -> bool:
-    """Remove a job that should not be there any more, and say so."""
+    """Remove a swept or expired job. Returns whether it was one."""
     job = found.document
     if is_swept(queue, job):
         lifecycle.remove(tx, found, why=lifecycle.SWEPT)
@@ -101,7 +101,7 @@ def _is_gone(tx: Tx, queue: Queue, found: Held[Job]) -> bool:
 
 
 def explain(tx: Tx, job: Job, *, now_ns: int) -> Explanation:
-    """Why a job is not with a worker now."""
+    """The reason why a job is not active now."""
     if job.state in FINISHED:
         return Explanation(code="finished", text=f"the job is {job.state.value}")
     match job.state:
@@ -144,7 +144,7 @@ def _explain_pending(tx: Tx, job: Job, *, now_ns: int) -> Explanation:
 
 
 def _ahead(tx: Tx, job: Job) -> int:
-    """Jobs before this one, counted in the heads alone: enough to say whether it is soon."""
+    """Number of jobs before this one, counted in the heads alone."""
     names = queue_keys(job.queue)
     count = 0
     for group in (names.pending_group, names.append_group):
@@ -156,7 +156,7 @@ def _ahead(tx: Tx, job: Job) -> int:
 
 
 def has_work(tx: Tx, name: str, *, now_ns: int) -> Allowance:
-    """Whether a fetch from a queue would get something now, and if not, when it might by itself."""
+    """Whether a fetch from a queue would get a job now; if not, when that may change by itself."""
     queue = QUEUES.get(tx, name)
     if queue is None:
         return Allowance(0)

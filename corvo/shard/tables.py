@@ -1,10 +1,10 @@
 """The tables of a shard, and the index keys that follow from a job.
 
-A job's keys follow from its present state alone. What is asked for at the front of (`qa|`, `p|` and
-the timers) belongs to a `Group`; the rest is for walking through.
+A job's keys follow from its present state alone. An index that is read from its front (`qa|`, `p|`
+and the timers) belongs to a `Group`; the others are for scans.
 
-What followers are told of a job or a queue follows from two documents, the one before and the one
-behind it, so that no op can forget to say what it did.
+Events of a job or a queue follow from two documents, the one before and the one after a change, so
+that no op can leave an event out.
 """
 
 from enum import IntEnum
@@ -34,31 +34,31 @@ from corvo.model import (
 
 
 class Timer(IntEnum):
-    """What becomes due. The numbers are in keys and are never used again for something else."""
+    """Kinds of timers. The numbers are in keys, and a number is never used again."""
 
     PROMOTE = 1
     """A scheduled or retrying job becomes pending."""
     LEASE = 2
     """A lease, or the time for one run, is over."""
     EXPIRE = 3
-    """A job is given up."""
+    """A job expires."""
     UNIQUE = 4
     """A unique lock ends before its job does."""
     REQUEST = 5
-    """The answer to a request key is forgotten."""
+    """The answer to a request key is removed."""
     SWEEP = 6
     """A queue has jobs that were cleared, or was deleted."""
     WORKER = 7
-    """A worker was not heard of for long."""
+    """A worker has not fetched for long."""
     ENDING = 8
-    """A job has ended, and not all who waited for it are told."""
+    """A job has ended, and not all its dependents are settled."""
 
 
 TIMERS: Final = {timer: Group(keys.TIMER.prefix + bytes((timer,))) for timer in Timer}
 
 
 class QueueKeys:
-    """What the keys of one queue begin with."""
+    """Key prefixes of one queue."""
 
     __slots__ = (
         "active",
@@ -98,12 +98,12 @@ class QueueKeys:
 
 @lru_cache(maxsize=4_096)
 def queue_keys(queue: str) -> QueueKeys:
-    """What the keys of a queue begin with."""
+    """Key prefixes of a queue."""
     return QueueKeys(queue)
 
 
 def job_indexes(job: Job) -> tuple[IndexKey, ...]:
-    """The keys that a job has in its present state, beside its own."""
+    """Index keys of a job in its present state."""
     names = queue_keys(job.queue)
     job_id = job.id.encode()
     state = job.state
@@ -167,7 +167,7 @@ def _conditions(job: Job, names: QueueKeys, job_id: bytes) -> list[IndexKey]:
 
 
 def timer_key(timer: Timer, due_ns: int, name: bytes) -> IndexKey:
-    """The key that makes something due."""
+    """The key of a timer."""
     group = TIMERS[timer]
     return (group.prefix + due_ns.to_bytes(8, "big") + name, b"", group)
 
@@ -185,7 +185,7 @@ def _check(before: Job, after: Job) -> None:
 
 
 def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
-    """What the job's trail has that it had not before; of one that is new here, what is of now."""
+    """Add the new events of a job's trail; of a job that is new here, those of this entry."""
     trail = job.trail
     if not trail:
         return
@@ -196,7 +196,7 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
             _tell_several(tx, job)
             return
         if event is known[-1]:
-            # Whatever leaves an event changes no progress.
+            # A change that adds an event changes no progress.
             _tell_progress(tx, before, job)
             return
         if trail[-2] is not known[-1]:
@@ -226,7 +226,7 @@ def _tell_progress(tx: Transaction, before: Job, job: Job) -> None:
 
 
 def _tell_several(tx: Transaction, job: Job, last: Event | None = None) -> None:
-    """The events behind the last one that was known; all are of this entry."""
+    """Add the events after the last known one; all are of this entry."""
     new: list[Event] = []
     for event in reversed(job.trail):
         if event is last or event.at_ns != tx.now_ns:
@@ -244,7 +244,7 @@ def _subject(what: str, job: Job) -> tuple[str, str, str, str, str, int]:
 
 
 def _tell_queue(tx: Transaction, before: Queue | None, queue: Queue) -> None:
-    """What became of a queue; one that is deleted is gone before its jobs are swept."""
+    """Add the events of a queue. A deleted queue is gone before its jobs are swept."""
     if before is None:
         before = _NO_QUEUE
     if not queue.created_ns:
@@ -277,9 +277,9 @@ def _of_queue(what: EventType, tx: Transaction, queue: Queue) -> Told:
 
 
 REQUEST_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000
-"""How long the answer to a request key is kept: longer than anybody retries."""
+"""Retention of the answer to a request key: longer than clients retry."""
 WORKER_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000
-"""How long a worker that is not heard of is listed."""
+"""Retention of a worker after its last fetch."""
 
 
 def _queue_indexes(queue: Queue) -> tuple[IndexKey, ...]:
@@ -291,7 +291,7 @@ def _queue_indexes(queue: Queue) -> tuple[IndexKey, ...]:
 
 
 def is_swept(queue: Queue, job: Job) -> bool:
-    """Whether a job was cleared, or deleted with its queue, and only not removed yet."""
+    """Whether a job was cleared, or deleted with its queue, and is not removed yet."""
     if job.order_ns <= queue.deleted_ns:
         return True
     return job.order_ns <= queue.cleared_ns and job.state in _CLEARED

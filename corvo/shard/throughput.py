@@ -1,8 +1,8 @@
-"""What went on in each queue, minute by minute: for dashboards, and for nothing that decides.
+"""Counts of events by queue and minute, for dashboards; no op depends on them.
 
-It follows from how the states of jobs changed, at the entry's own time. Of each queue the last hour
-is kept, a row to each minute in which something happened; the row of a minute takes the place of
-the one `SLOTS` minutes before it.
+They follow from the changes of jobs' states, at the entry's time. The last hour of each queue is
+kept, one row for each minute with an event; the row of a minute replaces the one `SLOTS` minutes
+before it.
 """
 
 from typing import Final
@@ -36,17 +36,17 @@ class Minutes:
         self._arrived: dict[str, int] = {}
 
     def failed(self, queue: str) -> None:
-        """An attempt failed, whatever becomes of the job."""
+        """Count a failed attempt."""
         self._failed[queue] = self._failed.get(queue, 0) + 1
 
     def arrived(self, queue: str) -> None:
-        """A job that is new here was enqueued elsewhere."""
+        """Do not count a job as enqueued: it came from another shard."""
         self._arrived[queue] = self._arrived.get(queue, 0) + 1
 
     def count(self, tx: Transaction) -> None:
-        """Count what happened in this entry since this was called last."""
+        """Count the events of this entry since the last call."""
         minute = tx.now_ns // MINUTE_NS
-        # Whatever failed or arrived is counted in its queue, too.
+        # The queue of a failed or arrived job is among those counted.
         for queue in tx.counted:
             came = tx.came(queue)
             enqueued = came[-1] - self._arrived.pop(queue, 0)
@@ -78,7 +78,7 @@ class Minutes:
         return row if row.minute == minute else Throughput(queue, minute)
 
     def forget(self, tx: Transaction, queue: str) -> None:
-        """A queue is gone. What happened in it before, in this entry, is not counted later."""
+        """Remove the rows of a queue that is gone, and its events of this entry."""
         self.count(tx)
         self._rows.pop(queue, None)
         prefix = THROUGHPUT.prefix + queue.encode() + b"\0"

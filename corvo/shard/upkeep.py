@@ -1,7 +1,7 @@
-"""What a leader should propose by itself now, and when to look again.
+"""Ops that a leader should propose by itself now, and the time of the next look.
 
-Everything that becomes due has a timer in the state; this looks at the first of each kind. Purging
-and rate limits are not urgent and have none: their queues are walked, a few at a time.
+Due things have timers in the state, and the first of each kind is read here. Retention and rate
+limits are not urgent and have no timers: the queues are walked, a few at a time.
 """
 
 from typing import Final
@@ -25,12 +25,12 @@ from corvo.shard.tables import QUEUES, TIMERS, Timer, queue_keys
 from corvo.shard.tx import Tx
 
 BATCH: Final = 256
-"""Things that one op of upkeep does: some milliseconds."""
+"""Limit of one op of upkeep: some milliseconds of work."""
 WALK_EVERY_NS: Final = 1_000_000_000
-"""How often a few queues are looked at for what has outlived its retention."""
+"""Interval between steps of the walk over the queues."""
 WALK_QUEUES: Final = 64
 WALK_AGAIN_NS: Final = 60_000_000_000
-"""How long to rest after all queues were walked."""
+"""Pause after all queues were walked."""
 _MS: Final = 1_000_000
 _TIMERS: Final = tuple(Timer)
 _FIRST: Final = keys.QUEUE_NAME.prefix
@@ -38,18 +38,18 @@ _END: Final = prefix_end(_FIRST)
 
 
 class Upkeep:
-    """The leader's own work: what is due, and where the walk over the queues has come to."""
+    """The leader's own work: timers, and the walk over the queues."""
 
     def __init__(self, *, retention_ms: int) -> None:
         self._retention_ms = retention_ms
         self._walk_from = _FIRST
         self._walk_at_ns = 0
-        # What timers there are changes only with what is applied, and is looked at far more often.
+        # Timers change only when an entry is applied, and are read far more often.
         self._seen: tuple[Tx, int] | None = None
         self._seen_due_ns: int | None = None
 
     def due(self, tx: Tx, now_ns: int) -> list[Op]:
-        """What to propose now: at most one op of each kind, and all of them bounded."""
+        """Ops to propose now: at most one of each kind, all of them bounded."""
         ops: list[Op] = []
         first_ns = self._first_due_ns(tx)
         if first_ns is not None and first_ns <= now_ns:
@@ -62,12 +62,12 @@ class Upkeep:
         return ops
 
     def next_ns(self, tx: Tx) -> int:
-        """When to look again, if nothing is applied before."""
+        """Time of the next look, if no entry is applied before."""
         first_ns = self._first_due_ns(tx)
         return self._walk_at_ns if first_ns is None else min(first_ns, self._walk_at_ns)
 
     def _first_due_ns(self, tx: Tx) -> int | None:
-        """When the first thing of any kind is due."""
+        """Time at which the first timer of any kind is due."""
         seen, applied = self._seen, tx.meta.applied
         if seen is None or seen[0] is not tx or seen[1] != applied:
             dues = [due_ns for timer in _TIMERS if (due_ns := next_due_ns(tx, timer)) is not None]
@@ -108,7 +108,7 @@ class Upkeep:
             has_more = has_more or bool(due)
             ops += due
         if has_more:
-            self._walk_at_ns = now_ns + WALK_EVERY_NS // 20  # the same ones, until they are done
+            self._walk_at_ns = now_ns + WALK_EVERY_NS // 20  # the same queues, until they are done
         elif len(names) < WALK_QUEUES:
             self._walk_from = _FIRST
             self._walk_at_ns = now_ns + WALK_AGAIN_NS
@@ -143,7 +143,7 @@ class Upkeep:
 
 
 def next_due_ns(tx: Tx, timer: Timer) -> int | None:
-    """When the first thing of a kind is due."""
+    """Time at which the first timer of a kind is due."""
     group = TIMERS[timer]
     first = tx.head(group).keys
     if not first:

@@ -1,4 +1,4 @@
-"""What producers do: put jobs into queues."""
+"""Creation of jobs by producers: one by one, and as batches."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ _SCHEDULED: Final = State.SCHEDULED
 
 @apply.register
 def enqueue_all(op: Enqueue, tx: Tx) -> EnqueueResults | Rejected:
-    """Make them."""
+    """Create the jobs."""
     if op.batch is not None:
         return _as_batch(op, tx, op.batch)
     for new in op.jobs:
@@ -35,7 +35,7 @@ def enqueue_all(op: Enqueue, tx: Tx) -> EnqueueResults | Rejected:
 
 
 def _as_batch(op: Enqueue, tx: Tx, new: NewBatch) -> EnqueueResults:
-    """Make them a batch. Those that are not made, for others are there, are none of it."""
+    """Create the jobs as a batch. A job that exists already is no member."""
     total = new.total or len(op.jobs)
     payload = json_bytes(new.callback_payload)
     batch_id = batches.begin(tx, total, new.callback_queue, payload).id
@@ -47,7 +47,7 @@ def _as_batch(op: Enqueue, tx: Tx, new: NewBatch) -> EnqueueResults:
 
 
 def _into_batches(op: Enqueue, tx: Tx) -> EnqueueResults | Rejected:
-    """All of them are counted in before any is made, so that no batch ends in between."""
+    """Create the jobs; all are counted in first, so that no batch ends in between."""
     joining = [(number, new.batch_id) for number, new in enumerate(op.jobs) if new.batch_id]
     for number, batch_id in joining:
         refused = batches.refuse(tx, batch_id, f"jobs[{number}].batch_id")
@@ -64,7 +64,7 @@ def _into_batches(op: Enqueue, tx: Tx) -> EnqueueResults | Rejected:
 
 
 def _is_counted(op: Enqueue, tx: Tx, made: Enqueued, batch_id: str) -> bool:
-    """Whether the job that is there is itself one of those that were announced."""
+    """Whether the existing job is itself a member that was announced."""
     if batches.is_here(tx, batch_id) and not op.is_announced:
         return False
     job = JOBS.get(tx, made.job_id)
@@ -72,7 +72,7 @@ def _is_counted(op: Enqueue, tx: Tx, made: Enqueued, batch_id: str) -> bool:
 
 
 def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
-    """Make one job, unless it is there or its unique key is taken."""
+    """Create a job, unless it exists or its unique key is locked."""
     unique_ms = 0
     if new.unique_key or new.id is not None:
         existing = _existing(tx, new)
@@ -125,7 +125,7 @@ def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
 
 
 def _with_others(tx: Tx, job: Job, new: NewJob, batch_id: str) -> Job:
-    """The job as one of a batch, the first of a chain, one that waits for others, an agent's."""
+    """The job with its batch, chain, dependencies and agent."""
     agent = new.agent.begin() if new.agent is not None else None
     job = replace(job, batch_id=batch_id, agent=agent)
     if new.chain is not None:
@@ -134,13 +134,13 @@ def _with_others(tx: Tx, job: Job, new: NewJob, batch_id: str) -> Job:
 
 
 def _existing(tx: Tx, new: NewJob) -> Enqueued | None:
-    """The job that there is instead of a new one: that of its id, or the holder of its lock."""
+    """The answer for an existing job: the one with its id, or the holder of its lock."""
     if new.id is not None:
         found = presence.find(tx, new.id)
         if found is not None:
             return Enqueued(new.id, found.document.state.word, unique_existing=True)
         if consequences.forwarded(tx, new.id) is not None:
-            # It lives in another shard now, and there must not be two of one id.
+            # It is in another shard now, and an id must not be used twice.
             return Enqueued(new.id, "moved", unique_existing=True)
     if new.unique_key:
         holder = lifecycle.lock_holder(tx, new.queue, new.unique_key)
@@ -150,7 +150,7 @@ def _existing(tx: Tx, new: NewJob) -> Enqueued | None:
 
 
 def _make_room(tx: Tx, new: NewJob) -> None:
-    """Remove what is in the new job's way and not there for anybody: jobs swept, locks over."""
+    """Remove swept jobs with the new one's id, and expired locks of its key."""
     if new.id is not None:
         swept = JOBS.find(tx, new.id)
         if swept is not None:

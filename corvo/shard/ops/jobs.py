@@ -1,7 +1,7 @@
-"""What is done with jobs by their ids: by people, programs, and whoever answers for them.
+"""Ops on jobs by their ids: retry, cancel, delete, hold, move and others.
 
-Each op names some jobs and does each by itself, in order: one that is refused does not hold up the
-others. An op is the states that it takes a job from, and what becomes of it.
+Each op names some jobs and changes each by itself, in order: a refusal does not stop the others. An
+op declares the states in which it takes a job, and how it changes one.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ from corvo.shard.tx import Tx
 
 
 class _Run(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """What is kept of answers that are the same for jobs in a row."""
+    """The kept form of equal answers for jobs in a row."""
 
     count: int
     status: str = ""
@@ -129,7 +129,7 @@ def same_results(op: JobsOp, tx: Tx, kept: bytes) -> bytes:
 
 
 def _changed_ns(job: Job) -> int:
-    """When something happened to a job last. A heartbeat is no event."""
+    """Time of a job's last event. A heartbeat is no event."""
     return job.trail[-1].at_ns if job.trail else job.created_ns
 
 
@@ -153,21 +153,21 @@ def retry(op: Retry, tx: Tx, found: Held[Job]) -> str | Rejected:
 
 @change.register
 def requeue(op: Requeue, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """The attempts that it had still count."""
+    """The attempts before still count."""
     job = found.document
     return _back_to_queue(tx, found, EventType.REQUEUED, attempt=job.attempt, crashes=job.crashes)
 
 
 @change.register
 def expedite(op: Expedite, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """As if its time had come."""
+    """Make it pending now."""
     return lifecycle.promote(tx, found).state.word
 
 
 def _back_to_queue(
     tx: Tx, found: Held[Job], what: EventType, *, attempt: int, crashes: int
 ) -> str | Rejected:
-    """The job waits at the end of its queue, with its unique lock, if that is to be had."""
+    """Put the job at the end of its queue, with its unique lock if that is free."""
     job = found.document
     if job.unique_key:
         refused = transfer.take_lock(tx, job, job.queue)
@@ -201,38 +201,38 @@ def cancel(op: Cancel, tx: Tx, found: Held[Job]) -> str | Rejected:
 
 @change.register
 def delete(op: Delete, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """It is gone."""
+    """Remove it."""
     lifecycle.remove(tx, found)
     return "deleted"
 
 
-# Somebody's word.
+# Approval.
 
 
 @change.register
 def hold(op: Hold, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """Nobody has it any longer."""
+    """Hold it; its lease, if any, ends."""
     return lifecycle.hold(tx, found, reason=op.reason).state.value
 
 
 @change.register
 def approve(op: Approve, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """It waits at the end of its queue."""
+    """Put it at the end of its queue."""
     return lifecycle.make_pending(tx, found, what=EventType.APPROVED, crashes=0).state.value
 
 
 @change.register
 def reject(op: Reject, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """It is dead."""
+    """Make it dead."""
     return lifecycle.finish(tx, found, State.DEAD, what=EventType.REJECTED, why=op.why).state.value
 
 
-# Elsewhere, and sooner or later.
+# Queue and priority.
 
 
 @change.register
 def move(op: Move, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """It is in the other queue, or on its way. The server's own work stays where it is."""
+    """Move it to the other queue. The server's own jobs are not moved."""
     if is_reserved(found.document.queue):
         return lifecycle.not_yours(found.document)
     refused = transfer.move(tx, found, op.queue, reset_attempts=op.reset_attempts)
@@ -241,7 +241,7 @@ def move(op: Move, tx: Tx, found: Held[Job]) -> str | Rejected:
 
 @change.register
 def change_priority(op: ChangePriority, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """Its place is the same."""
+    """Change it and keep its place."""
     job = found.document
     trail = presence.trail(tx, job, EventType.PRIORITY, f"from {job.priority} to {op.priority}")
     JOBS.change(tx, found, replace(job, priority=op.priority, trail=trail))

@@ -1,7 +1,7 @@
-"""API keys: who may do what. They are kept in shard 0, and routers ask for them there.
+"""Ops on API keys. Shard 0 stores the keys, and routers read them there.
 
-A key never comes here, and never gets into the log: what is stored is its hash, and a router that
-is shown a key looks for the hash of that.
+A key itself is never sent here and never in the log: its hash is stored, and a router looks a key
+up by its hash.
 """
 
 from functools import singledispatch
@@ -36,7 +36,7 @@ def change(op: KeyOp, tx: Tx) -> KeyDone | Rejected:
 
 @change.register
 def upsert_api_key(op: UpsertAPIKey, tx: Tx) -> KeyDone | Rejected:
-    """One that is known keeps the time at which it was made."""
+    """Create or change a key; a known one keeps its time of creation."""
     before = API_KEYS.get(tx, op.key_hash)
     number = count(tx)
     if before is None and number >= KEYS_MAX:
@@ -62,7 +62,7 @@ def upsert_api_key(op: UpsertAPIKey, tx: Tx) -> KeyDone | Rejected:
 
 @change.register
 def delete_api_key(op: DeleteAPIKey, tx: Tx) -> KeyDone | Rejected:
-    """What is not there cannot be deleted: whoever mistyped a hash has to know."""
+    """Delete a key. An unknown hash is refused, because it may be mistyped."""
     if API_KEYS.find(tx, op.key_hash) is None:
         return Rejected("key_not_found", f"there is no API key of hash {op.key_hash}")
     number = count(tx) - 1
@@ -73,7 +73,7 @@ def delete_api_key(op: DeleteAPIKey, tx: Tx) -> KeyDone | Rejected:
 
 
 def count(tx: Tx) -> int:
-    """How many keys there are."""
+    """Number of keys."""
     data = tx.get_key(_COUNT_KEY)
     return 0 if data is None else _decode_count(data)
 

@@ -1,8 +1,8 @@
-"""What is set for a whole queue, and its end.
+"""Ops on queues: pause, limits, retention, clear and delete.
 
-A queue comes into being with its first job or its first setting. Clearing and deleting cost the
-same whatever is in it: they mark the queue, jobs up to the mark are not there for anybody from then
-on, and the leader's `Sweep` removes them little by little.
+A queue is created by its first job or setting. The cost of a clear or a deletion does not depend on
+the number of jobs: the queue is marked, jobs up to the mark no longer exist for clients, and the
+leader's `Sweep` removes them in bounded steps.
 """
 
 from functools import singledispatch
@@ -54,7 +54,7 @@ class _Settings(TypedDict, total=False):
 
 
 def _set(tx: Tx, name: str, **settings: Unpack[_Settings]) -> None:
-    """Write settings. Whatever was set, there may be more to give out than before."""
+    """Write settings, and wake the fetches that wait: each change may allow more jobs."""
     presence.ensure_queue(tx, name)
     found = QUEUES.find(tx, name)
     assert found is not None
@@ -64,7 +64,7 @@ def _set(tx: Tx, name: str, **settings: Unpack[_Settings]) -> None:
         tx.touched[name] = None
 
 
-# Whether it gives anything out.
+# Settings.
 
 
 @change.register
@@ -76,28 +76,28 @@ def pause(op: Pause, tx: Tx) -> str:
 
 @change.register
 def resume(op: Resume, tx: Tx) -> str:
-    """Whether it was paused or being drained."""
+    """End a pause or a drain."""
     _set(tx, op.queue, paused=False, draining=False)
     return "resumed"
 
 
 @change.register
 def drain(op: Drain, tx: Tx) -> str:
-    """A pause, and the intention."""
+    """Pause, and mark the queue as draining."""
     _set(tx, op.queue, paused=True, draining=True)
     return "draining"
 
 
 @change.register
 def set_concurrency(op: SetConcurrency, tx: Tx) -> str:
-    """A lower limit takes no job away from anybody."""
+    """A lower limit ends no lease."""
     _set(tx, op.queue, max_concurrency=op.max)
     return "ok"
 
 
 @change.register
 def set_throttle(op: SetThrottle, tx: Tx) -> str:
-    """What was fetched under the limit before, and is in its window, goes on counting."""
+    """Fetches under the limit before, within its window, count on."""
     before = presence.ensure_queue(tx, op.queue)
     _set(
         tx,
@@ -119,7 +119,7 @@ def remove_throttle(op: RemoveThrottle, tx: Tx) -> str:
 
 @change.register
 def set_retention(op: SetRetention, tx: Tx) -> str:
-    """Also for jobs that are finished already."""
+    """It holds for jobs that are finished already, too."""
     _set(tx, op.queue, retention_ms=op.retention_ms)
     return "ok"
 
@@ -129,7 +129,7 @@ def set_retention(op: SetRetention, tx: Tx) -> str:
 
 @change.register
 def clear(op: Clear, tx: Tx) -> str:
-    """Whatever comes into the queue from here on has a place behind the mark."""
+    """Mark the queue; later jobs have places after the mark."""
     found = QUEUES.find(tx, op.queue)
     if found is not None:
         QUEUES.change(tx, found, replace(found.document, cleared_ns=tx.order_ns))
@@ -138,7 +138,7 @@ def clear(op: Clear, tx: Tx) -> str:
 
 @change.register
 def delete_queue(op: DeleteQueue, tx: Tx) -> str:
-    """What is left is the mark, and no time of birth: the queue is not there any more."""
+    """Leave only the mark, without a time of creation: the queue no longer exists."""
     found = QUEUES.find(tx, op.queue)
     if found is not None:
         QUEUES.change(tx, found, Queue(name=op.queue, deleted_ns=tx.order_ns))

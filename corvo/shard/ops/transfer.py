@@ -1,29 +1,28 @@
-"""Moving a job to another queue, wherever that queue lives.
+"""Moves of a job to another queue, in this shard or another.
 
 Within a shard the job changes its queue in place. If the queue lives in another shard, the job
 leaves this one in one step (document, indexes, errors, lock) and travels as an effect: see
-`corvo.shard.outbox`. While it travels it is nowhere live, and afterwards in one shard.
+`corvo.shard.outbox`. During the move it is in no shard, and afterwards in one.
 
-**Its home**, the shard it was born in, always knows where it is, so that it is found by its id. To
-be sure of that, every journey from one foreign shard to another leads through the home:
+**The home** of a job, the shard in which it was created, always knows its shard, so that the job is
+found by its id. For that, every move from one foreign shard to another leads through the home:
 
-    home -> A       the home writes down that the job is in A, and sends it there
-    A -> home -> B  A sends it to the home, which writes down B and sends it on
-    A -> home       the home forgets the address: the job is here
-    A: gone         A tells the home (`Forget`), which forgets the address
+    home -> A       the home stores that the job is in A, and sends it there
+    A -> home -> B  A sends it to the home, which stores B and sends it on
+    A -> home       the home removes the address: the job is here
+    A: removed      A sends `Forget` to the home, which removes the address
 
-The home alone decides where the job goes next, and what it gets from A comes in the order in which
-it happened there: the address is never older than the last journey that reached the home. Until a
-job has landed, the shard that its home names answers `job_not_found`; whoever asks should believe
-that from the home alone.
+The home alone decides the next shard, and effects of A reach it in the order in which they happened
+there: the address is never older than the last move that reached the home. Until a job has arrived,
+the shard that its home names answers `job_not_found`; only the home's own `job_not_found` is final.
 
-**Ids that clients choose** are unique within a shard only. A job that finds another job of its id
-where it wants to go turns back to the queue that it left. If that queue is in a third shard, and
-its id is taken there by now as well, it stays at home, held (`id_taken`), until somebody moves it.
+**Ids that clients choose** are unique within a shard only. If another job has the id in the target
+shard, the moved job turns back to the queue that it left. If that queue is in a third shard, and
+its id is taken there by now as well, the job stays at home, held (`id_taken`), until it is moved.
 
-**What it keeps**: everything, its lease, its token and its errors included, and its unique lock if
-that is free where it lands. It gets a new place. Shards do not share a clock: a lease has as
-much left on landing as it had on leaving.
+**A moved job keeps** everything, its lease, its token and its errors included, and its unique lock
+if that is free in the new queue. It gets a new place. Shards do not share a clock, so a lease has
+as much time left on arrival as it had on departure.
 """
 
 from typing import Annotated, ClassVar, Final
@@ -50,7 +49,7 @@ ID_TAKEN: Final = "id_taken"
 
 
 def move(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rejected | None:
-    """Bring a job to another queue, or say why that cannot be."""
+    """Move a job to another queue. Returns the refusal, if it cannot move."""
     job = found.document
     shard = shard_of_queue(queue, tx.shards)
     if shard != tx.shard:
@@ -82,7 +81,7 @@ def _change_queue(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool)
 
 
 def take_lock(tx: Tx, job: Job, queue: str) -> Rejected | None:
-    """Make a job's unique lock in a queue free for it, or say who has it."""
+    """Free a job's unique lock in a queue. Returns a refusal if another job holds it."""
     holder = lifecycle.lock_holder(tx, queue, job.unique_key)
     if holder is None:
         lifecycle.free_lock(tx, queue, job.unique_key)
@@ -98,7 +97,7 @@ def take_lock(tx: Tx, job: Job, queue: str) -> Rejected | None:
 
 
 def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rejected | None:
-    """Send a job to its home, or from there to the shard that it goes to."""
+    """Send a job to its home, or from the home to the target shard."""
     job = found.document
     if dependencies.is_bound(job):
         return Rejected(
@@ -143,7 +142,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
 
 
 def _send(tx: Tx, job: Job, queue: str, effect: bytes) -> None:
-    """From the home: write down where the job will be, and send it there."""
+    """From the home: store the target shard, and send the job there."""
     shard = shard_of_queue(queue, tx.shards)
     state = job.state.value if job.state in FINISHED else ""
     FORWARDS.put(tx, Forward(job.id, shard, tx.now_ns, state))
@@ -160,7 +159,7 @@ def _errors(tx: Tx, job: Job) -> list[msgspec.Raw]:
 
 
 def _lease_left_ns(tx: Tx, job: Job) -> int:
-    """How long the lease of an active job goes on here; the time of grace counts."""
+    """Time that the lease of an active job has left here; the time of grace counts."""
     if job.state is not State.ACTIVE or lifecycle.is_over(tx, job):
         return 0
     return max(job.lease_expires_ns, tx.grace.until_ns) - tx.now_ns
@@ -194,12 +193,12 @@ def _arrive(tx: Tx, arrival: Arrival) -> None:
 
 
 def _is_taken(tx: Tx, job_id: str) -> bool:
-    """Whether there is another job of this id, or one born here that is away and may come back."""
+    """Whether another job has this id: here, or moved away from here."""
     return presence.find(tx, job_id) is not None or FORWARDS.get(tx, job_id) is not None
 
 
 def _land(tx: Tx, arrival: Arrival) -> None:
-    """The job is here from now on, in its new queue."""
+    """Insert the job into its new queue."""
     job = arrival.whole()
     is_reset = arrival.reset_attempts and not arrival.refused
     presence.ensure_queue(tx, arrival.queue)
@@ -216,7 +215,7 @@ def _land(tx: Tx, arrival: Arrival) -> None:
 
 
 def _stay(tx: Tx, arrival: Arrival) -> None:
-    """There is no queue that could have the job: it waits at home for somebody to move it."""
+    """Insert the job at home, held: its id is taken in both queues."""
     job = arrival.whole()
     presence.ensure_queue(tx, job.queue)
     if job.state not in FINISHED:
@@ -255,7 +254,7 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
 
 
 def _lock(tx: Tx, job: Job) -> tuple[int, str]:
-    """Until when the job has its unique lock here, and why it has it no longer."""
+    """End of the job's unique lock here, and the reason why it lost the lock."""
     if job.unique_until_ns <= tx.now_ns:
         return 0, ""
     refused = take_lock(tx, job, job.queue)
@@ -265,7 +264,7 @@ def _lock(tx: Tx, job: Job) -> tuple[int, str]:
 
 
 def _lease_expires_ns(tx: Tx, arrival: Arrival) -> int:
-    """Never before what the worker was told, nor before the lease has had its time."""
+    """End of the lease: not before the end that the worker knows, nor before its time is over."""
     job = arrival.job
     if job.state is not State.ACTIVE:
         return 0
@@ -276,7 +275,7 @@ def _lease_expires_ns(tx: Tx, arrival: Arrival) -> int:
 
 
 class Received(msgspec.Struct, frozen=True):
-    """An effect was taken, now or before."""
+    """The result of `Receive`."""
 
     source: int
     seq: int
@@ -285,7 +284,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Receive(TypedOp[Received | Rejected], frozen=True, kw_only=True):
-    """Take an effect that another shard had on this one, exactly once and in order."""
+    """Take an effect of another shard on this one, exactly once and in order."""
 
     PRIVATE: ClassVar[bool] = True
 
@@ -294,7 +293,7 @@ class Receive(TypedOp[Received | Rejected], frozen=True, kw_only=True):
     effect: Effect
 
     def check(self, limits: Limits) -> Rejected | None:
-        """An effect with a request key would be remembered twice."""
+        """An effect has no request key: its number already makes it unique."""
         if self.request_key:
             return Rejected("bad_request", "an effect has its number", field="request_key")
         return None
@@ -324,14 +323,14 @@ def receive(op: Receive, tx: Tx) -> Received | Rejected:
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """How many effects need not be kept any longer, and whether some have to wait for that."""
+    """Number of effects that were removed, and whether more can be."""
 
     done: int
     more: bool
 
 
 class Delivered(TypedOp[Removed | Rejected], frozen=True, kw_only=True):
-    """Another shard has taken every effect up to one: they need not be kept any longer."""
+    """Another shard has taken every effect up to one: they are removed."""
 
     PRIVATE: ClassVar[bool] = True
 
@@ -341,7 +340,7 @@ class Delivered(TypedOp[Removed | Rejected], frozen=True, kw_only=True):
 
 @apply.register
 def delivered(op: Delivered, tx: Tx) -> Removed | Rejected:
-    """Remove them; said again, it finds nothing."""
+    """Remove them; a repeated op finds none."""
     given = outbox.last_given(tx, op.shard)
     if op.seq > given:
         return Rejected("out_of_order", f"shard {op.shard} was given {given} effects, not {op.seq}")

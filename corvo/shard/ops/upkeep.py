@@ -1,8 +1,7 @@
-"""What a leader does by itself: what has become due, what has outlived its time, what was cleared.
+"""Ops of the leader: timers that are due, retention that is over, queues that were cleared.
 
-Each op does a bounded number of things, in the order in which they became due, and goes by an
-index from its front; none looks at all jobs. What is met on the way and is being swept is removed,
-for it is there for nobody.
+Each op does a bounded number of things, in the order in which they became due, and reads an index
+from its front; none reads all jobs. A job that is being swept is removed when an op meets it.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,25 +34,25 @@ from corvo.shard.tables import (
 from corvo.shard.tx import Tx
 
 LIMIT_MAX: Final = 10_000
-"""Things that one op may be asked to do."""
+"""Largest limit of one op."""
 PASSED_MAX: Final = 1_000
-"""Jobs that one op passes by because they are not to be touched, or removes for a sweep. Then it
-does nothing more: the next one goes on, or the time of grace that keeps them is over."""
+"""Jobs that one op skips because a time of grace keeps them, or removes for a sweep. Then it stops,
+and the next op continues."""
 
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
 Thing = TypeVar("Thing")
 
 
 class Walked(msgspec.Struct, frozen=True):
-    """How far an op of upkeep came."""
+    """The result of an op of upkeep."""
 
     done: int
     more: bool
-    """Whether there is something left that is due."""
+    """Whether more is due."""
 
 
 class Upkeep(TypedOp[Walked], frozen=True, kw_only=True):
-    """An op that only the leader itself proposes."""
+    """An op that only the leader proposes."""
 
     PRIVATE: ClassVar[bool] = True
 
@@ -79,7 +78,7 @@ class Reclaim(Upkeep, frozen=True, kw_only=True):
 
 @apply.register
 def reclaim(op: Reclaim, tx: Tx) -> Walked:
-    """In the order in which that came about."""
+    """In the order of those ends."""
     return _each(tx, op.limit, _due_jobs(tx, Timer.LEASE, _is_over), lambda it: _reclaim(tx, it))
 
 
@@ -96,7 +95,7 @@ def _reclaim(tx: Tx, found: Held[Job]) -> None:
 
 
 class Expire(Upkeep, frozen=True, kw_only=True):
-    """Jobs whose time is over are given up."""
+    """Expired jobs become dead."""
 
 
 @apply.register
@@ -106,7 +105,7 @@ def expire(op: Expire, tx: Tx) -> Walked:
 
 
 class CleanUnique(Upkeep, frozen=True, kw_only=True):
-    """Unique locks whose time is over are let go, though their jobs go on."""
+    """Expired unique locks are released; their jobs stay."""
 
 
 @apply.register
@@ -116,7 +115,7 @@ def clean_unique(op: CleanUnique, tx: Tx) -> Walked:
 
 
 class CleanRequests(Upkeep, frozen=True, kw_only=True):
-    """Answers to request keys are forgotten."""
+    """Answers to request keys are removed after 24 hours."""
 
 
 @apply.register
@@ -132,29 +131,29 @@ def clean_requests(op: CleanRequests, tx: Tx) -> Walked:
 
 
 class CleanWorkers(Upkeep, frozen=True, kw_only=True):
-    """Workers that were not heard of for long are forgotten."""
+    """Workers without a fetch for 24 hours are removed."""
 
 
 @apply.register
 def clean_workers(op: CleanWorkers, tx: Tx) -> Walked:
-    """Those that were heard of least lately first."""
+    """The one with the oldest last fetch first."""
     return _each(tx, op.limit, _due(tx, Timer.WORKER), lambda name: WORKERS.remove(tx, name))
 
 
 class Tell(Upkeep, frozen=True, kw_only=True):
-    """Those who wait for jobs that have ended are told, where they were too many for one entry."""
+    """Dependents of ended jobs are settled, where they were too many for one entry."""
 
 
 @apply.register
 def tell(op: Tell, tx: Tx) -> Walked:
-    """Those of the job that ended first go first."""
+    """Dependents of the job that ended first come first."""
     told = 0
     for job_id in _due(tx, Timer.ENDING):
         if told == op.limit:
             return Walked(told, more=True)
         ending = ENDINGS.get(tx, job_id)
         assert ending is not None, "a timer names what is there"
-        count, is_all = dependencies.tell(tx, ending, op.limit - told)
+        count, is_all = dependencies.settle_dependents(tx, ending, op.limit - told)
         told += max(count, 1)
         if not is_all:
             return Walked(told, more=True)
@@ -164,7 +163,7 @@ def tell(op: Tell, tx: Tx) -> Walked:
 def _each(
     tx: Tx, limit: int, due: Iterator[Thing], act: Callable[[Thing], msgspec.Struct | None]
 ) -> Walked:
-    """Do what is due, as far as the limit goes."""
+    """Do what is due, up to the limit."""
     done = 0
     for thing in due:
         if done == limit or tx.is_full:
@@ -175,7 +174,7 @@ def _each(
 
 
 def _due(tx: Tx, timer: Timer) -> Iterator[str]:
-    """What a timer's keys name that are due, in order. Whoever acts on one takes its key away."""
+    """Names in the due keys of a timer, in order. The caller's change removes the key."""
     group = TIMERS[timer]
     head = tx.head(group)
     start = len(group.prefix)
@@ -190,7 +189,7 @@ def _due(tx: Tx, timer: Timer) -> Iterator[str]:
 def _due_jobs(
     tx: Tx, timer: Timer, is_wanted: Callable[[Tx, Job], bool] = lambda _, __: True
 ) -> Iterator[Held[Job]]:
-    """The jobs that are due. Passes by those that are not wanted: their time will come."""
+    """The jobs that are due; unwanted ones are skipped."""
     passed = 0
     for job_id in _due(tx, timer):
         found = _job(tx, job_id)
@@ -209,7 +208,7 @@ def _job(tx: Tx, job_id: str) -> Held[Job]:
 
 
 def _was_swept(tx: Tx, found: Held[Job]) -> bool:
-    """Remove a job that is being swept, and say so."""
+    """Remove a job that is being swept. Returns whether it was one."""
     queue = QUEUES.get(tx, found.document.queue)
     assert queue is not None, "a job's queue is known"
     if not is_swept(queue, found.document):
@@ -231,12 +230,12 @@ class Purge(QueueUpkeep, frozen=True, kw_only=True):
     """Finished jobs are removed when their retention is over."""
 
     keep_ms: Millis
-    """How long they are kept where the queue does not say it."""
+    """Retention where the queue has none."""
 
 
 @apply.register
 def purge(op: Purge, tx: Tx) -> Walked:
-    """Those that finished first go first."""
+    """The job that finished first comes first."""
     queue = QUEUES.get(tx, op.queue)
     retention_ms = queue.retention_ms if queue is not None else 0
     edge_ns = max(0, tx.now_ns - (retention_ms or op.keep_ms) * NS)
@@ -286,7 +285,7 @@ class Sweep(QueueUpkeep, frozen=True, kw_only=True):
 
 @apply.register
 def sweep(op: Sweep, tx: Tx) -> Walked:
-    """Go on where the last one stopped. When nothing is left, the sweep is over."""
+    """Continue where the last op stopped, until no job is left."""
     found = QUEUES.find(tx, op.queue)
     if found is None or not _is_sweeping(found.document):
         return Walked(0, more=False)
@@ -309,17 +308,17 @@ def sweep(op: Sweep, tx: Tx) -> Walked:
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a sweep has come to.
+    """The progress of a sweep.
 
-    One walk over each index is enough: no job that is being swept goes anywhere, and none that
-    comes into the queue is being swept. Another clear begins the walk again.
+    One walk over each index is enough: a job that is being swept does not move, and a job that
+    comes into the queue is not swept. Another clear begins the walk again.
     """
 
     bounds: tuple[int, int]
-    """Up to which places it sweeps: `cleared_ns` and `deleted_ns` of the queue."""
+    """Places up to which it sweeps: `cleared_ns` and `deleted_ns` of the queue."""
     space: int = 0
     after: bytes = b""
-    """The last key that was looked at; empty at the beginning of a space."""
+    """The last key that was read; empty at the beginning of an index."""
 
 
 class Space(msgspec.Struct, frozen=True, gc=False):
@@ -327,9 +326,9 @@ class Space(msgspec.Struct, frozen=True, gc=False):
 
     prefix: bytes
     number_bytes: int = 8
-    """What is between prefix and job id."""
+    """Length of the number between prefix and job id."""
     is_in_order: bool = False
-    """Whether the number is the job's place, so that behind the bound there is nothing to sweep."""
+    """Whether the number is the job's place: then no key after the bound is swept."""
     of_jobs: bool = True
 
 
@@ -349,7 +348,7 @@ def _spaces(names: QueueKeys) -> tuple[Space, ...]:
 
 
 def _sweep(tx: Tx, queue: Queue, space: Space, place: Place, limit: int) -> tuple[int, int, Place]:
-    """Look at up to `limit` keys of an index. How many were removed, and seen; where to go on."""
+    """Read up to `limit` keys of an index. Returns the numbers removed and read, and the place."""
     stop = prefix_end(space.prefix)
     if space.is_in_order:
         bound_ns = max(place.bounds)
@@ -393,7 +392,7 @@ _decode: Final = msgspec.msgpack.Decoder(Place).decode
 
 
 def _end_sweep(tx: Tx, found: Held[Queue]) -> None:
-    """Nothing is left to be swept: forget that there was, and a queue that nobody began anew."""
+    """End a sweep: remove its marks, and the queue if it was deleted and not created again."""
     queue = found.document
     forget_rows(tx, queue.name)
     if queue.created_ns:
@@ -411,11 +410,11 @@ def _end_sweep(tx: Tx, found: Held[Queue]) -> None:
 
 
 class Led(msgspec.Struct, frozen=True):
-    """A leader has begun."""
+    """The result of `Lead`."""
 
 
 class Lead(TypedOp[Led], frozen=True, kw_only=True):
-    """The first op of a leader: leases that were not over are not over for a while."""
+    """The first op of a leader: leases that had not ended do not end within the time of grace."""
 
     PRIVATE: ClassVar[bool] = True
 
