@@ -10,7 +10,7 @@ from typing import Final, Generic, NamedTuple, Never, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from corvo.times import sortable
+from corvo.times import sortable, without_zeros
 
 TEXT: Final = "TEXT"
 INTEGER: Final = "INTEGER"
@@ -37,6 +37,8 @@ class Source(NamedTuple):
     otherwise: Value = None
     is_key: bool = False
     """Whether it is a field of the document's key, and not of the document."""
+    shown_as: Callable[[str], object] | None = None
+    """What becomes of the text of a row where a client is shown it."""
 
     def expression(self) -> str:
         """The value as Python."""
@@ -68,12 +70,12 @@ def of_key(place: int) -> Source:
 
 def time(path: str) -> Source:
     """A moment in nanoseconds."""
-    return Source(path, sortable)
+    return Source(path, sortable, shown_as=without_zeros)
 
 
 def time_or_null(path: str) -> Source:
     """A moment in nanoseconds; NULL where it is 0."""
-    return Source(path, sortable, empty_is_null=True)
+    return Source(path, sortable, empty_is_null=True, shown_as=without_zeros)
 
 
 def text_of(data: bytes) -> str:
@@ -81,14 +83,19 @@ def text_of(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
+def raw(text: str) -> msgspec.Raw:
+    """A text that is JSON, as a part of other JSON."""
+    return msgspec.Raw(text.encode())
+
+
 def json_of(path: str) -> Source:
     """JSON as a client sent it."""
-    return Source(path, text_of)
+    return Source(path, text_of, shown_as=raw)
 
 
 def json_or_null(path: str) -> Source:
     """JSON as a client sent it; NULL where it is empty."""
-    return Source(path, text_of, empty_is_null=True)
+    return Source(path, text_of, empty_is_null=True, shown_as=raw)
 
 
 # Columns and tables.

@@ -27,7 +27,6 @@ from corvo.protocol.questions import (
     Beats,
     Count,
     Counted,
-    Found,
     FullText,
     GetBeats,
     GetRates,
@@ -35,6 +34,7 @@ from corvo.protocol.questions import (
     GetThroughput,
     MirrorAnswer,
     Question,
+    RawPage,
     Refused,
     Search,
     Select,
@@ -151,7 +151,7 @@ class Readers:
 
 
 _Answer: TypeAlias = (
-    Found | TextFound | Counted | Selected | AllRates | Throughput | Beats | Summary
+    RawPage | TextFound | Counted | Selected | AllRates | Throughput | Beats | Summary
 )
 
 

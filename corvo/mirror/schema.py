@@ -27,12 +27,13 @@ from corvo.mirror.columns import (
     json_or_null,
     of_key,
     or_null,
+    raw,
     time,
     time_or_null,
     upsert,
 )
 from corvo.model import Batch, Job, JobError, Queue, Throughput, Worker
-from corvo.times import sortable
+from corvo.times import sortable, without_zeros
 
 VERSION: Final = 1
 """Rises with every change of the tables that an older file does not have."""
@@ -90,7 +91,7 @@ JOBS: Final = TableSpec(
         fed("batch_id", TEXT, or_null("batch_id"), filter_by=EQUAL),
         fed("worker_id", TEXT, or_null("worker_id")),
         fed("hostname", TEXT, or_null("hostname")),
-        fed("tags", TEXT, Source("tags", tags_text, empty_is_null=True)),
+        fed("tags", TEXT, Source("tags", tags_text, empty_is_null=True, shown_as=raw)),
         fed("progress", TEXT, json_or_null("progress")),
         fed("checkpoint", TEXT, json_or_null("checkpoint")),
         fed("result", TEXT, json_or_null("result")),
@@ -139,7 +140,7 @@ JOBS: Final = TableSpec(
         fed("completed_at", TEXT, time_or_null("completed_ns"), filter_by=BETWEEN),
         fed("failed_at", TEXT, time_or_null("failed_ns")),
         fed("kind", TEXT, as_is("kind"), default="", filter_by=EQUAL),
-        fed("changed_at", TEXT, Source("", changed_at)),
+        fed("changed_at", TEXT, Source("", changed_at, shown_as=without_zeros)),
         fed("finished_at", TEXT, time_or_null("finished_ns")),
         fed("held_at", TEXT, time_or_null("held_ns")),
         fed("failures", INTEGER, as_is("failures"), default=0),

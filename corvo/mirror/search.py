@@ -26,8 +26,8 @@ from corvo.protocol.questions import (
     AsOf,
     Count,
     Counted,
-    Found,
     Member,
+    RawPage,
     Search,
     SearchBody,
     Select,
@@ -71,7 +71,7 @@ def understood(question: Search | Count | Select) -> Understood:
     return Understood(meaning=meaning, order=order, is_falling=is_falling, needs_scan=is_scan)
 
 
-def search(reading: Reading, question: Search, known: Understood) -> Found:
+def search(reading: Reading, question: Search, known: Understood) -> RawPage:
     """A page of jobs. Raises `NotAnswered`."""
     body, order, is_falling = question.search, known.order, known.is_falling
     meaning = compiled(known.meaning)
@@ -95,7 +95,7 @@ def search(reading: Reading, question: Search, known: Understood) -> Found:
     before, behind = _cursors(wanted, looked, digest)
     # A full page has all that it was to have, though nobody knows whether there is one more.
     is_partial = looked.stopped is not None and len(jobs) < wanted.limit
-    return Found(
+    return RawPage(
         jobs=jobs[::-1] if is_backwards else jobs,
         total=total,
         total_is_exact=is_exact,

@@ -130,6 +130,21 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_error: str = ""
 
 
+class FoundJob(JobSummary, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as a search shows it.
+
+    The mirror writes it by the names and the defaults here: each field is the column of its name,
+    and `last_error` the text of the newest error.
+    """
+
+    hostname: str = ""
+    expire_at: Time | None = None
+    failures: int = 0
+    """Errors ever recorded of it."""
+    changed_at: Time
+    """The moment of its last event."""
+
+
 def error_bodies(job: Job, errors: Sequence[JobError]) -> list[ErrorBody]:
     """The errors that are kept of a job, the oldest first."""
     first = job.failures - len(errors) + 1

@@ -7,7 +7,7 @@ is; or, under its code, a `Refused`.
 Text that a client wrote stays a value: no part of a question ever becomes a piece of SQL.
 """
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -191,10 +191,13 @@ AsOf: TypeAlias = dict[str, Place]
 """By shard, as `s0`."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of jobs."""
+J = TypeVar("J")
 
-    jobs: list[msgspec.Raw]
+
+class Found(msgspec.Struct, Generic[J], frozen=True, kw_only=True):
+    """A page of jobs: JSON of each in the mirror, a `corvo.protocol.jobs.FoundJob` for readers."""
+
+    jobs: list[J]
     total: int
     total_is_exact: bool
     """False: there are at least so many."""
@@ -208,6 +211,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     why_partial: str = ""
     duration_ms: float = 0.0
     as_of: AsOf = {}
+
+
+RawPage: TypeAlias = Found[msgspec.Raw]
+"""A page as the mirror writes it."""
 
 
 class TextHit(msgspec.Struct, frozen=True, kw_only=True):

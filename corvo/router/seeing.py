@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from corvo.protocol.jobs import JobSummary, Time
+from corvo.protocol.jobs import FoundJob, Time
 from corvo.protocol.queries import QueueView
-from corvo.protocol.questions import AsOf, QueueSummary, SearchBody, TextHit
+from corvo.protocol.questions import AsOf, Found, QueueSummary, SearchBody, TextFound
 from corvo.router.queues import exists
 from corvo.router.words import bad_body, bad_field
 from corvo.times import MINUTE_NS, format_time
@@ -19,45 +19,12 @@ QUERY_TEXT_MAX: Final = 400
 # Searches.
 
 
-class FoundJob(JobSummary, frozen=True, kw_only=True, omit_defaults=True):
-    """A job that was found."""
-
-    hostname: str = ""
-    expire_at: Time | None = None
-    failures: int = 0
-    """Errors ever recorded of it."""
-    changed_at: Time | None = None
-    """When something happened to it last."""
-
-
-class FoundBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FoundBody(Found[FoundJob], frozen=True, kw_only=True, omit_defaults=True):
     """A page of jobs."""
 
-    jobs: list[FoundJob]
-    total: int
-    total_is_exact: bool
-    """False: there are at least so many."""
-    cursor: str | None = None
-    """For the page behind this one."""
-    prev_cursor: str | None = None
-    """For the page before it."""
-    has_more: bool = False
-    partial: bool = False
-    """The time was over before everything was looked at: `cursor` goes on where it stopped."""
-    why_partial: str = ""
-    duration_ms: float = 0.0
-    as_of: AsOf = {}
-    """By shard, the state that this is of."""
 
-
-class TextFoundBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TextFoundBody(TextFound, frozen=True, kw_only=True, omit_defaults=True):
     """Jobs that have the words, the best matches first."""
-
-    q: str
-    results: list[TextHit]
-    partial: bool = False
-    duration_ms: float = 0.0
-    as_of: AsOf = {}
 
 
 _GIVEN: Final = frozenset(SearchBody.__struct_fields__) - {"tags", "state"}

@@ -19,12 +19,12 @@ from corvo.protocol.questions import (
     Count,
     Counted,
     Filter,
-    Found,
     FullText,
     GetRates,
     GetThroughput,
     MirrorAnswer,
     Question,
+    RawPage,
     Refused,
     Search,
     SearchBody,
@@ -157,7 +157,7 @@ class Named(msgspec.Struct):
     id: str
 
 
-def ids(found: Found) -> list[str]:
+def ids(found: RawPage) -> list[str]:
     return [msgspec.json.decode(job, type=Named).id for job in found.jobs]
 
 
@@ -185,7 +185,7 @@ def test_a_text_in_any_field_finds_the_jobs_that_have_it_and_no_others(
     for text in (*evil, asked):
         value = {text: text} if name == "tags" else text
         wanted = msgspec.convert({name: value}, Filter)
-        found = shelf.ask(Search(scope=EVERYTHING, search=body(wanted)), Found)
+        found = shelf.ask(Search(scope=EVERYTHING, search=body(wanted)), RawPage)
         counted = shelf.ask(Count(scope=EVERYTHING, filter=wanted), Counted)
         every_one = dict.fromkeys(range(3), 1 << 62)
         selected = shelf.ask(Select(scope=EVERYTHING, filter=wanted, bounds=every_one), Selected)
@@ -210,7 +210,7 @@ def test_statements_are_the_same_whatever_a_client_writes(
         shelf = Shelf([job_of(0, "-")])
         shelf.connection.texts.clear()
         fields = {name: {text: text} if name == "tags" else f"{text[:4000]}." for name in names}
-        shelf.ask(Search(scope=EVERYTHING, search=body(msgspec.convert(fields, Filter))), Found)
+        shelf.ask(Search(scope=EVERYTHING, search=body(msgspec.convert(fields, Filter))), RawPage)
         statements.append(set(shelf.connection.texts))
 
     assert statements[0] == statements[1]
@@ -265,7 +265,7 @@ def test_an_expression_finds_through_a_search_what_the_evaluator_finds(data: st.
     else:
         matching = [evaluator.matches(tree, row) for row in rows]
         event(f"found {any(matching)}")
-        assert ids(msgspec.json.decode(answered.body, type=Found)) == [
+        assert ids(msgspec.json.decode(answered.body, type=RawPage)) == [
             kept.job.id for kept, is_meant in zip(keeps, matching, strict=True) if is_meant
         ]
 
@@ -301,7 +301,7 @@ def test_a_queue_or_a_scope_of_any_letters_is_only_a_name(queue: str, scope: str
 
     told = [answered.body for answered in answers if isinstance(answered, MirrorAnswer)]
     assert len(told) == len(questions)
-    found = msgspec.json.decode(told[2], type=Found)
+    found = msgspec.json.decode(told[2], type=RawPage)
     names = {queue for queue in ("seen", "hidden") if may_see(queue, Scope((scope,)))}
     assert len(found.jobs) == len(names)
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from corvo.protocol.questions import (
     Count,
     Filter,
-    Found,
     FullText,
     Question,
+    RawPage,
     Search,
     SearchBody,
     Select,
@@ -141,7 +141,7 @@ def test_the_page_behind_a_place_begins_at_the_place() -> None:
     assert max(taken[5:]) < 2 * max(taken[:5])
 
 
-def counting(shelf: Shelf, question: Question) -> tuple[Found, int]:
+def counting(shelf: Shelf, question: Question) -> tuple[RawPage, int]:
     """The answer, and how many steps of SQLite's it took, by the thousand."""
-    found = shelf.ask(question, Found, every=1_000)
+    found = shelf.ask(question, RawPage, every=1_000)
     return found, shelf.ticks

@@ -35,10 +35,10 @@ from corvo.protocol import wire
 from corvo.protocol.questions import (
     LAG_BOUNDS_MS,
     NUMBERS,
-    Found,
     GetStanding,
     MirrorAnswer,
     Question,
+    RawPage,
     Rebuild,
     Rebuilding,
     Refused,
@@ -139,7 +139,7 @@ def test_it_answers_what_it_has_followed_and_leaves_when_asked() -> None:
         assert (sum(seen.lag_seconds), len(seen.lag_seconds)) == (1, len(LAG_BOUNDS_MS) + 1)
         assert seen.file_bytes > 0
         assert seen.rss_bytes > 0
-        assert msgspec.json.decode(body_of(found), type=Found).total == 2
+        assert msgspec.json.decode(body_of(found), type=RawPage).total == 2
         assert code == OK
         assert said == ""
         assert [path.name for path in (directory / "m").iterdir()] == [NAME]

@@ -14,7 +14,7 @@ from corvo.mirror import looking, plan
 from corvo.mirror.cursors import digest_of, write_cursor
 from corvo.mirror.terms import understand
 from corvo.model import Event, Job, JobError, State
-from corvo.protocol.questions import Filter, Found, Search, SearchBody
+from corvo.protocol.questions import Filter, RawPage, Search, SearchBody
 from corvo.scopes import EVERYTHING, Scope
 from corvo.times import sortable
 from tests.mirror import jobs
@@ -41,7 +41,7 @@ WAYS = pytest.mark.parametrize(
 )
 
 
-def names(found: Found) -> list[str]:
+def names(found: RawPage) -> list[str]:
     return [msgspec.json.decode(job, type=Named).id for job in found.jobs]
 
 
@@ -56,14 +56,14 @@ def body(given: Filter, **words: object) -> SearchBody:
 
 def pages(
     shelf: Shelf, search: SearchBody, scope: Scope, *, every: int = 0, budget_ms: int = 60
-) -> Iterator[Found]:
+) -> Iterator[RawPage]:
     """All pages, from the first to the last."""
     cursor = search.cursor
     for _ in range(1_000):
         question = Search(
             search=msgspec.structs.replace(search, cursor=cursor), scope=scope, budget_ms=budget_ms
         )
-        found = shelf.ask(question, Found, every=every)
+        found = shelf.ask(question, RawPage, every=every)
         yield found
         if found.cursor is None:
             return
@@ -132,7 +132,7 @@ def test_turning_back_shows_the_same_jobs_once_more(
         back = [last]
         while back[-1].prev_cursor is not None:
             turned = msgspec.structs.replace(search, cursor=back[-1].prev_cursor)
-            back.append(shelf.ask(Search(scope=EVERYTHING, search=turned), Found))
+            back.append(shelf.ask(Search(scope=EVERYTHING, search=turned), RawPage))
 
     assert [name for page in back[::-1] for name in names(page)] == [
         kept.job.id for kept in expected
@@ -294,7 +294,7 @@ class Labelled(msgspec.Struct):
     hostname: str
 
 
-def identities(found: Found) -> list[str]:
+def identities(found: RawPage) -> list[str]:
     shown = [msgspec.json.decode(job, type=Labelled) for job in found.jobs]
     return [f"{job.id} {job.hostname}" for job in shown]
 
@@ -326,7 +326,7 @@ def test_a_page_shows_what_is_known_of_a_job() -> None:
     )
     shelf = Shelf([Kept(job, 0, errors)])
 
-    found = shelf.ask(Search(scope=EVERYTHING), Found)
+    found = shelf.ask(Search(scope=EVERYTHING), RawPage)
 
     assert bytes(found.jobs[0]).decode() == (
         '{"id":"s00_job_1","queue":"mail","state":"dead","payload":{"b": 1,  "a": 1e400},'
@@ -442,9 +442,9 @@ def test_from_an_empty_page_the_way_leads_back_to_all_that_is_there(
     shelf = Shelf(keeps)
     search = SearchBody(sort=sort, order=order, limit=2, payload_contains="x", started_after=DAWN)
 
-    def turn(cursor: str | None) -> Found:
+    def turn(cursor: str | None) -> RawPage:
         return shelf.ask(
-            Search(scope=EVERYTHING, search=msgspec.structs.replace(search, cursor=cursor)), Found
+            Search(scope=EVERYTHING, search=msgspec.structs.replace(search, cursor=cursor)), RawPage
         )
 
     with paths(set_max, streams_max):
@@ -486,7 +486,7 @@ def test_a_cursor_that_somebody_made_up_shows_nothing_that_the_filter_does_not_m
 
     with paths(set_max, streams_max):
         found = shelf.ask(
-            Search(scope=EVERYTHING, search=msgspec.structs.replace(search, cursor=cursor)), Found
+            Search(scope=EVERYTHING, search=msgspec.structs.replace(search, cursor=cursor)), RawPage
         )
 
     assert sorted(names(found)) == ["s00_job_2", "s00_job_3"]
@@ -497,7 +497,7 @@ def test_an_interrupt_that_comes_late_costs_no_more_than_a_shorter_page(at: int)
     shelf = Shelf(four())
     search = SearchBody(order="asc", payload_contains="x")
 
-    found = shelf.disturbed(Search(scope=EVERYTHING, search=search), Found, at=at)
+    found = shelf.disturbed(Search(scope=EVERYTHING, search=search), RawPage, at=at)
     rest = list(pages(shelf, msgspec.structs.replace(search, cursor=found.cursor), EVERYTHING))
     others = rest if found.cursor is not None else []
 
@@ -568,7 +568,7 @@ def test_errors_are_of_a_job_in_its_shard(set_max: int, streams_max: int) -> Non
     searches = [SearchBody(error_contains="y"), SearchBody(worker_id="y")]
 
     with paths(set_max, streams_max):
-        found = [shelf.ask(Search(scope=EVERYTHING, search=search), Found) for search in searches]
+        found = [shelf.ask(Search(scope=EVERYTHING, search=search), RawPage) for search in searches]
 
     assert [page.total for page in found] == [1, 1]
     assert ['"last_error":"y"' in bytes(page.jobs[0]).decode() for page in found] == [True, True]
@@ -592,7 +592,7 @@ def test_a_tag_is_not_found_in_the_text_of_others(
     job = msgspec.structs.replace(four()[0].job, tags=stored)
     shelf = Shelf([Kept(job, 0)])
 
-    other = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(tags=wanted)), Found)
-    own = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(tags=stored)), Found)
+    other = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(tags=wanted)), RawPage)
+    own = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(tags=stored)), RawPage)
 
     assert (other.total, own.total) == (0, 1)

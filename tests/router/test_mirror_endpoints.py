@@ -9,10 +9,9 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.mirror.summaries import JobSummary
 from corvo.protocol.questions import Beats, GetBeats, GetStanding, ShardStanding, Standing
 from corvo.router.health import ClusterStatus, MirrorBody, MirrorGlance, Ready, Runtime
-from corvo.router.seeing import FoundBody, FoundJob
+from corvo.router.seeing import FoundBody
 from tests.node.nodes import House, house_in, kill, pid_of
 from tests.router.mirrors import ScriptedMirror
 from tests.router.test_metrics import standing
@@ -207,8 +206,3 @@ async def test_while_the_mirror_stands_still_a_node_does_all_that_does_not_need_
         assert b'"source":"shards"' in summary
         assert [found.id for found in page.jobs] == [job_id]
         assert await node.end() == 0
-
-
-def test_what_is_promised_of_a_job_that_was_found_is_what_the_mirror_tells() -> None:
-    """The mirror may import nothing of the router: each has its own declaration."""
-    assert set(FoundJob.__struct_fields__) == set(JobSummary.__struct_fields__)

@@ -1,5 +1,6 @@
 """What needs a view across the shards, or across time: searches, counts, the summary, timelines."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.endpoints.asking import find_job
 from corvo.router.endpoints.queues import all_queues, count_workers
+from corvo.router.field_texts import FIELDS, key_of
 from corvo.router.http import Request, Response, json_response, raw_response
 from corvo.router.jobs import read_stored
 from corvo.router.rights import RESULT, Rights, found_by_path
@@ -129,38 +131,30 @@ async def get_summary(api: Api, request: Request) -> Response:
     return json_response(told, seq=positions.render(positions_of(told.as_of)))
 
 
-_MOMENT: Final = "A moment by RFC 3339."
-_TEXTS: Final = {
-    "queue": "Of this queue.",
-    "state": "In one of these states, with commas between them.",
-    "kind": "Of this kind.",
-    "priority": "critical, high or normal.",
-    "tag": "With this tag, as `tenant:acme`.",
-    "unique_key": "With this unique key.",
-    "batch_id": "Of this batch.",
-    "worker_id": "Of the worker that has it, had it last, or failed it.",
-    "parent_id": "Children of this job.",
-    "chain_id": "Of this chain.",
-    "job_id_prefix": "Whose id begins so.",
-    "payload_contains": "With this in the payload, letter by letter.",
-    "payload_jq": "Whose payload this is true of.",
-    "error_contains": "With this in an error.",
-    **{
-        f"{what}_{side}": _MOMENT
-        for what in ("created", "scheduled", "started", "completed", "expire")
-        for side in ("after", "before")
-    },
-    "sort": "created_at, priority, started_at, completed_at or attempt.",
-    "order": "asc, or desc.",
-    "cursor": "From an answer, for the page behind or before it.",
+_WRITTEN: Final = {
+    "state": ("state", "States, separated by commas."),
+    "tags": ("tag", "One tag, as `tenant:acme`."),
 }
-_FILTERS: Final = (
-    *(Parameter(name, "string", text, None, QUERY_TEXT_MAX) for name, text in _TEXTS.items()),
-    Parameter("has_errors", "boolean", "Whether an attempt of it has failed."),
-    Parameter("attempt_min", "integer", "With at least so many attempts.", 0, (1 << 31) - 1),
-    Parameter("attempt_max", "integer", "With at most so many attempts.", 0, (1 << 31) - 1),
-    Parameter("limit", "integer", "How many at most; 50 if not given.", 1, LIMIT_MAX),
-)
+"""Filters that a query writes otherwise than a body: the parameter and its description."""
+
+
+def _filters() -> Iterator[Parameter]:
+    """Every field of a search as a parameter of the query: see `seeing.read_query`."""
+    kinds = msgspec.inspect.type_info(SearchBody)
+    assert isinstance(kinds, msgspec.inspect.StructType)
+    for field in kinds.fields:
+        assert isinstance(field.type, msgspec.inspect.UnionType)
+        about = FIELDS[key_of("SearchBody", field.name)].about
+        name, about = _WRITTEN.get(field.name, (field.name, about))
+        kind = field.type.types[0]
+        match kind:
+            case msgspec.inspect.BoolType():
+                yield Parameter(name, "boolean", about)
+            case msgspec.inspect.IntType():
+                most = kind.le if kind.lt is None else kind.lt - 1
+                yield Parameter(name, "integer", about, kind.ge, most)
+            case _:
+                yield Parameter(name, "string", about, None, QUERY_TEXT_MAX)
 
 
 def _row(
@@ -204,7 +198,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         list_jobs,
         "Jobs that a filter in the query means, a page at a time",
         FoundBody,
-        *_FILTERS,
+        *_filters(),
     ),
     _row(
         "GET",
