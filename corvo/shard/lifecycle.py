@@ -108,7 +108,7 @@ def holder(
 
 def not_yours(job: Job) -> Rejected:
     """Refusal: the caller has no access to the job's queue."""
-    error = f"job {job.id} is in a queue that is not for whoever asked"
+    error = f"job {job.id} is in a queue that the caller's key is not for"
     return Rejected("forbidden", error, job_id=job.id)
 
 

@@ -403,3 +403,43 @@ def test_without_a_mirror_only_a_caller_with_every_queue_sees_the_sums_of_all_qu
         assert allowed.status == 200
 
     run(main)
+
+
+# Between the check and the change.
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("DELETE", "", b""),
+        ("POST", "/cancel", {}),
+        ("POST", "/priority", {"priority": "high"}),
+        ("POST", "/move", {"queue": EVIL}),
+    ],
+)
+def test_a_job_that_leaves_the_scope_after_the_check_is_not_changed(
+    method: str, path: str, body: object
+) -> None:
+    async def main() -> None:
+        nest = Nest(keys=KEYS)
+        theirs = next(
+            name for name in (f"mail-{n}" for n in range(99)) if nest[name] is not nest[EVIL]
+        )
+        job_id = nest.put(EVIL)
+        target = f"/api/v1/jobs/{job_id}"
+        await nest.ask("POST", f"{target}/move", {"queue": theirs}, x_api_key="free")
+        answers = []
+
+        async def change() -> None:
+            answers.append(await nest.ask(method, f"{target}{path}", body, x_api_key="evil"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(change)
+            await trio.sleep(0.01)  # it is in no queue while it travels
+            nest.deliver()
+
+        assert [problem(answer)[:2] for answer in answers] == [(403, "FORBIDDEN")]
+        job = nest[theirs].job(job_id)
+        assert job.trail[-1].what == "arrived", job.trail
+
+    run(main)

@@ -58,7 +58,18 @@ class Found(NamedTuple):
 async def find_jobs(
     api: Api, caller: Caller, job_ids: Sequence[str], form: Form = Form.BODY
 ) -> Found:
-    """Find jobs; those that are nowhere are left out. Raises `Problem`.
+    """Find jobs; those that do not exist, or are not in the caller's scope, are left out.
+
+    Raises `Problem`.
+    """
+    found = await _find(api, caller, job_ids, form)
+    jobs = found.jobs.items()
+    seen = {job_id: job for job_id, job in jobs if caller.scope.covers(job.queue)}
+    return found._replace(jobs=seen)
+
+
+async def _find(api: Api, caller: Caller, job_ids: Sequence[str], form: Form) -> Found:
+    """Find jobs of any queue; those that do not exist are left out. Raises `Problem`.
 
     A job that has moved is found by way of its home, which knows where it is. While it travels it
     is in neither shard, and is waited for.
@@ -95,8 +106,8 @@ async def find_jobs(
 async def find_job(
     api: Api, caller: Caller, job_id: str, form: Form = Form.BODY
 ) -> tuple[FoundJob, int, dict[int, int]]:
-    """A job that somebody may see, the shard that has it, and how far that was."""
-    found = await find_jobs(api, caller, [job_id], form)
+    """A job, its shard and how far that was. Raises `Problem`, also outside the caller's scope."""
+    found = await _find(api, caller, [job_id], form)
     job = found.jobs.get(job_id)
     if job is None:
         raise problem_of(missing(job_id))

@@ -99,9 +99,8 @@ async def bulk_get(api: Api, request: Request) -> Response:
     wanted = read_body(_read_bulk_get, request.body)
     ids = list(dict.fromkeys(wanted.job_ids))
     found = await find_jobs(api, request.caller, ids)
-    jobs = [found.jobs[job_id] for job_id in ids if job_id in found.jobs]
-    visible = [job.json for job in jobs if request.caller.scope.covers(job.queue)]
-    return json_response({"jobs": visible}, seq=positions.render(found.positions))
+    jobs = [found.jobs[job_id].json for job_id in ids if job_id in found.jobs]
+    return json_response({"jobs": jobs}, seq=positions.render(found.positions))
 
 
 async def explain_job(api: Api, request: Request) -> Response:
@@ -228,6 +227,8 @@ async def _change(
     `conflict` is the code when the job's state does not do.
     """
     [job_id] = op.job_ids
+    # The job may leave the caller's scope after it was checked: the shard checks it once more.
+    op = msgspec.structs.replace(op, scope=request.caller.scope.stored())
     results = await api.to_jobs([job_id], lambda _: op, read_results)
     [outcome] = results.outcomes
     if isinstance(outcome, Problem):
