@@ -26,18 +26,17 @@ from corvo.model import Worker
 from corvo.protocol.questions import Beat
 
 WORKERS_MAX: Final = 10_000
-"""Workers that are remembered; some 300 bytes each."""
+"""Number of workers that are kept; each takes some 300 bytes."""
 NOT_FETCHING_S_MIN: Final = 180.0
 GONE_S: Final = 300.0
 KEPT_S: Final = 86_400
-"""How long a worker is remembered that is not heard of, as the shards do."""
+"""Time for which a worker is kept after its last request, as in the shards."""
 _POLLS: Final = 3
-"""Long polls that a worker may miss."""
+"""Number of long polls that a worker may miss."""
 STEP: Final = 500
-"""Workers that are looked at before others have their turn: less than a millisecond."""
+"""Number of workers between two checkpoints of the loop: less than a millisecond."""
 _BEGUN_S: Final = 15.0
-"""Within so much more than the longest poll, every worker that lives has come back to a router that
-was started again."""
+"""Time beyond the longest poll within which every running worker has reached a restarted router."""
 _S: Final = 1_000_000_000
 
 WorkerState: TypeAlias = Literal["alive", "not_fetching", "gone", "unknown"]
@@ -48,7 +47,7 @@ UNKNOWN: Final = "unknown"
 
 
 class Sighting:
-    """What was seen of one worker here."""
+    """The requests of one worker to this router."""
 
     __slots__ = (
         "asked_ns",
@@ -64,26 +63,26 @@ class Sighting:
     def __init__(self, now_ns: int) -> None:
         self.first_ns: Final = now_ns
         self.asked_ns = 0
-        """When a fetch of it began or ended last; 0 is never."""
+        """Time at which its last fetch began or ended; 0 is never."""
         self.asking = 0
-        """Fetches of it that wait now."""
+        """Number of its fetches that wait now."""
         self.beat_ns = 0
-        """When it said last that it works on something; 0 is never."""
+        """Time of its last heartbeat; 0 is never."""
         self.hostname = ""
         self.queues: Sequence[str] = ()
         self.most = 0
-        """The most jobs that it was seen to have since it asked last."""
+        """The largest number of jobs that it was seen to have since its last fetch."""
         self.takes_many = False
-        """Whether its last fetch that found something gave it several jobs."""
+        """Whether its last fetch that found jobs found several."""
 
     @property
     def seen_ns(self) -> int:
-        """When anything was seen of it last."""
+        """Time of its last request."""
         return max(self.first_ns, self.asked_ns, self.beat_ns)
 
 
 class Sightings:
-    """The workers that were heard of lately, whoever was not for longest first."""
+    """The workers that sent requests lately, the one seen longest ago first."""
 
     def __init__(self, workers_max: int = WORKERS_MAX) -> None:
         self._workers_max = workers_max
@@ -95,7 +94,7 @@ class Sightings:
     def asks(
         self, worker_id: str, hostname: str, queues: Sequence[str], now_ns: int
     ) -> Sighting | None:
-        """A fetch of a worker was taken, and goes on; None for one that has no name."""
+        """A fetch of a worker begins. Returns None for a worker without a name."""
         if not worker_id:
             return None
         sighting = self._touch(worker_id, now_ns)
@@ -106,7 +105,7 @@ class Sightings:
         return sighting
 
     def has_asked(self, sighting: Sighting, claims: int, now_ns: int) -> None:
-        """Its fetch has ended."""
+        """A fetch of it has ended."""
         sighting.asking -= 1
         sighting.asked_ns = now_ns
         sighting.most = claims
@@ -114,21 +113,21 @@ class Sightings:
             sighting.takes_many = claims > 1
 
     def beats(self, worker_id: str, now_ns: int) -> None:
-        """A worker has said that it works on something, or that it is there.
+        """A worker has sent a heartbeat.
 
-        One that has never asked for work is not remembered: anybody may say any name.
+        A worker that has never fetched is not kept, because a heartbeat may have any name.
         """
         sighting = self._seen.get(worker_id)
         if sighting is not None:
             sighting.beat_ns = now_ns
 
     def has(self, worker_id: str, active: int, now_ns: int) -> None:
-        """A worker was seen to hold so many jobs."""
+        """A worker was seen to have `active` jobs."""
         sighting = self._seen.get(worker_id) or self._touch(worker_id, now_ns)
         sighting.most = max(sighting.most, active)
 
     def all(self, now_ns: int) -> list[tuple[str, Sighting]]:
-        """Every worker that is remembered, by its id, without those of long ago."""
+        """Every kept worker by its id, without those of long ago."""
         seen = self._seen
         while seen:
             worker_id, sighting = next(iter(seen.items()))
@@ -147,29 +146,29 @@ class Sightings:
 
 
 class KnownWorker(msgspec.Struct, kw_only=True):
-    """All that is known of one worker."""
+    """A worker, from all sources."""
 
     id: str
     hostname: str = ""
     queues: frozenset[str] = frozenset()
     started_ns: int = 0
     asked_ns: int = 0
-    """When it asked for work last, as far as anybody knows."""
+    """Time of its last fetch."""
     beat_ns: int = 0
-    """When it was heard of otherwise."""
+    """Time of its last heartbeat or renewal of a lease."""
     active: int = 0
-    """Jobs that it holds."""
+    """Number of jobs that it has."""
     most: int = 0
     takes_many: bool = False
     is_asking: bool = False
 
     @property
     def seen_ns(self) -> int:
-        """When it was heard of last."""
+        """Time of its last request."""
         return max(self.asked_ns, self.beat_ns)
 
     def add(self, hostname: str, queues: Iterable[str], started_ns: int) -> None:
-        """What somebody knows of it."""
+        """Add what one source knows."""
         self.hostname = hostname or self.hostname
         self.queues |= frozenset(queues)
         if started_ns:
@@ -179,9 +178,9 @@ class KnownWorker(msgspec.Struct, kw_only=True):
 def gather(
     workers: Iterable[Worker], beats: Iterable[Beat], sightings: Sightings, now_ns: int
 ) -> list[KnownWorker]:
-    """What shards, mirror and this router know, worker by worker; who was heard of last is first.
+    """The workers that shards, mirror and this router know, the one seen last first.
 
-    What the mirror says of their jobs is remembered with what was seen of them.
+    The numbers of jobs that the mirror knows are kept with the sightings.
     """
     heard: dict[str, KnownWorker] = {}
     for _ in gather_by_steps(heard, workers, beats, sightings, now_ns):
@@ -190,7 +189,7 @@ def gather(
 
 
 def in_order(heard: Iterable[KnownWorker]) -> list[KnownWorker]:
-    """Workers, whoever was heard of last first."""
+    """Workers, the one seen last first."""
     return sorted(heard, key=lambda each: (-each.seen_ns, each.id))
 
 
@@ -201,7 +200,7 @@ def gather_by_steps(
     sightings: Sightings,
     now_ns: int,
 ) -> Iterator[None]:
-    """Fill in what is heard of workers, and stop now and then for others to have their turn."""
+    """Fill in what is known of workers, and yield after each `STEP` of them."""
     for count, worker in enumerate(workers, start=1):
         known = _of(heard, worker.id)
         known.add(worker.hostname, worker.queues, worker.started_ns)
@@ -239,14 +238,14 @@ class WorkerHealth:
     """Finds the state of a worker."""
 
     def __init__(self, *, wait_s_max: float, began_ns: int) -> None:
-        """`wait_s_max` is how long a fetch may wait, `began_ns` when this router began."""
+        """`wait_s_max`: longest wait of a fetch; `began_ns`: time at which this router began."""
         self.not_fetching_s: Final = max(NOT_FETCHING_S_MIN, _POLLS * wait_s_max)
         self._knows_ns: Final = began_ns + round((wait_s_max + _BEGUN_S) * _S)
 
     def state(self, heard: KnownWorker, now_ns: int, *, knows_jobs: bool) -> WorkerState:
         """The state of a worker. `knows_jobs`: whether the mirror told which jobs workers hold."""
         not_fetching_ns = round(self.not_fetching_s * _S)
-        if now_ns - heard.asked_ns <= not_fetching_ns:  # one whose fetch waits asks now
+        if now_ns - heard.asked_ns <= not_fetching_ns:  # a waiting fetch counts as one of now
             return ALIVE
         if heard.active or now_ns - heard.beat_ns <= not_fetching_ns:
             is_full = heard.active > 0 and (heard.takes_many or heard.active >= heard.most)

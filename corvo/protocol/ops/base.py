@@ -14,18 +14,18 @@ import msgspec
 from msgspec.structs import replace
 
 NAME_BYTES_MAX: Final = 255
-"""Of a queue, and of whatever else is part of a key."""
+"""Largest name of a queue, or of anything else that is part of a stored key."""
 
 
 ID_BYTES_MAX: Final = 128
 
 
 ITEMS_MAX: Final = 1_000
-"""Jobs that one op may name: what one entry can do without holding the shard up."""
+"""Largest number of jobs in one op, which one entry applies without delaying the shard."""
 
 
 TEXT_BYTES_MAX: Final = 4_096
-"""Of a reason, a worker's name and the like."""
+"""Largest reason, worker's name and the like."""
 
 
 _NO_CONTROL: Final = "^[^\\x00-\\x1f\\x7f-\\x9f]*\\Z"  # `$` would let a last line feed pass
@@ -44,34 +44,34 @@ Token: TypeAlias = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
 
 
 Millis: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10 * 366 * 86_400_000)]
-"""A duration: ten years are enough."""
+"""A duration, up to ten years."""
 
 
 Nanos: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-"""A moment; 0 is none."""
+"""A time; 0 is none."""
 
 
 Json: TypeAlias = msgspec.Raw | msgspec.UnsetType
-"""JSON that is passed on as it came; not given is UNSET, for `null` is a value."""
+"""JSON as the client sent it; UNSET if it was not sent, because `null` is a value."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A refusal. Nothing was done."""
+    """A refusal: nothing was changed."""
 
     code: str
-    """Stable; what programs look at."""
+    """A stable code, for programs."""
     error: str
-    """For people: the thing, its state, and what to do."""
+    """A text for people: the thing, its state, and the fix."""
     field: str = ""
-    """Where in the request, when it is the request that is wrong."""
+    """The invalid field of the request, if there is one."""
     job_id: str = ""
-    """The job that is in the way, or is meant."""
+    """The job that the refusal is about."""
     shard: int = -1
-    """Where to ask instead."""
+    """The shard that can apply it."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What is allowed at the door; what is in the log is never measured again."""
+    """Limits that are checked before an op reaches the log, and never after."""
 
     payload_bytes_max: int = 1 << 20
     result_bytes_max: int = 1 << 20
@@ -82,37 +82,37 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     error_bytes_max: int = 16 << 10
     backtrace_bytes_max: int = 64 << 10
     op_bytes_max: int = 4 << 20
-    """One op as JSON: half of what an entry may have."""
+    """Largest op as JSON: half of an entry."""
 
 
 def left_out(job_id: str) -> Rejected:
-    """The entry changes as much as one may: this job's turn comes when it is asked for again."""
+    """Refusal: the entry is full; the job is changed when the client asks again."""
     error = f"the log's entry is full: nothing was done to job {job_id}, so send it again"
     return Rejected("entry_full", error, job_id=job_id)
 
 
 class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One command."""
+    """An op: a command to a shard."""
 
     request_key: Annotated[str, msgspec.Meta(max_length=64, pattern=_NO_CONTROL)] = ""
-    """The caller's name for this request: the same again has no second effect."""
+    """Request key of the caller: a repeated request has no second effect."""
     by: Text = ""
-    """Who asks, for the trail."""
+    """Name of the caller, for the trail."""
 
     PRIVATE: ClassVar[bool] = False
     """Whether only the leader itself may propose it."""
 
     def check(self, limits: Limits) -> Rejected | None:
-        """What is wrong with it beside its types, before it reaches the log."""
+        """The refusal of an invalid op, before it reaches the log."""
         return None
 
     @property
     def is_safe_twice(self) -> bool:
-        """Whether twice is as once: who does not know if it was done may then ask for it again."""
+        """Whether applying it twice is like once: then a caller without an answer may repeat it."""
         return bool(self.request_key)
 
     def asked(self) -> bytes:
-        """What it asks for: not who asks, and not how its JSON happened to be written."""
+        """Its content without the caller, independent of how its JSON was written."""
         return encode_json(replace(self, request_key="", by=""))
 
 
@@ -132,7 +132,7 @@ def json_bytes(value: Json, default: bytes = b"") -> bytes:
 
 
 def as_json(data: bytes) -> Json:
-    """Stored bytes as JSON; none is not given."""
+    """Stored bytes as JSON; UNSET if they are empty."""
     return msgspec.Raw(data) if data else msgspec.UNSET
 
 

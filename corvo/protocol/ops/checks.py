@@ -1,7 +1,7 @@
-"""What names, ids and tags may look like: checked at the door, and never in the log.
+"""Checks of names, ids, tags and JSON, before an op reaches the log.
 
-Whatever becomes part of a key must not have a zero byte in it; and whatever people will have to
-read in a list should not have control characters.
+A part of a stored key must not have a zero byte, and a text in a list for people must not have
+control characters.
 """
 
 import re
@@ -20,7 +20,7 @@ from corvo.protocol.ops.base import (
 )
 
 DEPTH_MAX: Final = 100
-"""Lists and objects inside each other in a client's JSON: far from where any reader gives up."""
+"""Largest depth of a client's JSON, far below the limits of readers."""
 
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -43,7 +43,7 @@ _ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{ID_BYTES_MAX}}}")
 
 
 def bad_name(field: str, name: str) -> Rejected | None:
-    """What is wrong with a name that becomes part of a key: a queue's, a worker's, a unique key."""
+    """The refusal of an invalid name of a queue or a worker, or of a unique key."""
     if len(name) > NAME_BYTES_MAX or len(name.encode()) > NAME_BYTES_MAX:
         return _bad(field, f"{field} has more than {NAME_BYTES_MAX} bytes")
     if not name.isprintable() and _CONTROL.search(name):
@@ -52,7 +52,7 @@ def bad_name(field: str, name: str) -> Rejected | None:
 
 
 def bad_chosen_id(field: str, chosen: str) -> Rejected | None:
-    """What is wrong with an id that a client chose."""
+    """The refusal of an invalid id that a client chose."""
     if not _ID.fullmatch(chosen):
         allowed = f"1 to {ID_BYTES_MAX} letters, digits, '_', '.', ':' and '-'"
         return _bad(field, f"{field} may have {allowed}")
@@ -66,7 +66,7 @@ def bad_chosen_id(field: str, chosen: str) -> Rejected | None:
 
 
 def bad_tags(field: str, tags: dict[str, str], limits: Limits) -> Rejected | None:
-    """What is wrong with tags."""
+    """The refusal of invalid tags."""
     if len(tags) > limits.tags_max:
         return _bad(field, f"{field} has more than {limits.tags_max} tags")
     for name, value in tags.items():
@@ -78,7 +78,7 @@ def bad_tags(field: str, tags: dict[str, str], limits: Limits) -> Rejected | Non
 
 
 def bad_json(field: str, value: Json, bytes_max: int) -> Rejected | None:
-    """What is wrong with JSON that is passed on as it came: its type was not looked at."""
+    """The refusal of a client's JSON that is too large or too deep."""
     if value is msgspec.UNSET:
         return None
     refused = too_long(field, value, bytes_max)
@@ -107,19 +107,19 @@ def _is_deep(data: bytes) -> bool:
 
 
 def is_object(data: bytes) -> bool:
-    """Whether JSON is an object, so that something can be laid over it."""
+    """Whether JSON is an object, whose fields can be merged with others."""
     return data.lstrip(b" \t\r\n")[:1] == b"{"
 
 
 def fields_of(data: bytes) -> dict[str, msgspec.Raw]:
-    """The fields of an object; none for JSON that is something else, or is not there."""
+    """The fields of an object; none for other JSON."""
     return _decode_fields(data) if is_object(data) else {}
 
 
 def has_bad_field(data: bytes) -> bool:
-    """Whether JSON is an object whose fields cannot be read: asked at the door, never later.
+    """Whether JSON is an object whose fields cannot be read; called before an op reaches the log.
 
-    Half of a surrogate pair in a name is found only when the name is looked at.
+    Half of a surrogate pair in a name is found only when the name is read.
     """
     try:
         fields_of(data)
@@ -132,7 +132,7 @@ _decode_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def too_long_text(field: str, text: str, bytes_max: int) -> Rejected | None:
-    """What is wrong with a text that is longer than a limit."""
+    """The refusal of a text that is longer than a limit."""
     if 4 * len(text) <= bytes_max or len(text.encode()) <= bytes_max:
         return None
     return Rejected("payload_too_large", f"{field} has more than {bytes_max} bytes", field=field)

@@ -1,4 +1,4 @@
-"""What producers do: put jobs into queues."""
+"""The op that creates jobs."""
 
 from typing import Annotated, Final
 
@@ -34,17 +34,17 @@ from corvo.protocol.ops.workflow import (
 )
 
 UNIQUE_PERIOD_MS: Final = 3_600_000
-"""How long a unique key is locked when nothing is said."""
+"""Default duration of a unique lock."""
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A job to be made."""
+    """A new job."""
 
     queue: Name
     payload: Json = msgspec.UNSET
-    """The client's own bytes; nothing is an empty object."""
+    """The client's own bytes; without it, an empty object."""
     id: Id | None = None
-    """Chosen by the client: the same again is the same job."""
+    """An id that the client chose; a job with this id is not created again."""
     kind: Text = ""
     priority: Annotated[int, msgspec.Meta(ge=0, le=2)] = Priority.NORMAL
     max_retries: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 3
@@ -56,26 +56,25 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     max_crashes: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 5
     unique_key: Annotated[str, msgspec.Meta(max_length=255)] = ""
     unique_period_ms: Millis = UNIQUE_PERIOD_MS
-    """How long the lock is held at most; 0 is the default."""
+    """Longest duration of the unique lock; 0 is the default."""
     scheduled_ns: Nanos = 0
     delay_ms: Millis = 0
-    """From when it is enqueued, instead of `scheduled_ns`: the same request is the same op then,
-    whenever it is made."""
+    """Delay from the enqueue, instead of `scheduled_ns`: a repeated request is the same op."""
     expire_after_ms: Millis = 0
     expire_active: bool = False
     tags: dict[str, str] = {}
     checkpoint: Json = msgspec.UNSET
     parent_id: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] = ""
     batch_id: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] = ""
-    """A batch that has not ended, to be one of it."""
+    """The batch that it joins, which has not ended."""
     chain: Chain | None = None
-    """What comes after it; it is the first step itself."""
+    """The chain of which it is the first step."""
     depends_on: tuple[Id, ...] = ()
-    """Jobs that have to be completed before it is given out."""
+    """Jobs that must be completed before it can be fetched."""
     agent: NewAgent | None = None
 
     def check(self, field: str, limits: Limits) -> Rejected | None:
-        """What is wrong with it; `field` is where it stands."""
+        """The refusal of an invalid job; `field` is its place in the op."""
         refused = bad_name(f"{field}.queue", self.queue)
         refused = refused or bad_json(f"{field}.payload", self.payload, limits.payload_bytes_max)
         if self.checkpoint is not msgspec.UNSET:
@@ -96,7 +95,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """A job that was made, or was there."""
+    """The result for a new job."""
 
     job_id: str
     status: str
@@ -104,24 +103,24 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
 
 
 class EnqueueResults(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One for each job, in order."""
+    """Results for the jobs, in their order."""
 
     jobs: list[Enqueued]
     batch_id: str = ""
-    """Of the batch that was made of them."""
+    """Id of the batch that was created."""
 
 
 class Enqueue(TypedOp[EnqueueResults | Rejected], frozen=True, kw_only=True):
-    """Put jobs into queues, all of them or none."""
+    """Create jobs, all of them or none."""
 
     jobs: Annotated[list[NewJob], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
     batch: NewBatch | None = None
     is_announced: bool = False
-    """Whether the batches that the jobs are in were made with these jobs counted: others that end
-    meanwhile do not end the batch, and these are not counted again."""
+    """Whether the batches of the jobs were created with these jobs in their totals. Then the jobs
+    are not counted again, and the end of other members does not end the batch."""
 
     def check(self, limits: Limits) -> Rejected | None:
-        """Names, ids, tags and JSON have their limits."""
+        """Refuse invalid names, ids and tags, and JSON that is too large."""
         for number, new in enumerate(self.jobs):
             field = f"jobs[{number}]"
             refused = new.check(field, limits)

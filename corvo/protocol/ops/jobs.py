@@ -1,7 +1,7 @@
-"""What is done with jobs by their ids: by people, programs, and whoever answers for them.
+"""Ops on jobs by their ids: retry, cancel, delete, hold, move and others.
 
-Each op names some jobs and does each by itself, in order: one that is refused does not hold up the
-others. An op is the states that it takes a job from, and what becomes of it.
+Each op names some jobs and changes each by itself, in order: a refusal does not stop the others. An
+op declares the states in which it takes a job.
 """
 
 from typing import Annotated, ClassVar
@@ -24,14 +24,14 @@ from corvo.protocol.ops.checks import bad_name
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """What became of a job."""
+    """The result for a job."""
 
     job_id: str
     status: str
 
 
 class JobResults(msgspec.Struct, frozen=True):
-    """One for each job, in order."""
+    """Results for the jobs, in their order."""
 
     results: list[Done | Rejected]
 
@@ -40,11 +40,10 @@ class JobsOp(TypedOp[JobResults], frozen=True, kw_only=True):
     """An op on jobs."""
 
     TAKES: ClassVar[tuple[State, ...]] = STATES
-    """The states that a job may be in; from any other it is refused."""
+    """States in which a job is taken; it is refused in any other."""
     job_ids: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
     unchanged_since_ns: Nanos = 0
-    """By the shard's own time: a job to which anything happened later is left alone. 0 is no such
-    condition."""
+    """A job with a later event, by the shard's clock, is refused; 0 is no condition."""
     scope: tuple[Name, ...] = ()
     """The queues that the caller may change, as `corvo.scopes.scope_of_stored` reads them: an empty
     list stands for every queue. The shard checks it, because a job that a bulk operation names may
@@ -55,19 +54,19 @@ class JobsOp(TypedOp[JobResults], frozen=True, kw_only=True):
 
 
 class Retry(JobsOp, frozen=True, kw_only=True):
-    """Begin jobs anew, as if they had never been tried; or do not wait for their time."""
+    """Make jobs pending with all their attempts; scheduled ones at once."""
 
     TAKES = (State.COMPLETED, State.DEAD, State.CANCELLED, State.SCHEDULED)
 
 
 class Requeue(JobsOp, frozen=True, kw_only=True):
-    """Give dead jobs one more attempt."""
+    """Make dead jobs pending for one more attempt."""
 
     TAKES = (State.DEAD,)
 
 
 class Expedite(JobsOp, frozen=True, kw_only=True):
-    """Do not let jobs wait for their time: what is scheduled or to be retried is due now."""
+    """Make scheduled and retrying jobs pending now."""
 
     TAKES = (State.SCHEDULED, State.RETRYING)
 
@@ -76,29 +75,29 @@ class Expedite(JobsOp, frozen=True, kw_only=True):
 
 
 class Cancel(JobsOp, frozen=True, kw_only=True):
-    """Give jobs up. A worker that has one is asked to stop, and may still complete it."""
+    """Cancel jobs. The worker of an active one is asked to stop, and may still complete it."""
 
     TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.HELD, State.ACTIVE)
     why: Text = ""
 
 
 class Delete(JobsOp, frozen=True, kw_only=True):
-    """Remove jobs and everything that is kept of them. A worker that has one is not told."""
+    """Remove jobs with their errors. The lease of an active one ends without a notice."""
 
 
-# Somebody's word.
+# Approval.
 
 
 class Hold(JobsOp, frozen=True, kw_only=True):
-    """Let jobs wait until somebody approves or rejects them. A worker that has one loses it."""
+    """Hold jobs for approval. The lease of an active one ends."""
 
     TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.ACTIVE)
     reason: Text = ""
     lease_token: Token | None = None
-    """Of a worker that holds its own job."""
+    """Token of the lease, from a worker that holds its own job."""
 
     def check(self, limits: Limits) -> Rejected | None:
-        """A token is one job's."""
+        """Refuse a token for several jobs."""
         if self.lease_token is not None and len(self.job_ids) != 1:
             return Rejected(
                 "bad_request", "a lease token goes with one job only", field="lease_token"
@@ -107,34 +106,34 @@ class Hold(JobsOp, frozen=True, kw_only=True):
 
 
 class Approve(JobsOp, frozen=True, kw_only=True):
-    """Let held jobs be worked on."""
+    """Make held jobs pending."""
 
     TAKES = (State.HELD,)
 
 
 class Reject(JobsOp, frozen=True, kw_only=True):
-    """Let held jobs die."""
+    """Make held jobs dead."""
 
     TAKES = (State.HELD,)
     why: Text = ""
 
 
-# Elsewhere, and sooner or later.
+# Queue and priority.
 
 
 class Move(JobsOp, frozen=True, kw_only=True):
-    """Bring jobs to another queue, in whichever shard that is."""
+    """Move jobs to another queue, in this shard or another."""
 
     queue: Name
     reset_attempts: bool = False
 
     def check(self, limits: Limits) -> Rejected | None:
-        """The queue has to have a name that can be one."""
+        """Refuse an invalid name of a queue."""
         return bad_name("queue", self.queue)
 
 
 class ChangePriority(JobsOp, frozen=True, kw_only=True):
-    """Give jobs another priority; among those that have it they keep their place."""
+    """Change the priority of jobs; they keep their places."""
 
     TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.HELD)
     priority: Annotated[int, msgspec.Meta(ge=Priority.CRITICAL, le=Priority.NORMAL)]

@@ -1,7 +1,7 @@
-"""API keys: who may do what. They are kept in shard 0, and routers ask for them there.
+"""Ops on API keys. Shard 0 stores the keys, and routers read them there.
 
-A key never comes here, and never gets into the log: what is stored is its hash, and a router that
-is shown a key looks for the hash of that.
+A key itself is never sent here and never in the log: its hash is stored, and a router looks a key
+up by its hash.
 """
 
 from typing import Annotated, Final, TypeAlias
@@ -22,28 +22,28 @@ from corvo.protocol.ops.checks import (
 )
 
 HOME: Final = 0
-"""The shard that has them: there is one list, and one order in which it changes."""
+"""The shard that stores them: there is one list, with one order of changes."""
 
 
 KEYS_MAX: Final = 10_000
-"""Every router has all of them in memory."""
+"""Largest number of keys: every router has all of them in memory."""
 
 
 SCOPE_MAX: Final = 100
-"""Names and beginnings of queues that one key may list."""
+"""Names and prefixes of queues that one key may list."""
 
 
 KeyHash: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
-"""The length is there for the `$`, which lets a line end behind it."""
+"""The length is checked because `$` accepts a line feed at the end."""
 
 
 class KeyDone(msgspec.Struct, frozen=True):
-    """What became of a key."""
+    """The result for a key."""
 
     key_hash: str
     status: str
     keys: int
-    """How many there are now."""
+    """Number of keys now."""
 
 
 class KeyOp(TypedOp[KeyDone | Rejected], frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class KeyOp(TypedOp[KeyDone | Rejected], frozen=True, kw_only=True):
 
 
 class UpsertAPIKey(KeyOp, frozen=True, kw_only=True):
-    """Make a key known, or change what one may do."""
+    """Create a key, or change its rights."""
 
     name: Name
     role: Name
@@ -63,7 +63,7 @@ class UpsertAPIKey(KeyOp, frozen=True, kw_only=True):
     expires_ns: Nanos = 0
 
     def check(self, limits: Limits) -> Rejected | None:
-        """A key that would not do what its maker believes is refused."""
+        """Refuse an invalid key."""
         if self.role not in ROLES:
             return _bad("role", f"role {self.role!r} is none of {', '.join(ROLES)}")
         if self.namespace != DEFAULT_NAMESPACE:
@@ -83,7 +83,7 @@ class UpsertAPIKey(KeyOp, frozen=True, kw_only=True):
 
 
 class DeleteAPIKey(KeyOp, frozen=True, kw_only=True):
-    """Make a key of no use from here on."""
+    """Delete a key."""
 
 
 def _bad(field: str, error: str) -> Rejected:

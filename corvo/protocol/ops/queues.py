@@ -1,8 +1,8 @@
-"""What is set for a whole queue, and its end.
+"""Ops on queues: pause, limits, retention, clear and delete.
 
-A queue comes into being with its first job or its first setting. Clearing and deleting cost the
-same whatever is in it: they mark the queue, jobs up to the mark are not there for anybody from then
-on, and the leader's `Sweep` removes them little by little.
+A queue is created by its first job or setting. The cost of a clear or a deletion does not depend on
+the number of jobs: the queue is marked, jobs up to the mark no longer exist for clients, and the
+leader's `Sweep` removes them in bounded steps.
 """
 
 from typing import Annotated, Final
@@ -14,11 +14,11 @@ from corvo.protocol.ops.checks import bad_name
 
 CONCURRENCY_MAX: Final = 1_000_000
 RATE_MAX: Final = 100_000
-"""Fetches that one window may have: each is a row, and in memory while the queue is busy."""
+"""Largest number of fetches in a window: each is a row, in memory while the queue is busy."""
 
 
 class QueueDone(msgspec.Struct, frozen=True, gc=False):
-    """What became of a queue."""
+    """The result for a queue."""
 
     queue: str
     status: str
@@ -30,45 +30,45 @@ class QueueOp(TypedOp[QueueDone], frozen=True, kw_only=True):
     queue: Name
 
     def check(self, limits: Limits) -> Rejected | None:
-        """The queue has to have a name that can be one."""
+        """Refuse an invalid name of a queue."""
         return bad_name("queue", self.queue)
 
 
-# Whether it gives anything out.
+# Settings.
 
 
 class Pause(QueueOp, frozen=True, kw_only=True):
-    """Give nothing out until it is resumed."""
+    """Stop fetches from the queue until it is resumed."""
 
 
 class Resume(QueueOp, frozen=True, kw_only=True):
-    """Give jobs out again."""
+    """Allow fetches again."""
 
 
 class Drain(QueueOp, frozen=True, kw_only=True):
-    """Give nothing out, so that at some time no job is active any more."""
+    """Stop fetches, until no job is active."""
 
 
 class SetConcurrency(QueueOp, frozen=True, kw_only=True):
-    """Limit how many jobs may be active at a time; 0 is no limit."""
+    """Limit the number of active jobs; 0 is no limit."""
 
     max: Annotated[int, msgspec.Meta(ge=0)]
 
     def check(self, limits: Limits) -> Rejected | None:
-        """A limit beyond the greatest is a mistake."""
+        """Refuse a limit that is too large."""
         if self.max > CONCURRENCY_MAX:
             return Rejected("bad_request", f"max is at most {CONCURRENCY_MAX}", field="max")
         return super().check(limits)
 
 
 class SetThrottle(QueueOp, frozen=True, kw_only=True):
-    """Limit how many jobs may be fetched within any window of time."""
+    """Limit the number of fetches in each window of time."""
 
     rate: Annotated[int, msgspec.Meta(ge=1)]
     window_ms: Millis
 
     def check(self, limits: Limits) -> Rejected | None:
-        """Each fetch of a window is remembered, so their number has a limit."""
+        """Refuse a rate that is too large: each fetch of a window is stored."""
         if self.rate > RATE_MAX:
             return Rejected(
                 "bad_request",
@@ -81,11 +81,11 @@ class SetThrottle(QueueOp, frozen=True, kw_only=True):
 
 
 class RemoveThrottle(QueueOp, frozen=True, kw_only=True):
-    """Let any number of jobs be fetched."""
+    """Remove the rate limit."""
 
 
 class SetRetention(QueueOp, frozen=True, kw_only=True):
-    """Say how long finished jobs are kept; 0 is as long as the server keeps those of any queue."""
+    """Set the retention of finished jobs; 0 is that of the server."""
 
     retention_ms: Millis
 
@@ -98,4 +98,4 @@ class Clear(QueueOp, frozen=True, kw_only=True):
 
 
 class DeleteQueue(QueueOp, frozen=True, kw_only=True):
-    """Remove all jobs of a queue, and what is set for it."""
+    """Remove a queue with its jobs and settings."""

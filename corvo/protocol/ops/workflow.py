@@ -1,4 +1,4 @@
-"""What an enqueue may say of batches, chains, dependencies and agents, checked at the door."""
+"""Batches, chains, dependencies and agents of an enqueue, and the checks of them."""
 
 from enum import Enum
 from typing import Annotated, Final
@@ -22,34 +22,34 @@ from corvo.protocol.ops.checks import (
 
 STEPS_MAX: Final = 100
 CHAIN_BYTES_MAX: Final = 1 << 20
-"""Of a definition as JSON: it is in every job of the chain."""
+"""Largest size of a definition as JSON, which is in every job of the chain."""
 DEPENDENCIES_MAX: Final = 64
-"""Jobs that one job may wait for."""
+"""Largest number of jobs that one job may depend on."""
 COST_MAX: Final = 1 << 53
 
 
 CALLBACK_BYTES_MAX: Final = 1 << 20
-"""Of a callback's payload: it may have to travel, whatever the limit of payloads is set to."""
+"""Largest payload of a callback, which must fit into an effect at any limit of payloads."""
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One job of a chain: where it goes, and what it gets beside what the one before it left."""
+    """One step of a chain: its queue, and its own payload beside the result of the step before."""
 
     queue: str
     payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Jobs that follow each other."""
+    """The definition of a chain."""
 
     steps: list[Step]
-    """The first one is the job that is enqueued with the chain; its own payload is used."""
+    """The first step is the job that is enqueued with the chain, with its own payload."""
     on_failure: Step | None = None
     on_exit: Step | None = None
 
 
 class AgentStatus(Enum):
-    """How an agent's job goes on after an iteration."""
+    """The next state of an agent's job after an iteration."""
 
     CONTINUE = "continue"
     DONE = "done"
@@ -57,15 +57,15 @@ class AgentStatus(Enum):
 
 
 class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A batch to be made of the jobs of an enqueue."""
+    """A new batch of the jobs of an enqueue."""
 
     total: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """How many members it will have, with those that come into other shards; 0 is these."""
+    """Number of its members, with those in other shards; 0 is the number of these jobs."""
     callback_queue: str = ""
     callback_payload: Json = msgspec.UNSET
 
     def check(self, field: str, jobs: int) -> Rejected | None:
-        """What is wrong with it; `field` is where it stands."""
+        """The refusal of an invalid batch; `field` is its place in the op."""
         if 0 < self.total < jobs:
             return _bad(f"{field}.total", f"{self.total} are fewer than the {jobs} jobs of the op")
         refused = None
@@ -77,7 +77,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NewAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How long an agent's job may loop; 0 is no limit."""
+    """Limits of an agent's job; 0 is no limit."""
 
     max_iterations: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
     max_cost_micros: Annotated[int, msgspec.Meta(ge=0, lt=COST_MAX)] = 0
@@ -89,7 +89,7 @@ class NewAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def bad_chain(field: str, chain: Chain, queue: str, limits: Limits) -> Rejected | None:
-    """What is wrong with a chain whose first job goes to `queue`."""
+    """The refusal of an invalid chain whose first job goes to `queue`."""
     if not 2 <= len(chain.steps) <= STEPS_MAX:
         return _bad(f"{field}.steps", f"a chain has 2 to {STEPS_MAX} steps")
     if chain.steps[0].queue != queue:
@@ -116,7 +116,7 @@ def _bad_step(field: str, step: Step, limits: Limits) -> Rejected | None:
 
 
 def _bad_payload(field: str, payload: Json, bytes_max: int) -> Rejected | None:
-    """JSON that something will be laid over, or that will be laid over something."""
+    """The refusal of JSON whose fields cannot be merged with others."""
     refused = bad_json(field, payload, bytes_max)
     if refused is not None or payload is msgspec.UNSET:
         return refused
@@ -128,7 +128,7 @@ def _bad_payload(field: str, payload: Json, bytes_max: int) -> Rejected | None:
 def bad_dependencies(
     field: str, depends_on: tuple[str, ...], own_id: str | None
 ) -> Rejected | None:
-    """What is wrong with what a job waits for."""
+    """The refusal of invalid dependencies."""
     if len(depends_on) > DEPENDENCIES_MAX:
         return _bad(field, f"a job waits for {DEPENDENCIES_MAX} others at most")
     for number, job_id in enumerate(depends_on):
@@ -142,7 +142,7 @@ def bad_dependencies(
 
 
 def bad_batch_id(field: str, batch_id: str, *, has_own: bool) -> Rejected | None:
-    """What is wrong with the batch that a job wants to be in."""
+    """The refusal of an invalid batch id."""
     if has_own:
         return _bad(field, "the jobs of this op are a batch of their own")
     if shard_of(batch_id) is None:
