@@ -576,7 +576,7 @@ async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.So
                 case _:
                     assert_never(address)
     except (OSError, trio.TooSlowError) as error:
-        raise LinkLost(f"nobody answers at {address}: {error}", was_sent=False) from error
+        raise LinkLost(f"no answer at {address}: {error}", was_sent=False) from error
 
 
 @asynccontextmanager

@@ -60,15 +60,17 @@ def read_cursor(text: str, digest: bytes, key_types: tuple[type | tuple[type, ..
         cursor = _decode(urlsafe_b64decode(padded))
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         raise _bad(
-            "is none of ours: send one as it was given, or none for the first page"
+            "unknown cursor; send the cursor of an answer, or leave it out for the first page"
         ) from None
     if cursor.version != _VERSION:
-        raise _bad("is of another version: begin with the first page")
+        raise _bad("the cursor is of another version; start with the first page")
     if cursor.digest != digest:
-        raise _bad("was given for another filter or order: begin with the first page")
+        raise _bad("the cursor belongs to another filter or order; start with the first page")
     fits = len(cursor.key) in {0, len(key_types)} and all(map(isinstance, cursor.key, key_types))
     if not fits:
-        raise _bad("is none of ours: send one as it was given, or none for the first page")
+        raise _bad(
+            "unknown cursor; send the cursor of an answer, or leave it out for the first page"
+        )
     return cursor
 
 

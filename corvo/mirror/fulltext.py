@@ -78,10 +78,10 @@ def _is_of_a_word(letter: str) -> bool:
 def _checked(terms: list[Term]) -> list[Term]:
     if not any(not term.is_refused for term in terms):
         raise bad_filter(
-            "q", 'has no word to look for; words, "phrases", beginnings* and -words do'
+            "q", 'expected a word to search for: use words, "phrases", prefixes* and -words'
         )
     if len(terms) > TERMS_MAX:
-        raise bad_filter("q", f"has more than {TERMS_MAX} words")
+        raise bad_filter("q", f"expected at most {TERMS_MAX} words")
     return terms
 
 

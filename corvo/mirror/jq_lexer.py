@@ -48,20 +48,20 @@ _ESCAPES: Final = {
 }
 
 _FOREIGN: Final = (
-    ("..", "`..` is not of the subset: name the way to the value, as in `.a.b`"),
-    ("?", "`?` is not needed: a way that leads nowhere is null"),
-    ("//", "`//` is not of the subset: use `and`, `or` and `not`"),
-    ("=", "`=` gives a value to something: use `==` to compare"),
+    ("..", "`..` is not supported: write the path to the value, as in `.a.b`"),
+    ("?", "`?` is not needed: a path that does not exist is null"),
+    ("//", "`//` is not supported: use `and`, `or` and `not`"),
+    ("=", "`=` is an assignment: use `==` to compare"),
     ("&", "use `and`"),
-    ("!", "use `!=`, or write `not` behind: `(…) | not`"),
+    ("!", "use `!=`, or write `not` after the condition: `(…) | not`"),
     ("'", 'a text stands between double quotes: "…"'),
     ("$", "variables are not of the subset"),
     ("#", "comments are not of the subset"),
-    ("{", "objects are not of the subset"),
-    ("@", "formats are not of the subset"),
-    (":", "slices are not of the subset"),
-    ("~", "there are no regular expressions: use contains, startswith or endswith"),
-    *((sign, f"`{sign}` is not of the subset: there is no arithmetic") for sign in "+-*/%"),
+    ("{", "objects are not supported"),
+    ("@", "formats are not supported"),
+    (":", "slices are not supported"),
+    ("~", "regular expressions are not supported: use contains, startswith or endswith"),
+    *((sign, f"`{sign}` is not supported: there is no arithmetic") for sign in "+-*/%"),
 )
 """How others begin, and what to tell whoever wrote that."""
 
@@ -69,7 +69,7 @@ _FOREIGN: Final = (
 def tokens(source: str) -> list[Token]:
     """The words of an expression, with one behind them that is the end. Raises `BadJq`."""
     if len(source.encode("utf-8", "replace")) > SOURCE_BYTES_MAX:
-        raise BadJq(f"an expression may have {SOURCE_BYTES_MAX} bytes", 0)
+        raise BadJq(f"expected an expression of at most {SOURCE_BYTES_MAX} bytes", 0)
     found: list[Token] = []
     at = _after_space(source, 0)
     while at < len(source):
@@ -108,21 +108,21 @@ def _foreign(source: str, at: int) -> str:
     for beginning, error in _FOREIGN:
         if source.startswith(beginning, at):
             return error
-    return f"there is nothing that begins with {source[at]!r}"
+    return f"unexpected character {source[at]!r}"
 
 
 def _refuse_other_numbers(source: str, at: int, end: int) -> None:
     rest = source[end : end + 1]
     if rest and (rest in "._" or rest.isalnum()):
-        raise BadJq("write a number as JSON has it, as in 10, -0.5 or 1e9", at)
+        raise BadJq("expected a number as in JSON, such as 10, -0.5 or 1e9", at)
 
 
 def _refuse_other_keys(source: str, end: int) -> None:
     rest = source[end : end + 1]
     if rest.isdigit():
-        raise BadJq("write a number as JSON has it: 0.5", end - 1)
+        raise BadJq("expected a number as in JSON, such as 0.5", end - 1)
     if rest.isalnum():
-        raise BadJq('a key of other letters stands between quotes: ."…"', end)
+        raise BadJq('a key with other characters needs quotes: ."…"', end)
 
 
 def _string(source: str, start: int) -> tuple[Token, int]:
@@ -138,12 +138,12 @@ def _string(source: str, start: int) -> tuple[Token, int]:
             assert match is not None
             part, at = match[0], match.end()
         parts.append(part)
-    raise BadJq('a text that begins here has no " at its end', start)
+    raise BadJq('the string that starts here has no closing "', start)
 
 
 def _checked(text: str, at: int) -> str:
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise BadJq("half of a surrogate pair is no character", at)
+        raise BadJq("half of a surrogate pair is not a character", at)
     return text
 
 
@@ -158,14 +158,14 @@ def _escape(source: str, at: int) -> tuple[str, int]:
                 return chr(0x10000 + (first - 0xD800) * 0x400 + second - 0xDC00), behind
         return chr(first), end
     if letter == "(":
-        raise BadJq(r"`\(` would put a value into a text: that is not of the subset", at)
+        raise BadJq(r"`\(` (a value in a string) is not supported", at)
     if letter not in _ESCAPES:
-        raise BadJq(r'behind \ stands one of " \ / b f n r t, or u and four hex digits', at)
+        raise BadJq(r'after \ expected one of " \ / b f n r t, or u and four hex digits', at)
     return _ESCAPES[letter], at + 2
 
 
 def _code(source: str, at: int) -> tuple[int, int]:
     match = _HEX.match(source, at + 2)
     if match is None:
-        raise BadJq(r"behind \u stand four hex digits", at)
+        raise BadJq(r"expected four hex digits after \u", at)
     return int(match[0], 16), match.end()

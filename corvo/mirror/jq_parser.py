@@ -159,13 +159,13 @@ _WORDS: Final[dict[str, Constant]] = {"true": True, "false": False, "null": None
 _KNOWN: Final = "length, type, contains, startswith, endswith, has, any, all, not, ascii_downcase"
 
 _REFUSED: Final = {
-    "test": "there are no regular expressions: use contains, startswith or endswith",
-    "match": "there are no regular expressions: use contains, startswith or endswith",
+    "test": "regular expressions are not supported: use contains, startswith or endswith",
+    "match": "regular expressions are not supported: use contains, startswith or endswith",
     "select": "`select` is not needed: write the condition itself",
-    "if": "`if` is not of the subset: use `and`, `or` and `not`",
-    "in": "`in` is not of the subset: use `has`",
-    "inside": "`inside` is not of the subset: use `contains`",
-    "keys": "`keys` is not of the subset: use `has`, or `length`",
+    "if": "`if` is not supported: use `and`, `or` and `not`",
+    "in": "`in` is not supported: use `has`",
+    "inside": "`inside` is not supported: use `contains`",
+    "keys": "`keys` is not supported: use `has`, or `length`",
 }
 
 # How closely operators bind.
@@ -182,7 +182,7 @@ def parse(source: str) -> Condition:
     for way in _ways(condition, inside=True):
         steps += len(way.steps)
         if steps > ALL_STEPS_MAX:
-            raise BadJq(f"all ways together may have {ALL_STEPS_MAX} steps", way.at)
+            raise BadJq(f"expected at most {ALL_STEPS_MAX} steps in all paths together", way.at)
     return condition
 
 
@@ -214,7 +214,7 @@ class _Parser:
 
     def _expect(self, text: str, why: str) -> None:
         if not self._is_mark(text):
-            raise BadJq(f"here `{text}` is missing: {why}", self._token.at)
+            raise BadJq(f"expected `{text}` here: {why}", self._token.at)
         self._take()
 
     def expect_end(self) -> None:
@@ -223,21 +223,21 @@ class _Parser:
         if token.kind == "end":
             return
         if token.kind == "mark" and token.text in "([":
-            error = f"`{token.text}` cannot stand here"
+            error = f"unexpected `{token.text}`"
         elif token.kind == "mark" and token.text in ")]":
-            error = f"there is nothing that this `{token.text}` closes"
+            error = f"unexpected `{token.text}`: nothing is open"
         elif token.kind == "mark" and token.text in {",", ";"}:
-            error = f"`{token.text}` is not of the subset: there is one condition"
+            error = f"`{token.text}` is not supported: write one condition"
         elif token.kind == "number" and token.text.startswith("-"):
-            error = 'there is no arithmetic; a key with a dash stands between quotes: ."a-b"'
+            error = 'arithmetic is not supported; a key with a dash needs quotes: ."a-b"'
         else:
-            error = "here an operator is missing: ==, !=, <, <=, >, >=, |, and, or"
+            error = "expected an operator here: ==, !=, <, <=, >, >=, |, and, or"
         raise BadJq(error, token.at)
 
     def _made(self, node: Node) -> Node:
         self._nodes += 1
         if self._nodes > NODES_MAX:
-            raise BadJq(f"an expression may have {NODES_MAX} values and conditions", node.at)
+            raise BadJq(f"expected at most {NODES_MAX} values and conditions", node.at)
         return node
 
     # Operators.
@@ -246,7 +246,7 @@ class _Parser:
         """What stands here, with all operators that bind at least so closely."""
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise BadJq(f"this is nested more than {DEPTH_MAX} deep", self._token.at)
+            raise BadJq(f"expected at most {DEPTH_MAX} levels of nesting", self._token.at)
         left = self._primary()
         while True:
             token = self._token
@@ -268,11 +268,13 @@ class _Parser:
         operator = _COMPARISONS[token.text]
         right = self.expression(_COMPARISON + 1)
         if self._token.kind == "mark" and self._token.text in _COMPARISONS:
-            raise BadJq("comparisons do not follow each other: join them by `and`", self._token.at)
+            raise BadJq("comparisons cannot be chained: join them by `and`", self._token.at)
         if isinstance(left, Fixed):
             left, right, operator = right, left, _MIRRORED[operator]
         if isinstance(left, Fixed):
-            raise BadJq("one side of a comparison has to be of the payload, as `.a` is", token.at)
+            raise BadJq(
+                "one side of a comparison must be a value of the payload, such as `.a`", token.at
+            )
         if not isinstance(left, Value):
             raise BadJq("a condition cannot be compared: use it as it is, or `| not`", left.at)
         if not isinstance(right, Value | Fixed):
@@ -293,20 +295,20 @@ class _Parser:
     def _piped(self, left: Node) -> Node:
         token = self._take()
         if isinstance(left, Fixed):
-            raise BadJq("ahead of `|` stands a value of the payload, or a condition", left.at)
+            raise BadJq("expected a value of the payload, or a condition, before `|`", left.at)
         before, self._subject = self._subject, left
         right = self.expression(_PIPE)
         self._subject = before
         if isinstance(right, Fixed):
-            raise BadJq("behind `|` stands what is to be asked of the value", token.at)
+            raise BadJq("expected a function or a condition after `|`", token.at)
         return right
 
     def condition(self, node: Node) -> Condition:
         """A node as a condition: a value holds if it is neither null nor false."""
         if isinstance(node, Fixed):
-            raise BadJq("a value is no condition: compare it with something", node.at)
+            raise BadJq("a value is not a condition: compare it with something", node.at)
         if isinstance(node, Measured):
-            raise BadJq(f"what `{node.name}` gives is no condition: compare it", node.at)
+            raise BadJq(f"the result of `{node.name}` is not a condition: compare it", node.at)
         if isinstance(node, Way):
             truth = self._made(Truth(node, node.at))
             assert isinstance(truth, Truth)
@@ -325,15 +327,17 @@ class _Parser:
             return self._way(token)
         if token == ("mark", "(", token.at):
             inner = self.expression(_PIPE)
-            self._expect(")", f"there is a `(` at character {token.at + 1}")
+            self._expect(")", f"to close the `(` at character {token.at + 1}")
             if self._token.kind == "field" or self._is_mark("["):
-                raise BadJq("a way goes on inside the parentheses, or behind `|`", self._token.at)
+                raise BadJq(
+                    "continue the path inside the parentheses, or after `|`", self._token.at
+                )
             return inner
         if token.kind == "word":
             return self._word(token)
-        error = "here a value is missing, such as .a, 1 or a text between quotes"
+        error = "expected a value here, such as .a, 1 or a string in quotes"
         raise BadJq(
-            "the expression ends too early: " + error if token.kind == "end" else error, token.at
+            "the expression is incomplete: " + error if token.kind == "end" else error, token.at
         )
 
     def _way(self, first: Token) -> Node:
@@ -354,7 +358,7 @@ class _Parser:
             elif self._is_mark(".") and self._words[self._next + 1][:2] == ("mark", "["):
                 self._take()
             elif self._is_mark("."):
-                raise BadJq("behind `.` a key is missing", self._token.at + 1)
+                raise BadJq("expected a key after `.`", self._token.at + 1)
             else:
                 break
         if not steps:
@@ -362,10 +366,11 @@ class _Parser:
         subject = self._subject
         if not isinstance(subject, Way):
             raise BadJq(
-                "behind this `|` there is no object or array, so nothing is in it", first.at
+                "the value before this `|` is not an object or array, so it has no elements",
+                first.at,
             )
         if len(subject.steps) + len(steps) > STEPS_MAX:
-            raise BadJq(f"a way may have {STEPS_MAX} steps", first.at)
+            raise BadJq(f"expected at most {STEPS_MAX} steps in one path", first.at)
         return self._made(Way((*subject.steps, *steps), first.at))
 
     def _subject_here(self, token: Token) -> Node:
@@ -379,13 +384,13 @@ class _Parser:
             step: str | int = token.text
         elif token.kind == "number" and token.text.lstrip("-").isdigit():
             if len(token.text) > 10 or abs(int(token.text)) > INDEX_MAX:
-                raise BadJq(f"an index is at most {INDEX_MAX}", token.at)
+                raise BadJq(f"expected an index of at most {INDEX_MAX}", token.at)
             step = int(token.text)
         elif token == ("mark", "]", token.at):
-            raise BadJq("`[]` is not of the subset: use any(…) or all(…)", token.at)
+            raise BadJq("`[]` is not supported: use any(…) or all(…)", token.at)
         else:
-            raise BadJq('between brackets stands an index or a key: [0], [-1] or ["a"]', token.at)
-        self._expect("]", "an index or a key stands alone between brackets")
+            raise BadJq('expected an index or a key in the brackets: [0], [-1] or ["a"]', token.at)
+        self._expect("]", "only one index or key is allowed in brackets")
         return step
 
     def _word(self, token: Token) -> Node:
@@ -397,42 +402,42 @@ class _Parser:
         if name in _MEASURES or name in _PIECES or name in _EACH or name == "has":
             return self._made(self._asked(token))
         if name in {"and", "or"}:
-            raise BadJq(f"ahead of `{name}` a condition is missing", token.at)
+            raise BadJq(f"expected a condition before `{name}`", token.at)
         if self._is_mark("(") and name not in _REFUSED:
-            raise BadJq(f"there is no function of this name: there are {_KNOWN}", token.at)
+            raise BadJq(f"unknown function; expected one of {_KNOWN}", token.at)
         raise BadJq(
             _REFUSED.get(
-                name, f"a key has a dot ahead of it, a text quotes; functions are {_KNOWN}"
+                name, f"write a key with a dot, a string in quotes; functions are {_KNOWN}"
             ),
             token.at,
         )
 
     def _not(self, token: Token) -> Node:
         if self._words[self._next - 2][:2] != ("mark", "|") or self._is_mark("("):
-            raise BadJq("`not` stands behind what it turns round: (…) | not", token.at)
+            raise BadJq("write `not` after its condition: (…) | not", token.at)
         return self._made(Not(self.condition(self._subject), token.at))
 
     def _asked(self, token: Token) -> Node:
         """A function of the subject."""
         name, subject = token.text, self._subject
         if not isinstance(subject, Value):
-            raise BadJq("behind a condition only `and`, `or` and `| not` can stand", token.at)
+            raise BadJq("after a condition only `and`, `or` and `| not` are allowed", token.at)
         if name in _MEASURES:
             return Measured(_MEASURES[name], _textual(name, subject, token), token.at)
         if name in _PIECES:
             return Piece(_PIECES[name], subject, self._piece(name, subject), token.at)
         if not isinstance(subject, Way):
-            raise BadJq(f"`{name}` is asked of an object or an array", token.at)
+            raise BadJq(f"`{name}` needs an object or an array before it", token.at)
         if name == "has":
             return Has(subject, self._key(), token.at)
         return Each(_EACH[name], subject, self._each_condition(token), token.at)
 
     def _argument(self, name: str) -> Token:
-        self._expect("(", f"`{name}` has a value between parentheses behind it")
+        self._expect("(", f"`{name}` needs a value in parentheses")
         token = self._take()
         if token.kind == "end":
-            raise BadJq("the expression ends too early", token.at)
-        self._expect(")", f"`{name}` has one value")
+            raise BadJq("the expression is incomplete", token.at)
+        self._expect(")", f"`{name}` needs exactly one value")
         return token
 
     def _piece(self, name: str, subject: Value) -> Constant:
@@ -440,12 +445,12 @@ class _Parser:
         if token.kind == "string":
             return token.text
         if name != "contains" or isinstance(subject, Measured):
-            raise BadJq(f"`{name}` has a text between its parentheses", token.at)
+            raise BadJq(f"`{name}` needs a string in its parentheses", token.at)
         if token.kind == "number":
             return Number(token.text)
         if token.kind == "word" and token.text in _WORDS:
             return _WORDS[token.text]
-        raise BadJq("`contains` has one text, number, true, false or null", token.at)
+        raise BadJq("`contains` needs one string, number, true, false or null", token.at)
 
     def _key(self) -> str | int:
         token = self._argument("has")
@@ -453,17 +458,17 @@ class _Parser:
             return token.text
         if token.kind == "number" and token.text.isdigit() and len(token.text) < 10:
             return int(token.text)
-        raise BadJq('`has` has a key or an index: has("a"), has(0)', token.at)
+        raise BadJq('`has` needs a key or an index: has("a"), has(0)', token.at)
 
     def _each_condition(self, token: Token) -> Condition:
         self._each += 1
         if self._each > EACH_MAX:
-            raise BadJq(f"any and all stand at most {EACH_MAX} deep in each other", token.at)
+            raise BadJq(f"expected at most {EACH_MAX} levels of any and all", token.at)
         before, self._subject = self._subject, Way((), token.at)
         if self._is_mark("("):
             self._take()
             condition = self.condition(self.expression(_PIPE))
-            self._expect(")", f"`{token.text}` has one condition")
+            self._expect(")", f"`{token.text}` needs exactly one condition")
         else:
             condition = self.condition(self._subject)
         self._subject = before
@@ -473,7 +478,7 @@ class _Parser:
 
 def _textual(name: str, subject: Value, token: Token) -> Value:
     if isinstance(subject, Measured) and subject.name == "length" and name != "type":
-        raise BadJq("`length` gives a number", token.at)
+        raise BadJq("the result of `length` is a number", token.at)
     return subject
 
 
@@ -492,7 +497,8 @@ def _check_kinds(operator: Operator, left: Value, right: Value | Fixed) -> None:
     kinds = _gives(left), _gives(right)
     if "other" in kinds and operator not in {"==", "!="}:
         raise BadJq(
-            f"`{operator}` compares numbers, or texts; null, true and false are == or !=", right.at
+            f"`{operator}` compares numbers or strings; use == or != with null, true and false",
+            right.at,
         )
     if "" not in kinds and kinds[0] != kinds[1]:
         raise BadJq(f"a {kinds[0]} is never equal to this", right.at)
@@ -510,7 +516,7 @@ def _refuse_trap(subject: Way, parts: list[Condition]) -> None:
         inner = way.steps[len(mine) : len(mine) + 1]
         if is_of_text and inner and isinstance(inner[0], str):
             raise BadJq(
-                "all that is behind `|` speaks of what is ahead of it: put parentheses around"
+                "everything after `|` applies to the value before it: put parentheses around"
                 " `.a | contains(…)`, as in `(.a | contains(…)) and .b == 1`",
                 way.at,
             )

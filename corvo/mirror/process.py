@@ -168,7 +168,7 @@ class Mirror:
             return None
         return Refused(
             code="not_caught_up",
-            error="the mirror has not come so far yet",
+            error="the mirror has not read this position yet",
             as_of=self.places.as_of(),
         )
 

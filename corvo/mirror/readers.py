@@ -194,7 +194,8 @@ def task_of(question: Question) -> Task:
 _encode: Final = msgspec.json.Encoder().encode
 pack: Final = msgspec.msgpack.Encoder().encode
 _OVER: Final = Refused(
-    code="over_budget", error="the time was over before there was anything to be answered"
+    code="over_budget",
+    error="the search ran out of time (limits.search_ms_max) before it found anything; narrow it",
 )
 
 

@@ -118,13 +118,13 @@ _WHY_PARTIAL: Final = (
 def _order(word: str | None) -> Order:
     order = ORDERS.get(word or _BY_AGE.column)
     if order is None:
-        raise bad_filter("sort", f"{(word or '')[:60]!r} is none of {', '.join(ORDERS)}")
+        raise bad_filter("sort", f"expected one of {', '.join(ORDERS)}; got {(word or '')[:60]!r}")
     return order
 
 
 def _is_falling(word: str | None) -> bool:
     if word is not None and word not in _WORDS:
-        raise bad_filter("order", f"{word[:60]!r} is none of {', '.join(_WORDS)}")
+        raise bad_filter("order", f"expected one of {', '.join(_WORDS)}; got {word[:60]!r}")
     return word != "asc"
 
 

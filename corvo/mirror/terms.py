@@ -172,7 +172,7 @@ def has_tags(stored: str | None, wanted: str) -> bool:
 def _text(given: Filter, name: str) -> str | None:
     text: str | None = getattr(given, name)
     if text == "":
-        raise bad_filter(name, "is empty; leave it out, or send null, for any")
+        raise bad_filter(name, "expected a value; leave the field out to match all jobs")
     return text
 
 
@@ -180,10 +180,12 @@ def _states(words: list[str] | None) -> tuple[str, ...]:
     if words is None:
         return ()
     if not words:
-        raise bad_filter("state", "names none; leave it out, or send null, for any")
+        raise bad_filter("state", "expected a value; leave the field out to match all jobs")
     for word in words:
         if word not in STATE_WORDS:
-            raise bad_filter("state", f"{_quoted(word)} is none of {', '.join(STATE_WORDS)}")
+            raise bad_filter(
+                "state", f"expected one of {', '.join(STATE_WORDS)}; got {_quoted(word)}"
+            )
     return tuple(dict.fromkeys(words))
 
 
@@ -192,7 +194,9 @@ def _priority(word: str | None) -> int | None:
         return None
     number = PRIORITIES.get(word)
     if number is None:
-        raise bad_filter("priority", f"{_quoted(word)} is none of {', '.join(PRIORITIES)}")
+        raise bad_filter(
+            "priority", f"expected one of {', '.join(PRIORITIES)}; got {_quoted(word)}"
+        )
     return number
 
 
@@ -205,7 +209,7 @@ def _add_moments(given: Filter, light: dict[str, Condition]) -> None:
         if before is not None:
             light[f"{stem}_before"] = Condition(f"{column} < ?", (before,))
         if after is not None and before is not None and after > before:
-            raise bad_filter(f"{stem}_after", f"is later than {stem}_before")
+            raise bad_filter(f"{stem}_after", f"expected a time before {stem}_before")
 
 
 def _moment(given: Filter, name: str) -> str | None:
@@ -215,7 +219,9 @@ def _moment(given: Filter, name: str) -> str | None:
     at_ns = parse_time(text)
     if at_ns is None:
         example = "2026-02-20T10:00:05Z or 2026-02-20T11:00:05.25+01:00"
-        raise bad_filter(name, f"{_quoted(text)} is not a time such as {example}")
+        raise bad_filter(
+            name, f"expected a time by RFC 3339 such as {example}; got {_quoted(text)}"
+        )
     return sortable(min(max(0, at_ns), NS_MAX))
 
 
@@ -226,7 +232,9 @@ def _add_attempts(given: Filter, light: dict[str, Condition]) -> None:
     if most is not None:
         light["attempt_max"] = Condition("attempt <= ?", (most,))
     if least is not None and most is not None and least > most:
-        raise bad_filter("attempt_min", f"{least} is more than attempt_max, {most}")
+        raise bad_filter(
+            "attempt_min", f"expected at most attempt_max, which is {most}; got {least}"
+        )
 
 
 _ERROR: Final = (
@@ -245,7 +253,7 @@ def _heavy(given: Filter) -> list[Condition]:
         heavy.append(Condition(f"worker_id = ? OR failures > 0 AND {failed_it}", (worker_id,) * 2))
     if given.tags is not None:
         if not given.tags:
-            raise bad_filter("tags", "names none; leave it out, or send null, for any")
+            raise bad_filter("tags", "expected a value; leave the field out to match all jobs")
         heavy.append(_tags(given.tags))
     piece = _text(given, "error_contains")
     if piece is not None:

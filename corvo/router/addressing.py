@@ -167,7 +167,7 @@ async def _landed(shards: Shards, job_id: str, home: int, shard: int) -> int:
     raise Problem(
         503,
         "JOB_MOVING",
-        f"job {job_id[:140]} is on its way to another queue: nothing was done, try again",
+        f"job {job_id[:140]} is being moved to another queue: nothing was changed; try again",
         retry_after_ms=1_000,
     )
 

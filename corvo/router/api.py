@@ -176,8 +176,8 @@ class Api:
                 raise Problem(
                     503,
                     "NOT_CAUGHT_UP",
-                    f"shard {shard} stands at {answer.index} and {wanted} was asked for: "
-                    "either it is still recovering, or its data is older than you have seen",
+                    f"shard {shard} is at position {answer.index}, and {wanted} was requested: "
+                    "it is still recovering, or its data was restored from an older copy",
                     retry_after_ms=1_000,
                 )
             await trio.sleep(_CATCH_UP_S / 20)

@@ -210,20 +210,25 @@ read_order: Final = msgspec.json.Decoder(Order).decode
 def order_of(body: BulkBody, caller: Caller) -> Order:
     """What was asked, without what has to be looked up first. Raises `Problem`."""
     if body.action not in ACTIONS:
-        raise bulk_error("action", f"action: {body.action[:60]!r} is none of {', '.join(ACTIONS)}")
+        raise bulk_error(
+            "action", f"action: expected one of {', '.join(ACTIONS)}; got {body.action[:60]!r}"
+        )
     if body.job_ids is not None and body.filter is not None:
-        raise bad_field("filter", "job_ids and filter: send one of them")
+        raise bad_field("filter", "job_ids and filter exclude each other: send only one of them")
     _check_filter(body)
     target = body.move_to_queue or ""
     if body.action == "move":
         if not target:
-            raise bulk_error("move_to_queue", "move_to_queue is required: where are they to go?")
+            raise bulk_error("move_to_queue", "move_to_queue is required for the action move")
         refused = bad_name("move_to_queue", target)
         if refused is not None:
             raise bad_field("move_to_queue", refused.error)
         not_reserved("move_to_queue", target)
     if body.action == "change_priority" and body.priority is None:
-        raise bulk_error("priority", "priority is required: critical, high or normal")
+        raise bulk_error(
+            "priority",
+            "priority is required for the action change_priority: critical, high or normal",
+        )
     order = Order(
         action=body.action,
         job_ids=list(dict.fromkeys(body.job_ids or ())),
@@ -250,20 +255,22 @@ def caller_of(order: Order) -> Caller:
 def _check_filter(body: BulkBody) -> None:
     is_all = body.all or False
     if is_all and body.filter is None:
-        raise bad_field("all", 'all: send it with "filter": {}')
+        raise bad_field("all", 'all: expected together with "filter": {}')
     if body.filter is None:
         return
     if body.filter.tags is not None and not body.filter.tags:
-        raise bad_field("filter.tags", "filter.tags: it names none, and would mean every job")
+        raise bad_field(
+            "filter.tags",
+            "filter.tags: expected at least one tag; without tags every job would match",
+        )
     is_empty = body.filter == BulkFilter()
     if is_empty and not is_all:
         raise bad_field(
             "filter",
-            "an empty filter means every job of every queue: if that is what is meant, "
-            'send "all": true with it',
+            'an empty filter matches every job of every queue; to confirm that, send "all": true',
         )
     if is_all and not is_empty:
-        raise bad_field("all", "all: it goes with an empty filter only")
+        raise bad_field("all", "all: expected only together with an empty filter")
     not_reserved("filter.queue", body.filter.queue or "")
 
 
@@ -293,7 +300,7 @@ def check_whole(as_of: AsOf, known: int, shards: int) -> None:
         raise Problem(
             503,
             "NOT_CAUGHT_UP",
-            f"the mirror is being made and does not know all jobs{which} yet: nothing was done",
+            f"the mirror is being rebuilt and misses some jobs{which}: nothing was changed",
             retry_after_ms=1_000,
         )
 
@@ -644,7 +651,7 @@ def status_of(view: StoredJob) -> BulkStatus:
 
 def _error(view: StoredJob) -> str:
     if view.job.state is State.HELD:
-        return f"it is held ({view.job.hold_reason}): approve job {view.job.id}, and it goes on"
+        return f"held ({view.job.hold_reason}): to continue, approve job {view.job.id}"
     if view.job.state is State.DEAD and view.errors:
         return view.errors[-1].error
     return ""

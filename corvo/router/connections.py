@@ -230,6 +230,6 @@ def no_room() -> Problem:
     return Problem(
         503,
         "OVERLOADED",
-        "too many clients are connected, or send bodies, for this one to be heard",
+        "too many clients are connected, or send bodies (limits.connections_max)",
         retry_after_ms=1_000,
     )

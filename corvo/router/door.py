@@ -111,7 +111,7 @@ class Door:
             raise Problem(
                 429,
                 "OVERLOADED",
-                f"{self.in_flight} requests are being answered, and there is room for no more",
+                f"{self.in_flight} requests are running, the limit (limits.in_flight_max)",
                 retry_after_ms=1_000,
             )
         if route.is_parked:
@@ -140,7 +140,7 @@ class Door:
             raise Problem(
                 500,
                 "INTERNAL_ERROR",
-                f"a bug in the server; the log has more under request {request.id}",
+                f"error in the server; the log has details under request {request.id}",
                 outcome=UNKNOWN,
             ) from None
 
@@ -174,13 +174,17 @@ class Door:
         try:
             methods = self.routes.methods(path)
         except UnicodeDecodeError:
-            raise Problem(400, "VALIDATION_ERROR", "the path is not UTF-8", field="path") from None
+            raise Problem(
+                400, "VALIDATION_ERROR", "the path is not valid UTF-8", field="path"
+            ) from None
         if methods and method == "OPTIONS":
             return self._preflight(request, methods)
         if methods:
             allowed = ", ".join(methods)
-            raise Problem(405, "METHOD_NOT_ALLOWED", f"{method} is not for this path; {allowed} is")
-        raise Problem(404, "NOT_FOUND", f"there is nothing at {unquote(path)[:200]!r}")
+            raise Problem(
+                405, "METHOD_NOT_ALLOWED", f"method {method} is not allowed here; use {allowed}"
+            )
+        raise Problem(404, "NOT_FOUND", f"no such path: {unquote(path)[:200]}")
 
     def _preflight(self, request: Request, methods: list[str]) -> Response:
         """The methods of a path, and what a browser asks before a page may send a request."""
@@ -205,6 +209,6 @@ def read_query(query: str) -> dict[str, str]:
         )
     except ValueError as error:
         raise Problem(
-            400, "VALIDATION_ERROR", f"the query cannot be read: {error}", field="query"
+            400, "VALIDATION_ERROR", f"the query is invalid: {error}", field="query"
         ) from None
     return dict(fields)

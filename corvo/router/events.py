@@ -141,7 +141,7 @@ def read_filter(query: dict[str, str]) -> EventFilter:
         raise Problem(
             400,
             "VALIDATION_ERROR",
-            f"there are no events of type {unknown[0][:80]!r}; the types are {', '.join(TYPES)}",
+            f"unknown event type {unknown[0][:80]!r}; expected one of {', '.join(TYPES)}",
             field="types",
         )
     return EventFilter(
@@ -158,7 +158,7 @@ def _names(query: dict[str, str], field: str) -> list[str]:
         raise Problem(
             400,
             "VALIDATION_ERROR",
-            f"{field} has {len(names)} names, and may have {NAMES_MAX}",
+            f"{field}: expected at most {NAMES_MAX} names; got {len(names)}",
             field=field,
         )
     return names

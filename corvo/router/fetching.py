@@ -124,8 +124,8 @@ class Fetching:
             raise Problem(
                 429,
                 "OVERLOADED",
-                f"{self._limits.parked_max} fetches wait already: try again later, "
-                "or let fewer workers wait",
+                f"{self._limits.parked_max} fetches wait already, the limit (limits.parked_max): "
+                "try again later",
                 retry_after_ms=1_000,
             )
         with trio.move_on_at(deadline):

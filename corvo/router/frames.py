@@ -201,12 +201,12 @@ def _unwrap(
         header_bytes = _HEADER_BYTES.get(view[0])
         field = f"{part}[{number}].{where}{name}"
         if header_bytes is None:
-            raise bad_field(field, f"{field} is to be JSON in a bin")
+            raise bad_field(field, f"{field}: expected JSON in a `bin`")
         try:
             json = _read_json(view[header_bytes:])
         except (msgspec.DecodeError, RecursionError) as error:
             what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise bad_field(field, f"{field} is no JSON: {what}") from None
+            raise bad_field(field, f"{field}: expected JSON: {what}") from None
         # A copy: what was decoded is a view of the whole frame.
         _set(item, name, json.copy())
 

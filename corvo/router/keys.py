@@ -161,7 +161,7 @@ class Keyring:
             raise Problem(
                 503,
                 "AUTH_UNAVAILABLE",
-                "API keys cannot be checked: the shard that has them cannot be reached",
+                "API keys cannot be checked: shard 0, which stores them, is unavailable",
                 retry_after_ms=1_000,
             )
 
@@ -173,8 +173,8 @@ def _strange_page(what: str) -> Problem:
     return Problem(
         403,
         "FORBIDDEN",
-        f"{what}, and this server is open to its own machine alone: give it an admin key,"
-        " or name the page in cors_origins",
+        f"{what}, and the server is open to its own machine only: set an admin key, or add the"
+        " page to cors_origins",
     )
 
 
@@ -256,7 +256,7 @@ def allow_queue(caller: Caller, queue: str) -> None:
         raise Problem(
             403,
             "FORBIDDEN",
-            f"the key {caller.name!r} is not for queue {queue!r}: it is for"
+            f"API key {caller.name!r} has no access to queue {queue!r}, only to"
             f" {', '.join(caller.scope.names)}",
             field="queue",
         )

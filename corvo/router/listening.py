@@ -179,7 +179,7 @@ class Listener:
             raise Problem(
                 429,
                 "OVERLOADED",
-                f"{self._hub.listeners} clients listen to events, and there is room for no more",
+                f"{self._hub.listeners} clients follow events, the limit (limits.listeners_max)",
                 retry_after_ms=5_000,
             )
         self._is_here = True

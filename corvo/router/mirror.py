@@ -32,7 +32,7 @@ _SILENT_S: Final = 2.0
 """How long a mirror that did not answer in time is left alone by those who can do without it."""
 _LOST_MAX: Final = 2
 """How often a question may be lost with its link: perhaps it is the question that ends mirrors."""
-_STILL_WORKS: Final = "jobs by their ids, queues, workers and all that changes anything still work"
+_STILL_WORKS: Final = "jobs by id, queues, workers and all changes still work"
 
 _PROBLEMS: Final[dict[str, tuple[int, str, int]]] = {
     "bad_filter": (400, "VALIDATION_ERROR", 0),
@@ -106,7 +106,7 @@ class Mirror:
         `patience_s` how long it may take altogether, a mirror that is away included.
         """
         if not self.is_there:
-            raise unavailable("this node runs without one")
+            raise unavailable("this node runs without a mirror (mirror.enabled)")
         asked = msgspec.structs.replace(
             question,
             scope=caller.scope,
@@ -151,7 +151,7 @@ class Mirror:
                 except LinkLost as error:
                     lost += error.was_sent
                     if lost >= _LOST_MAX:
-                        raise unavailable("it went away while it was asked, and again") from error
+                        raise unavailable("the mirror disconnected during the search") from error
             with trio.move_on_at(until):
                 await came_up.wait()
             if trio.current_time() >= until:
@@ -192,7 +192,7 @@ def unavailable(why: str) -> Problem:
     return Problem(
         503,
         "MIRROR_UNAVAILABLE",
-        f"the mirror, which answers searches and counts, is not there: {why}; {_STILL_WORKS}",
+        f"the mirror, which answers searches and counts, is unavailable: {why}; {_STILL_WORKS}",
         retry_after_ms=1_000,
     )
 
@@ -201,7 +201,7 @@ def _busy(retry_after_ms: int) -> Problem:
     return Problem(
         429,
         "OVERLOADED",
-        "more questions wait for the mirror than it has room for: try again",
+        "too many searches wait for the mirror (mirror.questions_max): try again",
         retry_after_ms=retry_after_ms,
     )
 

@@ -36,7 +36,7 @@ def checked_job_id(job_id: str) -> str:
     """The id of a job. Raises `Problem` for an invalid one."""
     if len(job_id) > ID_BYTES_MAX or _CONTROL.search(job_id):
         raise bad_field(
-            "id", f"a job's id has at most {ID_BYTES_MAX} characters, none of them control"
+            "id", f"id: expected at most {ID_BYTES_MAX} characters, without control characters"
         )
     return job_id
 
@@ -62,7 +62,7 @@ def number_of(request: Request, name: str, *, default: int, at_most: int) -> int
     if text is None:
         return default
     if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= at_most:
-        raise bad_field(name, f"{name} is a number from 1 to {at_most}")
+        raise bad_field(name, f"{name}: expected a whole number from 1 to {at_most}")
     return int(text)
 
 
@@ -72,7 +72,7 @@ def text_of(request: Request, name: str, *, at_most: int) -> str:
     if not text.strip():
         raise bad_field(name, f"{name} is required")
     if len(text) > at_most:
-        raise bad_field(name, f"{name} has more than {at_most} characters")
+        raise bad_field(name, f"{name}: expected at most {at_most} characters")
     return text
 
 
@@ -80,7 +80,7 @@ def after_of(request: Request) -> str:
     """The name behind which a list is to begin; empty for its beginning. Raises `Problem`."""
     after = request.query.get("after", "")
     if len(after) > NAME_BYTES_MAX:
-        raise bad_field("after", f"after has more than {NAME_BYTES_MAX} characters")
+        raise bad_field("after", f"after: expected at most {NAME_BYTES_MAX} characters")
     return after
 
 
@@ -104,7 +104,7 @@ def read_cursor(request: Request) -> Place | None:
         return None
     place = _parse_cursor(text)
     if place is None:
-        raise bad_field("cursor", "cursor is none that an answer had: take it from the page before")
+        raise bad_field("cursor", "unknown cursor; send `cursor` from the previous page")
     return place
 
 

@@ -139,7 +139,7 @@ class Reader:
             assert self.refusal is not None, "only refusals are thrown through the parser"
         except HttpParserError as error:
             if not self._is_over:
-                self.refuse(Problem(400, "PARSE_ERROR", f"this is not HTTP/1.1: {error}"))
+                self.refuse(Problem(400, "PARSE_ERROR", f"the request is not HTTP/1.1: {error}"))
         is_going_on = (was_in_head, was_in_body) == (self.is_in_head, self.is_in_body)
         if (was_in_head or was_in_body) and is_going_on and begun == self._begun:
             # A header or the end of a chunk that does not come would be kept by the parser, and has
@@ -227,7 +227,7 @@ class Reader:
         if known not in self._headers:
             self._headers[known] = text
         elif known == "host":
-            self._bad_request("there is more than one host", field="host")
+            self._bad_request("expected one header `host`", field="host")
         else:
             self._headers[known] = join(known, self._headers[known], text)
 
@@ -241,15 +241,17 @@ class Reader:
             self.refuse(too_large_head(self._limits))
             raise _Refused
         if self._version not in {"1.1", "1.0"}:
-            self._bad_request("this is not HTTP/1.1")
+            self._bad_request("the request is not HTTP/1.1")
         if "host" not in headers and self._version == "1.1":
-            self._bad_request("there is no host", field="host")
+            self._bad_request("the header `host` is required", field="host")
         if self._method == "CONNECT" or not _is_readable(self._target):
-            self._bad_request("the target of a request is a path", field="path")
+            self._bad_request("expected a path as the target of the request", field="path")
         if "transfer-encoding" in headers and (
             headers["transfer-encoding"].lower() != "chunked" or self._version == "1.0"
         ):
-            self._bad_request("only `chunked` can be read", field="transfer-encoding")
+            self._bad_request(
+                "expected no transfer encoding other than `chunked`", field="transfer-encoding"
+            )
         if int(headers.get("content-length", 0)) > self._limits.body_bytes_max:
             self.refuse(too_large_body(self._limits))
             raise _Refused
@@ -322,7 +324,7 @@ def too_large_head(limits: Limits) -> Problem:
     return Problem(
         431,
         "HEADERS_TOO_LARGE",
-        f"more than {limits.headers_max} headers, or {limits.header_bytes_max} bytes of them",
+        f"expected at most {limits.headers_max} headers with {limits.header_bytes_max} bytes",
     )
 
 
@@ -331,7 +333,7 @@ def too_large_body(limits: Limits) -> Problem:
     return Problem(
         413,
         "PAYLOAD_TOO_LARGE",
-        f"a body may have {limits.body_bytes_max} bytes, and this one has more",
+        f"expected a body of at most {limits.body_bytes_max} bytes (limits.body_bytes_max)",
     )
 
 

@@ -27,7 +27,7 @@ def parse(header: str, shards: int) -> dict[int, int]:
             raise Problem(
                 400,
                 "VALIDATION_ERROR",
-                f"Corvo-Min-Seq is to be like s0=1042,s3=77; {part.strip()[:40]!r} is no position",
+                f"Corvo-Min-Seq: expected a position such as s0=1042; got {part.strip()[:40]!r}",
                 field="Corvo-Min-Seq",
             )
         positions[int(shard)] = max(int(number), positions.get(int(shard), 0))

@@ -220,7 +220,7 @@ def new_job(item: EnqueueItem) -> NewJob:
     if item.chain_id or item.chain_step:
         raise bad_field(
             "chain_id" if item.chain_id else "chain_step",
-            "chain_id and chain_step are given by the server: send `chain` with all its steps",
+            "chain_id and chain_step are set by the server: send `chain` with all steps instead",
         )
     not_reserved("queue", item.queue)
     job = NewJob(queue=item.queue, payload=item.payload)
@@ -242,7 +242,9 @@ def _add_times(changes: dict[str, object], item: EnqueueItem) -> None:
     has_delay = bool(item.delay) or item.delay_ms is not None
     if item.scheduled_at:
         if has_delay:
-            raise bad_field("delay", "a job has scheduled_at or delay: send one of them")
+            raise bad_field(
+                "delay", "scheduled_at and delay exclude each other: send only one of them"
+            )
         changes["scheduled_ns"] = time_ns("scheduled_at", item.scheduled_at)
     elif has_delay:
         changes["delay_ms"] = either_ms("delay", item.delay, item.delay_ms, 0)
@@ -254,7 +256,7 @@ def _unique_period_ms(item: EnqueueItem) -> int:
         return item.unique_period_ms or 0
     period_ms = item.unique_period * 1_000
     if item.unique_period_ms is not None and item.unique_period_ms != period_ms:
-        error = "unique_period and unique_period_ms are not the same: send one of them"
+        error = "unique_period and unique_period_ms differ: send only one of them"
         raise bad_field("unique_period", error)
     return period_ms
 
@@ -265,7 +267,9 @@ def _priority(priority: str | int) -> int:
     number = _PRIORITIES.get(priority.strip().lower())
     if number is None:
         shown = repr(priority[:60])
-        raise bad_field("priority", f"priority: {shown} is not critical, high, normal, low or 0..2")
+        raise bad_field(
+            "priority", f"priority: expected critical, high, normal, low, 0, 1 or 2; got {shown}"
+        )
     return number
 
 
@@ -274,7 +278,7 @@ def _backoff(word: str) -> Backoff:
         return Backoff(word.strip().lower())
     except ValueError:
         words = ", ".join(each.value for each in Backoff)
-        error = f"retry_backoff: {word[:60]!r} is none of {words}"
+        error = f"retry_backoff: expected one of {words}; got {word[:60]!r}"
         raise bad_field("retry_backoff", error) from None
 
 
@@ -295,7 +299,9 @@ def _add_others(changes: dict[str, object], item: EnqueueItem) -> None:
     chain: ChainBody | _ChainConfig | None = item.chain
     if config is not msgspec.UNSET:
         if item.chain is not None:
-            raise bad_field("chain_config", "a job has chain or chain_config: send `chain`")
+            raise bad_field(
+                "chain_config", "chain and chain_config exclude each other: send only `chain`"
+            )
         told = _read_chain_config(bytes(config))
         depends_on += told.depends_on or ()
         chain = told if told.steps else None
@@ -317,9 +323,9 @@ def _read_chain_config(config: bytes) -> _ChainConfig:
         told = read_body(_decode_chain_config, config)
     except Problem as problem:
         field = f"chain_config.{problem.field}" if problem.field else "chain_config"
-        raise bad_field(field, f"{problem.error}; better send `chain`") from None
+        raise bad_field(field, f"{problem.error}; prefer `chain`") from None
     if not told.steps and (told.on_failure or told.on_exit):
-        raise bad_field("chain_config.steps", "a chain has steps; better send `chain`")
+        raise bad_field("chain_config.steps", "chain_config.steps is required; prefer `chain`")
     return told
 
 
@@ -458,7 +464,7 @@ def plan(jobs: Sequence[NewJob], shards: int, batch: NewBatch | None = None) -> 
             shard = shard_of[job.queue] = shard_of_queue(job.queue, shards)
         size = len(encode_json(job)) + 1
         if size > room:
-            error = f"jobs[{place}] is too large to be sent in one piece: it has {size} bytes"
+            error = f"jobs[{place}] is too large: {size} bytes with all of its fields"
             raise Problem(413, "PAYLOAD_TOO_LARGE", error, field=f"jobs[{place}]")
         parts = by_shard.setdefault(shard, [])
         if not parts or len(parts[-1].jobs) == ITEMS_MAX or sizes[shard] + size > room:
@@ -628,10 +634,13 @@ def webhook_item(queue: str, query: dict[str, str], body: bytes) -> EnqueueItem:
     """A job that somebody's webhook makes. Raises `Problem`."""
     max_retries = query.get("max_retries")
     if max_retries is not None and not (max_retries.isascii() and max_retries.isdigit()):
-        raise bad_field("max_retries", f"max_retries: {max_retries[:60]!r} is not a whole number")
+        raise bad_field(
+            "max_retries",
+            f"max_retries: expected a whole number, such as 3; got {max_retries[:60]!r}",
+        )
     attempts = int(max_retries[:9]) if max_retries is not None else None
     if attempts is not None and attempts > 100_000:
-        raise bad_field("max_retries", "max_retries: at most 100000")
+        raise bad_field("max_retries", "max_retries: expected at most 100000")
     return EnqueueItem(
         queue=queue,
         payload=webhook_payload(body),
@@ -659,6 +668,8 @@ def _tags(text: str) -> dict[str, str]:
     for pair in text.split(","):
         name, colon, value = pair.partition(":")
         if not colon or not name.strip():
-            raise bad_field("tags", f"tags: {pair[:60]!r} is not like name:value")
+            raise bad_field(
+                "tags", f"tags: expected name:value, such as tenant:acme; got {pair[:60]!r}"
+            )
         tags[name.strip()] = value.strip()
     return tags

@@ -64,7 +64,10 @@ class SetThrottleBody(msgspec.Struct, frozen=True, kw_only=True):
         """The window. Raises `Problem`."""
         span_ms = either_ms("period", self.period, self.window_ms, 0)
         if span_ms == 0:
-            raise bad_field("window_ms", "window_ms has to be at least 1, or period at least 1ms")
+            raise bad_field(
+                "window_ms",
+                "window_ms: expected at least 1 millisecond, such as 60000, or period such as 1m",
+            )
         return span_ms
 
 
@@ -80,7 +83,10 @@ class SetRetentionBody(msgspec.Struct, frozen=True, kw_only=True):
     def span_ms(self) -> int:
         """How long. Raises `Problem`."""
         if self.retention_ms is None and self.retention is None:
-            raise bad_field("retention_ms", "retention_ms, or retention such as 168h, is required")
+            raise bad_field(
+                "retention_ms",
+                "retention_ms, such as 604800000, or retention, such as 168h, is required",
+            )
         return either_ms("retention", self.retention, self.retention_ms, 0)
 
 

@@ -38,7 +38,7 @@ def read_query(query: Mapping[str, str]) -> SearchBody:
     """
     for name in query:
         if len(query[name]) > QUERY_TEXT_MAX:
-            raise bad_field(name, f"{name} has more than {QUERY_TEXT_MAX} characters")
+            raise bad_field(name, f"{name}: expected at most {QUERY_TEXT_MAX} characters")
     given: dict[str, object] = {name: query[name] for name in query if query[name]}
     wanted = {name: given[name] for name in given if name in _GIVEN}
     if query.get("state"):
@@ -54,7 +54,7 @@ def read_query(query: Mapping[str, str]) -> SearchBody:
 def _tag(text: str) -> dict[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
-        raise bad_field("tag", "tag is to be like tenant:acme, its name and its value")
+        raise bad_field("tag", "tag: expected name:value, such as tenant:acme")
     return {name: value}
 
 

@@ -187,7 +187,7 @@ class Shard:
             raise Problem(
                 503,
                 "LEADER_UNAVAILABLE",
-                f"shard {self.number} has no leader: {self.last_error}; nothing was done",
+                f"shard {self.number} has no leader: {self.last_error}; nothing was changed",
                 retry_after_ms=1_000,
             )
 
@@ -195,8 +195,8 @@ class Shard:
         return Problem(
             503,
             "OUTCOME_UNKNOWN",
-            f"shard {self.number} went away before it answered: it may have been done or not; "
-            "send requests with an Idempotency-Key, and they can be repeated without harm",
+            f"shard {self.number} disconnected before it answered, so the request may have taken "
+            "effect; with an Idempotency-Key it can be sent again safely",
             outcome=UNKNOWN,
             retry_after_ms=1_000,
         )
@@ -205,7 +205,7 @@ class Shard:
         return Problem(
             429,
             "OVERLOADED",
-            f"shard {self.number} has more to do than it can: nothing was done, try again",
+            f"shard {self.number} is overloaded: nothing was changed; try again",
             retry_after_ms=retry_after_ms,
         )
 

@@ -58,16 +58,16 @@ def parse(text: str, shards: int) -> dict[int, Place]:
     """Places out of an id; none out of an empty one. Raises `Problem`."""
     places: dict[int, Place] = {}
     if len(text) > ID_BYTES_MAX:
-        raise _bad_id("it is longer than any that was given")
+        raise _bad_id("the id is too long")
     for part in filter(None, text.strip().split(",")):
         found = _PLACE.fullmatch(part.strip())
         if found is None:
-            raise _bad_id(f"{part.strip()[:40]!r} is no place")
+            raise _bad_id(f"{part.strip()[:40]!r} is invalid")
         shard, index, digest, given = found.groups()
         if int(shard) >= shards:
-            raise _bad_id(f"there is no shard {shard}")
+            raise _bad_id(f"unknown shard {shard}")
         if int(shard) in places:
-            raise _bad_id(f"shard {shard} is there twice")
+            raise _bad_id(f"shard {shard} occurs twice")
         places[int(shard)] = Place(int(index), int(digest, 16), int(given or 0))
     return places
 
@@ -76,7 +76,7 @@ def _bad_id(why: str) -> Problem:
     return Problem(
         400,
         "VALIDATION_ERROR",
-        f"last_event_id is to be the id of an event as it was given, such as "
+        f"last_event_id: expected the id of an event, such as "
         f"s0=1042-8f3a22c1,s3=77-0badcafe.2: {why}",
         field="last_event_id",
     )

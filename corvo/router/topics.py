@@ -40,15 +40,15 @@ def read_topics(query: dict[str, str]) -> Topics | None:
     for name in names:
         if name != "summary" and name not in _TAIL and not name.startswith(_WATCH):
             raise _bad(
-                f"there is no topic {name[:80]!r}; the topics are summary, events (or tail) "
-                "and watch:ID, with commas between"
+                f"unknown topic {name[:80]!r}; expected summary, events (or tail) and watch:ID, "
+                "with commas between them"
             )
     if not names:
-        raise _bad("topics is empty: it names summary, events or watch:ID")
+        raise _bad("topics: expected summary, events or watch:ID")
     if len(names) > NAMES_MAX or len(watched) > WATCHED_MAX:
-        raise _bad(f"one client watches {WATCHED_MAX} things at most")
+        raise _bad(f"topics: expected at most {WATCHED_MAX} of watch:ID")
     if any(not 0 < len(name) <= ID_BYTES_MAX or not name.isprintable() for name in watched):
-        raise _bad("behind watch: stands the id of a job or a bulk operation")
+        raise _bad("topics: expected the id of a job or bulk operation after watch:")
     return Topics(
         summary="summary" in names,
         tail=not _TAIL.isdisjoint(names),

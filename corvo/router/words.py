@@ -150,10 +150,12 @@ def duration_ms(field: str, text: str | None) -> int | None:
     if span_ns is None:
         example = "5s, 1h30m or 500ms"
         shown = repr(text[:_TEXT_SHOWN])
-        raise bad_field(field, f"{field}: {shown} is not a duration such as {example}")
+        raise bad_field(field, f"{field}: expected a duration such as {example}; got {shown}")
     span_ms = -(-span_ns // MS)
     if not 0 <= span_ms <= DURATION_MS_MAX:
-        raise bad_field(field, f"{field}: a duration has 0 to {DURATION_MS_MAX} ms")
+        raise bad_field(
+            field, f"{field}: expected a duration from 0 to {DURATION_MS_MAX} milliseconds"
+        )
     return span_ms
 
 
@@ -163,7 +165,7 @@ def either_ms(field: str, text: str | None, span_ms: int | None, default: int) -
         return default if span_ms is None else span_ms
     told = duration_ms(field, text)
     if span_ms is not None and span_ms != told:
-        raise bad_field(field, f"{field} and {field}_ms are not the same: send one of them")
+        raise bad_field(field, f"{field} and {field}_ms differ: send only one of them")
     return default if told is None else told
 
 
@@ -181,7 +183,9 @@ def time_ns(field: str, text: str | None) -> int:
     if at_ns is None:
         example = "2026-02-20T10:00:05Z or 2026-02-20T11:00:05.25+01:00"
         shown = repr(text[:_TEXT_SHOWN])
-        raise bad_field(field, f"{field}: {shown} is not a time such as {example}")
+        raise bad_field(
+            field, f"{field}: expected a time by RFC 3339 such as {example}; got {shown}"
+        )
     return min(max(0, at_ns), TIME_NS_MAX)
 
 
@@ -207,7 +211,7 @@ def not_reserved(field: str, queue: str) -> None:
     """Raise `Problem` for a queue that nobody but the server uses."""
     if is_reserved(queue):
         raise bad_field(
-            field, f"{field}: queues whose names begin with {RESERVED} are the server's own"
+            field, f"{field}: queue names with the prefix {RESERVED} are reserved for the server"
         )
 
 
@@ -220,15 +224,17 @@ def request_key(request: Request, in_body: str | None = None) -> str:
     if header is None:
         return _checked("request_key", in_body) if in_body else ""
     if in_body and header and in_body != header:
-        raise bad_field("request_key", "request_key and Idempotency-Key differ: send one of them")
+        raise bad_field(
+            "request_key", "request_key and Idempotency-Key differ: send only one of them"
+        )
     return _checked("Idempotency-Key", header or in_body or "")
 
 
 def _checked(field: str, key: str) -> str:
     if len(key) > REQUEST_KEY_MAX:
-        raise bad_field(field, f"{field} has more than {REQUEST_KEY_MAX} characters")
+        raise bad_field(field, f"{field}: expected at most {REQUEST_KEY_MAX} characters")
     if not (key.isascii() and key.isprintable()):
-        raise bad_field(field, f"{field} may have the characters of ASCII that can be seen")
+        raise bad_field(field, f"{field}: expected printable ASCII characters")
     return key
 
 

@@ -427,7 +427,7 @@ def _word(field: str, text: str, words: type[E]) -> E:
         return words(text.strip().lower())
     except ValueError:
         known = ", ".join(str(each.value) for each in words)
-        raise bad_field(field, f"{field}: {text[:60]!r} is none of {known}") from None
+        raise bad_field(field, f"{field}: expected one of {known}; got {text[:60]!r}") from None
 
 
 def usage(body: UsageBody | None) -> Usage | None:
@@ -554,7 +554,7 @@ _decode_any: Final = msgspec.json.Decoder(msgspec.Raw).decode
 def check_count(what: str, field: str, count: int, count_max: int) -> None:
     """Raise `Problem` for more items than one request may have."""
     if count > count_max:
-        raise bad_field(field, f"{what} exceeds maximum of {count_max} items")
+        raise bad_field(field, f"{what}: expected at most {count_max} items")
 
 
 # What is heard of it.

@@ -94,15 +94,17 @@ def holder(
     if not is_own and is_reserved(job.queue):
         return not_yours(job)
     if token is not None and token != job.lease_token:
-        return lost(job, "another lease was given since" if token < job.lease_token else "unknown")
+        return lost(
+            job, "a newer lease exists" if token < job.lease_token else "unknown lease token"
+        )
     if job.state is not _ACTIVE:
         if token is not None:
-            return lost(job, f"the job is {job.state.value}")
+            return lost(job, f"the lease has ended and the job is {job.state.value}")
         return not_active(job)
     if token is None and worker_id and job.worker_id and worker_id != job.worker_id:
-        return lost(job, f"worker {job.worker_id} has it")
+        return lost(job, f"worker {job.worker_id} has the lease")
     if is_over(tx, job):
-        return lost(job, "it has expired")
+        return lost(job, "the lease has expired")
     return found
 
 
@@ -127,14 +129,14 @@ def missing(tx: Tx, job_id: str) -> Rejected:
 
 def lost(job: Job, why: str) -> Rejected:
     """Refusal: the caller's lease has ended."""
-    return Rejected("lease_lost", f"the lease on job {job.id} is lost: {why}", job_id=job.id)
+    return Rejected("lease_lost", f"job {job.id} is not leased to you: {why}", job_id=job.id)
 
 
 def not_active(job: Job) -> Rejected:
     """Refusal: the job is not active."""
     return Rejected(
         "job_not_active",
-        f"job {job.id} is not active (state={job.state.value})",
+        f"job {job.id} is not leased to you: it is {job.state.value}",
         job_id=job.id,
     )
 

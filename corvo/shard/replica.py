@@ -159,7 +159,7 @@ class Replica:
             self._say(client, wire.NotLeader(message.id, self.node.leader))
             return
         if self.disk_is_full:
-            full = Rejected("disk_full", "the shard's disk is full: nothing was done")
+            full = Rejected("disk_full", "the shard's disk is full: nothing was changed")
             self._say(client, wire.Reply(message.id, full.code, _encode(full)))
             return
         if self._gathering.is_full:
@@ -408,7 +408,10 @@ class Replica:
         if submission.client == INTERNAL:
             self._own_applied(submission)
             return
-        unknown = Rejected("unknown", "a snapshot came in between: it may have been done or not")
+        unknown = Rejected(
+            "unknown",
+            "a snapshot replaced the state meanwhile, so the request may have taken effect",
+        )
         reply = wire.Reply(submission.request, unknown.code, _encode(unknown))
         self._say(submission.client, reply)
 
@@ -470,7 +473,10 @@ class Replica:
 
     def _reply(self, client: int, request: int, code: str, body: bytes, index: int) -> None:
         if len(body) > wire.BODY_BYTES_MAX:
-            large = Rejected("answer_too_large", "it was done; the answer is too large to be sent")
+            large = Rejected(
+                "answer_too_large",
+                "the request took effect, but its answer is too large to be sent",
+            )
             code, body = large.code, _encode(large)
         self._say(client, wire.Reply(request, code, body, index))
 

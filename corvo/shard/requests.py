@@ -35,13 +35,15 @@ def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
     if found is not None:
         request = found.document
         if (request.op, request.body_hash) != (number, body_hash):
-            return _refuse("request_key_reused", f"request key {key} was for another request")
+            return _refuse(
+                "request_key_reused", f"request key {key} was used for a different request"
+            )
         is_done = not request.code
         return request.code, again(op, tx, request.body) if is_done else request.body
     if count(tx) >= REQUESTS_MAX:
         return _refuse(
             "too_many_request_keys",
-            f"the shard remembers {REQUESTS_MAX} request keys and has room for no more: try later",
+            f"the shard remembers {REQUESTS_MAX} request keys, the limit: try again later",
         )
     result = apply(op, tx)
     answer = _encode_answer(result)

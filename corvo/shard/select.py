@@ -108,15 +108,15 @@ def explain(tx: Tx, job: Job, *, now_ns: int) -> Explanation:
         case State.ACTIVE:
             return Explanation(
                 code="active",
-                text=f"worker {job.worker_id or '(unnamed)'} has it",
+                text=f"worker {job.worker_id or '(unnamed)'} has the job",
                 until_ns=job.lease_expires_ns,
             )
         case State.HELD:
             why = job.hold_reason or "no reason was given"
-            return Explanation(code="held", text=f"it is held: {why}; approve or reject it")
+            return Explanation(code="held", text=f"the job is held: {why}; approve or reject it")
         case State.SCHEDULED | State.RETRYING:
             return Explanation(
-                code=job.state.value, text="its time has not come", until_ns=job.scheduled_ns
+                code=job.state.value, text="the job waits for its time", until_ns=job.scheduled_ns
             )
         case _:
             return _explain_pending(tx, job, now_ns=now_ns)
@@ -126,10 +126,11 @@ def _explain_pending(tx: Tx, job: Job, *, now_ns: int) -> Explanation:
     if job.waits_for:
         first = job.waits_for[0]
         return Explanation(
-            code="waits", text=f"it waits for {len(job.waits_for)} jobs to complete, first {first}"
+            code="waits",
+            text=f"the job waits for {len(job.waits_for)} jobs to be completed, first {first}",
         )
     if job.expires_ns and job.expires_ns <= now_ns:
-        return Explanation(code="expired", text="it has expired and will not be given out")
+        return Explanation(code="expired", text="the job has expired and will become dead")
     queue = QUEUES.get(tx, job.queue)
     assert queue is not None, "a job's queue is known"
     allowed: Allowance = allowance(tx, queue, now_ns=now_ns, want=1)
@@ -139,8 +140,10 @@ def _explain_pending(tx: Tx, job: Job, *, now_ns: int) -> Explanation:
         )
     ahead = _ahead(tx, job)
     if ahead:
-        return Explanation(code="behind", text=f"{ahead} jobs come before it", ahead=ahead)
-    return Explanation(code="next", text="it is next: no worker has asked for it")
+        return Explanation(
+            code="behind", text=f"{ahead} jobs are before this one in the queue", ahead=ahead
+        )
+    return Explanation(code="next", text="the job is next, and no worker has fetched it yet")
 
 
 def _ahead(tx: Tx, job: Job) -> int:

@@ -70,7 +70,7 @@ def test_without_a_word_to_look_for_there_is_no_answer(q: str) -> None:
 def test_more_words_than_anybody_writes_are_refused() -> None:
     refused = Shelf().refusal(FullText(scope=EVERYTHING, q="w " * 33))
 
-    assert "more than 32 words" in refused.error
+    assert "at most 32 words" in refused.error
 
 
 def test_all_words_must_be_there_and_none_of_those_that_are_refused() -> None:

@@ -233,7 +233,7 @@ def test_what_does_not_do_is_skipped_and_told() -> None:
             MISSING: "job_not_found",
             pending: "bad_state",
         }
-        assert "Retry takes jobs that are" in answer.skipped[-1].error
+        assert "expected completed, dead" in answer.skipped[-1].error
 
     with_nest(test)
 

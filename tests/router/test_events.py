@@ -175,13 +175,13 @@ def test_the_servers_own_queues_are_for_those_who_name_them(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("query", "field", "words"),
     [
-        ("types=completed,finished", "types", "the types are approved, "),
-        ("last_event_id=s0=1", "last_event_id", "'s0=1' is no place"),
-        ("last_event_id=s9=1-00000000", "last_event_id", "there is no shard 9"),
-        ("last_event_id=s0=1-00000000,s0=1-00000000", "last_event_id", "is there twice"),
-        ("topics=weather", "topics", "there is no topic 'weather'"),
-        ("topics=", "topics", "topics is empty"),
-        ("queues=" + "a," * 1_001, "queues", "may have 1000"),
+        ("types=completed,finished", "types", "expected one of approved, "),
+        ("last_event_id=s0=1", "last_event_id", "'s0=1' is invalid"),
+        ("last_event_id=s9=1-00000000", "last_event_id", "unknown shard 9"),
+        ("last_event_id=s0=1-00000000,s0=1-00000000", "last_event_id", "occurs twice"),
+        ("topics=weather", "topics", "unknown topic 'weather'"),
+        ("topics=", "topics", "topics: expected summary"),
+        ("queues=" + "a," * 1_001, "queues", "expected at most 1000 names"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
@@ -432,7 +432,7 @@ def test_only_so_many_may_listen(tmp_path: Path) -> None:
         second = await served.listen()
 
         assert refused.status == 429
-        assert b"1 clients listen" in refused.body
+        assert b"1 clients follow" in refused.body
         assert second.status == 200
 
     run(scene, tmp_path, limits=Limits(listeners_max=1))

@@ -428,7 +428,7 @@ def test_why_a_job_is_not_worked_on_is_told() -> None:
             queue=A,
             state=State.PENDING,
             code="behind",
-            text="1 jobs come before it",
+            text="1 jobs are before this one in the queue",
             ahead=1,
         )
         assert held["code"] == "held"

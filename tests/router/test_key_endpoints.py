@@ -339,7 +339,7 @@ async def test_the_first_key_closes_an_open_server_and_the_answer_says_so(tmp_pa
         "keys_required": False,
         "caller": {"name": "anonymous", "role": "admin"},
     }
-    assert "every request needs a key" in str(first["warning"])
+    assert "every request needs an API key" in str(first["warning"])
     assert after == {"admin_password_set": False, "keys_required": True}
     assert "warning" not in second
     assert refused.status == 401
@@ -358,7 +358,7 @@ async def test_the_last_key_of_a_server_that_was_open_opens_it_and_the_answer_sa
         )
         seen = await ann.status()
 
-    assert "anybody on this machine" in str(gone["warning"])
+    assert "every user of this machine" in str(gone["warning"])
     assert seen["keys_required"] is False
 
 

@@ -77,7 +77,7 @@ EXPIRED: Final = (401, "UNAUTHORIZED", "expired API key")
 UNKNOWN: Final = (
     503,
     "AUTH_UNAVAILABLE",
-    "API keys cannot be checked: the shard that has them cannot be reached",
+    "API keys cannot be checked: shard 0, which stores them, is unavailable",
 )
 ADMIN: Final = Caller(name="admin", role="admin", scope=EVERYTHING)
 CI: Final = Caller(name="ci", role="worker", key_hash=hash_key(KEY), scope=Scope(("mail",)))

@@ -88,7 +88,7 @@ async def test_what_is_wrong_with_the_mirror_is_one_word_and_the_node_is_well(
     assert words == [
         ("catching up", ""),
         ("cut off", ""),
-        ("away", "it has not been reached yet"),
+        ("away", "not connected yet"),
     ]
 
 

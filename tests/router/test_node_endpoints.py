@@ -163,7 +163,7 @@ async def test_without_shards_a_node_is_alive_and_not_ready(tmp_path: Path) -> N
     assert alive == Alive("ok")
     assert started.missing == ["shard-0", "shard-1"]
     assert (ready.code, ready.missing) == ("NOT_READY", ["shard-0", "shard-1"])
-    assert "shard-1: it cannot be reached" in ready.error
+    assert "shard-1: the shard is unavailable" in ready.error
     assert [check.ok for check in ready.checks] == [False, False, True]
     assert unhealthy.code == "UNHEALTHY"
 

@@ -363,7 +363,7 @@ def test_a_bad_item_is_named_by_its_place() -> None:
         new_jobs(items, first=250)
 
     assert caught.value.field == "jobs[251].delay"
-    assert caught.value.error.startswith("jobs[251]: delay: 'soon' is not a duration")
+    assert caught.value.error.startswith("jobs[251]: delay: expected a duration")
 
 
 @pytest.mark.parametrize(

@@ -326,7 +326,7 @@ async def tried(case: Case) -> bool:
     is_missing = refused.status == 404  # and the error has what was asked for, whatever that was
     if case.where in {Where.PATH, Where.QUERY, Where.BODY}:
         assert is_forbidden, (case, refused.body)
-        assert b"is not for queue" in refused.body, (case, refused.body)
+        assert b"no access to queue" in refused.body, (case, refused.body)
     if case.where is Where.EVERYTHING:
         assert is_forbidden, (case, refused.body)
     assert is_forbidden or is_missing or not world.shows(refused.body), (case, refused.body)

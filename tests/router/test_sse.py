@@ -55,7 +55,7 @@ def test_an_id_without_a_digest_or_otherwise_written_is_none(text: str) -> None:
 
 
 def test_an_id_may_not_be_longer_than_any_that_is_given() -> None:
-    with pytest.raises(Problem, match="longer"):
+    with pytest.raises(Problem, match="too long"):
         sse.parse("s0=1-00000000," * 1_000, 4)
 
 

@@ -177,7 +177,7 @@ def test_a_duration_comes_as_text_or_as_a_number(
 
 
 def test_a_duration_that_is_said_twice_must_be_the_same() -> None:
-    with pytest.raises(Problem, match="send one of them"):
+    with pytest.raises(Problem, match="send only one of them"):
         either_ms("delay", "2s", 2_001, 0)
 
 

@@ -390,7 +390,7 @@ async def test_one_result_that_is_too_large_does_not_hold_up_the_others() -> Non
     [_, refused, _] = msgspec.convert(answer["results"], list[JSON])
     assert (status, answer["acked"]) == (200, 2)
     assert (refused["job_id"], refused["code"]) == (ids[1], "PAYLOAD_TOO_LARGE")
-    assert refused["error"] == "acks[1].result has more than 1048576 bytes"
+    assert refused["error"] == "acks[1].result: expected at most 1048576 bytes"
     assert [stored(node, job_id).state for job_id in ids] == [
         State.COMPLETED,
         State.ACTIVE,
@@ -497,7 +497,7 @@ async def test_results_larger_than_an_op_are_said_in_parts() -> None:
             "ack/batch",
             {"acks": [{"job_id": "j"}] * 513},
             "acks",
-            "ack batch exceeds maximum of 512 items",
+            "ack batch: expected at most 512 items",
         ),
         (
             "ack/batch",
@@ -509,7 +509,7 @@ async def test_results_larger_than_an_op_are_said_in_parts() -> None:
             "ack/batch",
             {"acks": [{"job_id": "j", "step_status": "done"}]},
             "acks[0].step_status",
-            "acks[0]: step_status: 'done' is none of continue, exit",
+            "acks[0]: step_status: expected one of continue, exit; got 'done'",
         ),
         ("fail/batch", {"fails": [{"job_id": "j"}] * 513}, "fails", None),
         (

@@ -140,4 +140,6 @@ def too_long(field: str, value: Json, bytes_max: int) -> Rejected | None:
     """Refuse JSON that is longer than a limit."""
     if value is msgspec.UNSET or len(bytes(value)) <= bytes_max:
         return None
-    return Rejected("payload_too_large", f"{field} has more than {bytes_max} bytes", field=field)
+    return Rejected(
+        "payload_too_large", f"{field}: expected at most {bytes_max} bytes", field=field
+    )

@@ -45,9 +45,9 @@ _ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{ID_BYTES_MAX}}}")
 def bad_name(field: str, name: str) -> Rejected | None:
     """The refusal of an invalid name of a queue or a worker, or of a unique key."""
     if len(name) > NAME_BYTES_MAX or len(name.encode()) > NAME_BYTES_MAX:
-        return _bad(field, f"{field} has more than {NAME_BYTES_MAX} bytes")
+        return _bad(field, f"{field}: expected at most {NAME_BYTES_MAX} bytes")
     if not name.isprintable() and _CONTROL.search(name):
-        return _bad(field, f"{field} has a control character in it")
+        return _bad(field, f"{field}: control characters are not allowed")
     return None
 
 
@@ -55,25 +55,26 @@ def bad_chosen_id(field: str, chosen: str) -> Rejected | None:
     """The refusal of an invalid id that a client chose."""
     if not _ID.fullmatch(chosen):
         allowed = f"1 to {ID_BYTES_MAX} letters, digits, '_', '.', ':' and '-'"
-        return _bad(field, f"{field} may have {allowed}")
+        return _bad(field, f"{field}: expected {allowed}")
     if chosen in _TAKEN:
-        return _bad(field, f"{field} may not be {chosen!r}: it means something else in a path")
+        return _bad(field, f"{field}: {chosen!r} is reserved; choose another id")
     if shard_of(chosen) is not None:
-        return _bad(
-            field, f"{field} looks like one that a shard made: begin it with something else"
-        )
+        return _bad(field, f"{field}: ids of the server begin so; choose another prefix")
     return None
 
 
 def bad_tags(field: str, tags: dict[str, str], limits: Limits) -> Rejected | None:
     """The refusal of invalid tags."""
     if len(tags) > limits.tags_max:
-        return _bad(field, f"{field} has more than {limits.tags_max} tags")
+        return _bad(field, f"{field}: expected at most {limits.tags_max} tags")
     for name, value in tags.items():
         if not name:
-            return _bad(field, f"{field} has a tag without a name")
+            return _bad(field, f"{field}: every tag needs a name")
         if max(len(name.encode()), len(value.encode())) > limits.tag_bytes_max:
-            return _bad(field, f"{field} has a tag of more than {limits.tag_bytes_max} bytes")
+            return _bad(
+                field,
+                f"{field}: expected at most {limits.tag_bytes_max} bytes in each name and value",
+            )
     return None
 
 
@@ -89,9 +90,9 @@ def bad_json(field: str, value: Json, bytes_max: int) -> Rejected | None:
         try:
             data.decode()
         except UnicodeDecodeError:
-            return _bad(field, f"{field} is not UTF-8")
+            return _bad(field, f"{field} is not valid UTF-8")
     if _is_deep(data):
-        return _bad(field, f"{field} is nested deeper than {DEPTH_MAX}")
+        return _bad(field, f"{field}: expected at most {DEPTH_MAX} levels of nesting")
     return None
 
 
@@ -135,7 +136,9 @@ def too_long_text(field: str, text: str, bytes_max: int) -> Rejected | None:
     """The refusal of a text that is longer than a limit."""
     if 4 * len(text) <= bytes_max or len(text.encode()) <= bytes_max:
         return None
-    return Rejected("payload_too_large", f"{field} has more than {bytes_max} bytes", field=field)
+    return Rejected(
+        "payload_too_large", f"{field}: expected at most {bytes_max} bytes", field=field
+    )
 
 
 def _bad(field: str, error: str) -> Rejected:

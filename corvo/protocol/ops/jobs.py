@@ -100,7 +100,9 @@ class Hold(JobsOp, frozen=True, kw_only=True):
         """Refuse a token for several jobs."""
         if self.lease_token is not None and len(self.job_ids) != 1:
             return Rejected(
-                "bad_request", "a lease token goes with one job only", field="lease_token"
+                "bad_request",
+                "lease_token: expected together with one job only",
+                field="lease_token",
             )
         return None
 

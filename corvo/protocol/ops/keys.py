@@ -65,17 +65,19 @@ class UpsertAPIKey(KeyOp, frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse an invalid key."""
         if self.role not in ROLES:
-            return _bad("role", f"role {self.role!r} is none of {', '.join(ROLES)}")
+            return _bad("role", f"role: expected one of {', '.join(ROLES)}; got {self.role!r}")
         if self.namespace != DEFAULT_NAMESPACE:
-            return _bad("namespace", f"the only namespace is {DEFAULT_NAMESPACE!r}")
+            return _bad("namespace", f"namespace: expected {DEFAULT_NAMESPACE!r}")
         if self.role == "admin" and self.queue_scope:
-            return _bad("queue_scope", "an admin could make a key for any queue: leave it empty")
+            return _bad(
+                "queue_scope", "queue_scope: an admin key has access to all queues; leave it empty"
+            )
         if len(self.queue_scope) > SCOPE_MAX:
-            return _bad("queue_scope", f"queue_scope has more than {SCOPE_MAX} names")
+            return _bad("queue_scope", f"queue_scope: expected at most {SCOPE_MAX} names")
         for number, pattern in enumerate(self.queue_scope):
             field = f"queue_scope[{number}]"
             if "*" in pattern[:-1]:
-                return _bad(field, f"{field} may have a * at its end only")
+                return _bad(field, f"{field}: `*` is allowed only at the end")
             refused = bad_name(field, pattern)
             if refused is not None:
                 return refused

@@ -57,7 +57,7 @@ class SetConcurrency(QueueOp, frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse a limit that is too large."""
         if self.max > CONCURRENCY_MAX:
-            return Rejected("bad_request", f"max is at most {CONCURRENCY_MAX}", field="max")
+            return Rejected("bad_request", f"max: expected at most {CONCURRENCY_MAX}", field="max")
         return super().check(limits)
 
 
@@ -72,11 +72,11 @@ class SetThrottle(QueueOp, frozen=True, kw_only=True):
         if self.rate > RATE_MAX:
             return Rejected(
                 "bad_request",
-                f"rate is at most {RATE_MAX}: take a smaller rate in a shorter window",
+                f"rate: expected at most {RATE_MAX}; use a smaller rate and a shorter window",
                 field="rate",
             )
         if self.window_ms == 0:
-            return Rejected("bad_request", "a window has at least 1 ms", field="window_ms")
+            return Rejected("bad_request", "window_ms: expected at least 1", field="window_ms")
         return super().check(limits)
 
 

@@ -67,7 +67,9 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def check(self, field: str, jobs: int) -> Rejected | None:
         """The refusal of an invalid batch; `field` is its place in the op."""
         if 0 < self.total < jobs:
-            return _bad(f"{field}.total", f"{self.total} are fewer than the {jobs} jobs of the op")
+            return _bad(
+                f"{field}.total", f"{field}.total: expected at least {jobs}, the number of jobs"
+            )
         refused = None
         if self.callback_queue:
             refused = bad_name(f"{field}.callback_queue", self.callback_queue)
@@ -91,9 +93,11 @@ class NewAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def bad_chain(field: str, chain: Chain, queue: str, limits: Limits) -> Rejected | None:
     """The refusal of an invalid chain whose first job goes to `queue`."""
     if not 2 <= len(chain.steps) <= STEPS_MAX:
-        return _bad(f"{field}.steps", f"a chain has 2 to {STEPS_MAX} steps")
+        return _bad(f"{field}.steps", f"{field}.steps: expected 2 to {STEPS_MAX} steps")
     if chain.steps[0].queue != queue:
-        return _bad(f"{field}.steps[0].queue", f"the first step goes to {queue}, as the job does")
+        return _bad(
+            f"{field}.steps[0].queue", f"{field}.steps[0].queue must be the job's queue {queue!r}"
+        )
     named = [(f"{field}.steps[{number}]", step) for number, step in enumerate(chain.steps)]
     named += [(f"{field}.on_failure", chain.on_failure)] if chain.on_failure is not None else []
     named += [(f"{field}.on_exit", chain.on_exit)] if chain.on_exit is not None else []
@@ -121,7 +125,7 @@ def _bad_payload(field: str, payload: Json, bytes_max: int) -> Rejected | None:
     if refused is not None or payload is msgspec.UNSET:
         return refused
     if has_bad_field(bytes(payload)):
-        return _bad(field, f"{field} has a name that is not text")
+        return _bad(field, f"{field}: a name is not valid UTF-8")
     return None
 
 
@@ -130,7 +134,7 @@ def bad_dependencies(
 ) -> Rejected | None:
     """The refusal of invalid dependencies."""
     if len(depends_on) > DEPENDENCIES_MAX:
-        return _bad(field, f"a job waits for {DEPENDENCIES_MAX} others at most")
+        return _bad(field, f"{field}: expected at most {DEPENDENCIES_MAX} ids")
     for number, job_id in enumerate(depends_on):
         where = f"{field}[{number}]"
         if job_id == own_id:
@@ -144,9 +148,9 @@ def bad_dependencies(
 def bad_batch_id(field: str, batch_id: str, *, has_own: bool) -> Rejected | None:
     """The refusal of an invalid batch id."""
     if has_own:
-        return _bad(field, "the jobs of this op are a batch of their own")
+        return _bad(field, "batch_id and batch exclude each other: send only one of them")
     if shard_of(batch_id) is None:
-        return _bad(field, f"{field} is not an id that a shard made")
+        return _bad(field, f"{field}: unknown batch id")
     return bad_name(field, batch_id)
 
 

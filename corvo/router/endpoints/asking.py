@@ -98,7 +98,7 @@ async def _find(api: Api, caller: Caller, job_ids: Sequence[str], form: Form) ->
     raise Problem(
         503,
         "JOB_MOVING",
-        f"job {next(iter(wanted))[:140]} is on its way to another queue: try again",
+        f"job {next(iter(wanted))[:140]} is being moved to another queue: try again",
         retry_after_ms=1_000,
     )
 
@@ -155,7 +155,7 @@ class _Search:
             raise Problem(
                 413,
                 "ANSWER_TOO_LARGE",
-                f"these jobs have more than {ANSWER_BYTES_MAX} bytes: ask for fewer of them",
+                f"these jobs have more than {ANSWER_BYTES_MAX} bytes: send fewer job_ids",
                 field="job_ids",
             )
         seen = read_jobs(answer.body)

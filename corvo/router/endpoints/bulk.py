@@ -163,8 +163,8 @@ async def _begin(api: Api, order: Order, key: str, *, is_waited_for: bool = Fals
         raise Problem(
             413,
             "PAYLOAD_TOO_LARGE",
-            "so many ids are more than a bulk operation can remember: name fewer jobs in each "
-            "request, or mean them by a filter",
+            "too many job ids for one bulk operation: send fewer in each request, or select the "
+            "jobs by a filter",
             field="job_ids" if order.filter is None else "filter",
         ) from problem
     if made.unique_existing:
@@ -177,7 +177,7 @@ async def _asked_before(api: Api, order: Order, job_id: str) -> Order:
     view = await _view(api, job_id)
     before = read_order(bytes(view.payload)) if view is not None else None
     if before is None or before.asked != order.asked:
-        raise Problem(422, "REQUEST_KEY_REUSED", "this request key was for another request")
+        raise Problem(422, "REQUEST_KEY_REUSED", "the request key was used for a different request")
     return before
 
 
@@ -280,7 +280,7 @@ async def watch(api: Api, request: Request) -> Response:
         raise Problem(
             429,
             "OVERLOADED",
-            f"{api.watchers} clients watch bulk operations: there is room for no more",
+            f"{api.watchers} clients follow bulk operations, the limit",
             retry_after_ms=1_000,
         )
     return Response(
@@ -339,7 +339,7 @@ async def _check(api: Api, request: Request, view: StoredJob) -> None:
     caller = await api.who(request)
     keys.allow(caller, Action.READ)
     if not may_watch(view, caller):
-        raise Problem(403, "FORBIDDEN", "the key is not for this bulk operation any more")
+        raise Problem(403, "FORBIDDEN", "the API key no longer has access to this bulk operation")
 
 
 # To end it.

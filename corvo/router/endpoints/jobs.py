@@ -277,7 +277,7 @@ def _sources(counts: dict[int, dict[str, int]], before: params.Place | None) -> 
         raise Problem(
             400,
             "TOO_MANY_QUEUES",
-            "too many queues have dead jobs: name one of them",
+            "too many queues have dead jobs: send `queue`",
             field="queue",
         )
     return sources

@@ -122,7 +122,7 @@ async def make(api: Api, request: Request) -> Response:
     scope = new.queue_scope or []
     expires_ns = time_ns("expires_at", new.expires_at)
     if expires_ns and expires_ns <= clock.now_ns():
-        raise bad_field("expires_at", "expires_at: the key would be of no use, it is over already")
+        raise bad_field("expires_at", "expires_at: expected a time in the future")
     op = UpsertAPIKey(
         request_key=request_key(request),
         by=request.caller.signature,
@@ -203,10 +203,10 @@ async def status(api: Api, request: Request) -> Response:
 # How.
 
 _CLOSED: Final = (
-    "this server was open to anybody on its machine; from here on every request needs a key,"
-    " so keep this one: it is not shown again"
+    "the server was open to every user of its machine; from now on every request needs an API"
+    " key. Store this one: it is not shown again"
 )
-_OPENED: Final = "this was the last key: from here on anybody on this machine may do anything"
+_OPENED: Final = "this was the last API key: from now on every user of this machine has full access"
 
 
 def _refuse_to_lock_out(api: Api, keys: dict[str, ApiKey]) -> None:
@@ -219,8 +219,8 @@ def _refuse_to_lock_out(api: Api, keys: dict[str, ApiKey]) -> None:
         raise Problem(
             409,
             "WOULD_LOCK_OUT",
-            "nobody could make or delete keys any more: keep a key of role admin that is enabled"
-            " and does not expire, or start the server with an admin key",
+            "refused: at least one enabled admin key without expiry must remain, or nobody could"
+            " manage keys; keep one, or start the server with an admin key",
         )
 
 
@@ -233,7 +233,8 @@ async def _look_again(api: Api) -> None:
 def _chosen(key: str) -> str:
     if not _CHOSEN.fullmatch(key):
         raise bad_field(
-            "key", f"key: {CHOSEN_MIN} to {CHOSEN_MAX} visible characters of ASCII without spaces"
+            "key",
+            f"key: expected {CHOSEN_MIN} to {CHOSEN_MAX} visible ASCII characters without spaces",
         )
     return key
 

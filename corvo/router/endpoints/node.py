@@ -252,12 +252,12 @@ async def readyz(api: Api, request: Request) -> Response:
     await trio.lowlevel.checkpoint()
     checks = [Check(f"shard-{shard.number}", shard.is_up, _why(shard)) for shard in api.shards]
     leaving = api.stopping.is_set()
-    checks.append(Check("router", not leaving, "it has been told to stop" if leaving else ""))
+    checks.append(Check("router", not leaving, "the server is stopping" if leaving else ""))
     return _ready(checks, request)
 
 
 def _why(shard: Shard) -> str:
-    return "" if shard.is_up else f"it cannot be reached, or has no leader: {shard.last_error}"
+    return "" if shard.is_up else f"the shard is unavailable or has no leader: {shard.last_error}"
 
 
 async def startupz(api: Api, request: Request) -> Response:

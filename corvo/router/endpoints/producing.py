@@ -103,7 +103,7 @@ async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) ->
     """All of them are looked at before any is sent, and others have their turn in between."""
     jobs_max = api.limits.batch_jobs_max
     if len(body.jobs) > jobs_max:
-        raise bad_field("jobs", f"jobs: {len(body.jobs)} are more than the {jobs_max} of a batch")
+        raise bad_field("jobs", f"jobs: expected at most {jobs_max} items; got {len(body.jobs)}")
     jobs: list[NewJob] = []
     for first in range(0, len(body.jobs), _ITEMS_AT_A_TIME):
         if first:
@@ -173,7 +173,7 @@ class _Sending:
 _NOT_SENT: Final = Problem(
     503,
     "LEADER_UNAVAILABLE",
-    "it was not sent, for what had to come before it was not done",
+    "not sent, because an earlier part of the request failed",
     retry_after_ms=1_000,
 )
 

@@ -88,7 +88,7 @@ def _bad_state(op: JobsOp, job: Job) -> Rejected:
     takes = ", ".join(state.value for state in op.TAKES)
     return Rejected(
         "bad_state",
-        f"job {job.id} is {job.state.value}: {type(op).__name__} takes jobs that are {takes}",
+        f"job {job.id} is {job.state.value}: expected {takes}",
         job_id=job.id,
     )
 
@@ -137,7 +137,7 @@ def _changed_since(job: Job) -> Rejected:
     last = job.trail[-1].what if job.trail else EventType.ENQUEUED.stored
     return Rejected(
         "changed_since",
-        f"job {job.id} is {job.state.value}: something happened to it since then ({last})",
+        f"job {job.id} is {job.state.value}: it has changed since ({last})",
         job_id=job.id,
     )
 

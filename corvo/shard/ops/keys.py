@@ -40,7 +40,7 @@ def upsert_api_key(op: UpsertAPIKey, tx: Tx) -> KeyDone | Rejected:
     before = API_KEYS.get(tx, op.key_hash)
     number = count(tx)
     if before is None and number >= KEYS_MAX:
-        error = f"there are {KEYS_MAX} API keys and no room for more: delete one first"
+        error = f"{KEYS_MAX} API keys exist, the limit: delete one first"
         return Rejected("too_many_keys", error)
     document = ApiKey(
         key_hash=op.key_hash,
@@ -64,7 +64,7 @@ def upsert_api_key(op: UpsertAPIKey, tx: Tx) -> KeyDone | Rejected:
 def delete_api_key(op: DeleteAPIKey, tx: Tx) -> KeyDone | Rejected:
     """Delete a key. An unknown hash is refused, because it may be mistyped."""
     if API_KEYS.find(tx, op.key_hash) is None:
-        return Rejected("key_not_found", f"there is no API key of hash {op.key_hash}")
+        return Rejected("key_not_found", f"no API key with the hash {op.key_hash}")
     number = count(tx) - 1
     tx.keys_changed = True
     API_KEYS.remove(tx, op.key_hash)

@@ -91,7 +91,7 @@ def take_lock(tx: Tx, job: Job, queue: str) -> Rejected | None:
     return Rejected(
         "duplicate",
         f"job {job.id} cannot have the unique key {job.unique_key} in queue {queue}: "
-        f"job {holder.id} has it",
+        f"job {holder.id} has this unique key",
         job_id=holder.id,
     )
 
@@ -125,7 +125,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
     if len(effect) > EFFECT_BYTES_MAX:
         return Rejected(
             "too_large",
-            f"job {job.id} is too large to be moved to another shard: {len(effect)} bytes with its "
+            f"job {job.id} is too large for a move to another shard: {len(effect)} bytes with its "
             f"result, checkpoint and errors, and {EFFECT_BYTES_MAX} may travel",
             job_id=job.id,
         )

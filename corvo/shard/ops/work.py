@@ -213,7 +213,7 @@ def _of_others(item: AckItem, tx: Tx, found: Held[Job], agent: Agent | None) -> 
     checkpoint = json_bytes(item.checkpoint, job.checkpoint)
     if agent is None:
         if item.agent_status is not None:
-            error = f"job {job.id} is not an agent's: ack it without agent_status"
+            error = f"job {job.id} has no `agent`: send the ack without agent_status"
             return Rejected("not_an_agent", error, "agent_status", job_id=job.id)
     else:
         agent = agents.spend(agent, item.usage.cost_micros if item.usage is not None else 0)
