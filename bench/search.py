@@ -11,7 +11,8 @@ import msgspec
 
 from bench.measure import Measurement
 from corvo.ids import Mint
-from corvo.mirror import building, reading, schema
+from corvo.mirror.follow import building, schema
+from corvo.mirror.query import reading
 from corvo.mirror.readers import answer, task_of
 from corvo.model import STATES, Event, Job, State
 from corvo.protocol.questions import (

@@ -1,6 +1,6 @@
 """The mirror process: follows all shards of its node, and answers what needs a view across them.
 
-    <data_dir>/mirror.db    the rows                                corvo.mirror.schema
+    <data_dir>/mirror.db    the rows                                corvo.mirror.follow.schema
     <data_dir>/running      in which boot of the machine they are being written
 
 It holds nothing that the shards do not hold, so it may be killed at any time, and its file removed.
@@ -27,12 +27,10 @@ from corvo.errors import CorvoError, WireError
 from corvo.link import Link, LinkLost, accept_link, listen_unix
 from corvo.measures import LoopTimes
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
-from corvo.mirror.following import Follower, Scribe
-from corvo.mirror.places import Places
-from corvo.mirror.readers import Readers, pack
-from corvo.mirror.reading import Reading
-from corvo.mirror.schema import VERSION
-from corvo.mirror.writing import (
+from corvo.mirror.follow.following import Follower, Scribe
+from corvo.mirror.follow.places import Places
+from corvo.mirror.follow.schema import VERSION
+from corvo.mirror.follow.writing import (
     BOOT_ID,
     NAME,
     Damaged,
@@ -42,6 +40,8 @@ from corvo.mirror.writing import (
     is_damage,
     open_writing,
 )
+from corvo.mirror.query.reading import Reading
+from corvo.mirror.readers import Readers, pack
 from corvo.process_stats import ProcessStatsReader
 from corvo.protocol import wire
 from corvo.protocol.questions import (

@@ -16,12 +16,12 @@ import msgspec
 import trio
 
 from corvo import clock
-from corvo.mirror.following import Scribe
-from corvo.mirror.fulltext import full_text
-from corvo.mirror.reading import Reading, TimeOver, prepare
-from corvo.mirror.refusals import NotAnswered
-from corvo.mirror.reports import get_beats, get_rates, get_summary, get_throughput
-from corvo.mirror.search import count, search, select, understood
+from corvo.mirror.follow.following import Scribe
+from corvo.mirror.query.fulltext import full_text
+from corvo.mirror.query.reading import Reading, TimeOver, prepare
+from corvo.mirror.query.reports import get_beats, get_rates, get_summary, get_throughput
+from corvo.mirror.query.search import count, search, select, understood
+from corvo.mirror.query.terms import NotAnswered
 from corvo.protocol.questions import (
     AllRates,
     Beats,

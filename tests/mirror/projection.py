@@ -1,7 +1,7 @@
 """What the mirror should have of a shard's documents, by the words of `docs/mirror.md` alone.
 
-The slow twin of `corvo.mirror.rows`: it decodes by position and writes times with the standard
-library. A row is a dict; what identifies it stands in its key.
+The slow twin of `corvo.mirror.follow.rows`: it decodes by position and writes times with the
+standard library. A row is a dict; what identifies it stands in its key.
 """
 
 import struct

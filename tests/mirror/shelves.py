@@ -7,9 +7,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from corvo.mirror import building, reading, schema
+from corvo.mirror.follow import building, schema
+from corvo.mirror.query import reading
+from corvo.mirror.query.terms import NotAnswered
 from corvo.mirror.readers import answer, task_of
-from corvo.mirror.refusals import NotAnswered
 from corvo.model import STATES
 from corvo.protocol.questions import MirrorAnswer, Question, Refused
 from corvo.times import sortable

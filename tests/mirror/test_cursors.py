@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.mirror.cursors import Cursor, digest_of, read_cursor, write_cursor
-from corvo.mirror.refusals import NotAnswered
+from corvo.mirror.query.cursors import Cursor, digest_of, read_cursor, write_cursor
+from corvo.mirror.query.terms import NotAnswered
 from corvo.protocol.questions import Filter, Found, Search, SearchBody
 from corvo.scopes import EVERYTHING
 from tests.mirror.shelves import Shelf

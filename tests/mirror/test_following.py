@@ -15,11 +15,11 @@ import trio.testing
 import corvo.link
 from corvo.kept_link import WITHIN_NODE
 from corvo.link import LinkLost, accept_link
-from corvo.mirror import following
 from corvo.mirror.config import MirrorConfig
-from corvo.mirror.following import Follower, Lag, Scribe, rest_behind
-from corvo.mirror.places import Cursor, Page, Places
-from corvo.mirror.writing import Stuck, Writing, open_writing
+from corvo.mirror.follow import following
+from corvo.mirror.follow.following import Follower, Lag, Scribe, rest_behind
+from corvo.mirror.follow.places import Cursor, Page, Places
+from corvo.mirror.follow.writing import Stuck, Writing, open_writing
 from corvo.protocol import wire
 from corvo.protocol.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Level, Log, Style

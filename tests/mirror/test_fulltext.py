@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo.mirror.fulltext import ANSWER_BYTES_MAX, Term, match_of, read_terms
-from corvo.mirror.refusals import NotAnswered
+from corvo.mirror.query.fulltext import ANSWER_BYTES_MAX, Term, match_of, read_terms
+from corvo.mirror.query.terms import NotAnswered
 from corvo.model import Job, State
 from corvo.protocol.questions import FullText, TextFound
 from corvo.scopes import EVERYTHING, Scope

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from corvo.mirror import fulltext
+from corvo.mirror.query import fulltext
+from corvo.mirror.query.reading import Reading
 from corvo.mirror.readers import answer, task_of
-from corvo.mirror.reading import Reading
 from corvo.model import Event, Job, JobError, State
 from corvo.protocol.questions import (
     Count,

@@ -10,7 +10,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from corvo.mirror.jq import BadJq, compile_jq, prepare
-from corvo.mirror.jq_values import payload_matches
+from corvo.mirror.jq.values import payload_matches
 from tests.mirror import evaluator
 from tests.mirror.jq_examples import INTEGERS, PLAIN_NUMBERS, REALS, payloads, trees, written
 

@@ -25,12 +25,13 @@ from corvo.link import (
     listen_unix,
     open_client,
 )
-from corvo.mirror import following, readers
+from corvo.mirror import readers
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
+from corvo.mirror.follow import following
+from corvo.mirror.follow.writing import NAME, Damaged, Writing, open_writing
 from corvo.mirror.process import Desk, Mirror
+from corvo.mirror.query.reading import Reading
 from corvo.mirror.readers import Task, answer
-from corvo.mirror.reading import Reading
-from corvo.mirror.writing import NAME, Damaged, Writing, open_writing
 from corvo.protocol import wire
 from corvo.protocol.questions import (
     LAG_BOUNDS_MS,

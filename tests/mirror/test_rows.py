@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.kv import keys
-from corvo.mirror import schema
-from corvo.mirror.places import Cursor, Page
-from corvo.mirror.rows import BadDocument, Rows, fields_of
-from corvo.mirror.writing import Writing, open_writing
+from corvo.mirror.follow import schema
+from corvo.mirror.follow.places import Cursor, Page
+from corvo.mirror.follow.rows import BadDocument, Rows, fields_of
+from corvo.mirror.follow.writing import Writing, open_writing
 from corvo.model import (
     Agent,
     Backoff,

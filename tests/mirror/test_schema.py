@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from corvo.kv.keys import JOB
-from corvo.mirror import building, planned, schema
-from corvo.mirror.building import Unfit
-from corvo.mirror.columns import TableSpec
-from corvo.mirror.places import Cursor, Page
-from corvo.mirror.writing import NAME, open_writing
+from corvo.mirror.follow import building, planned, schema
+from corvo.mirror.follow.building import Unfit
+from corvo.mirror.follow.columns import TableSpec
+from corvo.mirror.follow.places import Cursor, Page
+from corvo.mirror.follow.writing import NAME, open_writing
 from corvo.model import Job, State
 from tests.mirror.pages import tables_in
 

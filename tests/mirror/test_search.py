@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo.mirror import looking, plan
-from corvo.mirror.cursors import digest_of, write_cursor
-from corvo.mirror.terms import understand
+from corvo.mirror.query import looking, plan
+from corvo.mirror.query.cursors import digest_of, write_cursor
+from corvo.mirror.query.terms import understand
 from corvo.model import Event, Job, JobError, State
 from corvo.protocol.questions import Filter, RawPage, Search, SearchBody
 from corvo.scopes import EVERYTHING, Scope

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 import pytest
 
-from corvo.mirror import building, schema
-from corvo.mirror import writing as module
-from corvo.mirror.places import Cursor, Page
-from corvo.mirror.rows import BadDocument
-from corvo.mirror.writing import NAME, Damaged, Stuck, Writing, is_damage, open_writing
+from corvo.mirror.follow import building, schema
+from corvo.mirror.follow import writing as module
+from corvo.mirror.follow.places import Cursor, Page
+from corvo.mirror.follow.rows import BadDocument
+from corvo.mirror.follow.writing import NAME, Damaged, Stuck, Writing, is_damage, open_writing
 from corvo.model import Job, State
 from tests.mirror.pages import tables_in, words_are_right
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from corvo.errors import CorvoError
-from corvo.mirror.columns import Index, TableSpec
 from corvo.mirror.config import CHECKPOINT_PAGES
-from corvo.mirror.schema import (
+from corvo.mirror.follow.columns import Index, TableSpec
+from corvo.mirror.follow.schema import (
     FULL_TEXT,
     FULL_TEXT_OPTIONS,
     FULL_TEXT_STATEMENTS,
@@ -51,7 +51,7 @@ def connect(path: Path, *, checkpoint_pages: int = CHECKPOINT_PAGES) -> sqlite3.
     for pragma in (
         f"page_size = {PAGE_BYTES}",
         "journal_mode = WAL",
-        # What a loss of power leaves behind is noticed, and made anew: see `corvo.mirror.writing`.
+        # A loss of power is noticed, and the file made again: see `corvo.mirror.follow.writing`.
         "synchronous = OFF",
         # A checkpoint by anybody else, at the same time, is what some versions of SQLite get wrong.
         # This is the only connection that can make one.

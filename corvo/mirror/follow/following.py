@@ -19,8 +19,8 @@ from corvo.errors import WireError
 from corvo.kept_link import KeptLink
 from corvo.link import Link, LinkLost, UnixAddress
 from corvo.mirror.config import MirrorConfig
-from corvo.mirror.places import Cursor, Page, Places
-from corvo.mirror.writing import Stuck, Writing, scheduled
+from corvo.mirror.follow.places import Cursor, Page, Places
+from corvo.mirror.follow.writing import Stuck, Writing, scheduled
 from corvo.protocol import wire
 from corvo.protocol.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Log

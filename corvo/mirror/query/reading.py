@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from corvo.errors import CorvoError
 from corvo.mirror import jq
-from corvo.mirror.terms import Value, has_tags
+from corvo.mirror.query.terms import Value, has_tags
 from corvo.protocol.questions import AsOf, Place
 from corvo.times import MS, format_time
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from corvo.mirror.reading import Reading
-from corvo.mirror.terms import NOT_RESERVED, STATE_WORDS, Condition, all_of, in_scope
+from corvo.mirror.query.reading import Reading
+from corvo.mirror.query.terms import NOT_RESERVED, STATE_WORDS, Condition, all_of, in_scope
 from corvo.protocol.questions import (
     AllRates,
     Beat,

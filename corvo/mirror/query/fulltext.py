@@ -6,9 +6,8 @@ from typing import Final
 
 import msgspec
 
-from corvo.mirror.reading import Reading, TimeOver
-from corvo.mirror.refusals import bad_filter
-from corvo.mirror.terms import NOT_RESERVED, Condition, all_of, in_scope
+from corvo.mirror.query.reading import Reading, TimeOver
+from corvo.mirror.query.terms import NOT_RESERVED, Condition, all_of, bad_filter, in_scope
 from corvo.protocol.questions import FullText, TextFound, TextHit
 from corvo.times import without_zeros
 

@@ -13,8 +13,8 @@ import msgspec
 
 from corvo.errors import CorvoError
 from corvo.kv import keys
-from corvo.mirror import schema
-from corvo.mirror.columns import Feed, Row
+from corvo.mirror.follow import schema
+from corvo.mirror.follow.columns import Feed, Row
 from corvo.model import STATES, Batch, Job, JobError, Queue, Throughput, Worker
 from corvo.protocol.wire import Pair
 

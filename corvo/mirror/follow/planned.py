@@ -1,12 +1,12 @@
 """Tables and columns of the first schema that wait for their feature: in the file, and empty.
 
 They have the names that were agreed on, so that programs which read the file can be written today.
-A feature that fills a table moves it to `corvo.mirror.schema`, and gives its columns their sources.
+A feature that fills a table moves it to `schema`, and gives its columns their sources.
 """
 
 from typing import Final
 
-from corvo.mirror.columns import INTEGER, REAL, TEXT, Column, Index, TableSpec
+from corvo.mirror.follow.columns import INTEGER, REAL, TEXT, Column, Index, TableSpec
 
 COLUMNS: Final = frozenset(
     {

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
-from corvo.mirror.cursors import Key
-from corvo.mirror.terms import STATE_WORDS, Condition, Meaning, Value, all_of
+from corvo.mirror.query.cursors import Key
+from corvo.mirror.query.terms import STATE_WORDS, Condition, Meaning, Value, all_of
 
 SET_MAX: Final = 4_000
 """So many jobs are sorted in no time."""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from corvo.mirror.jq_parser import (
+from corvo.mirror.jq.parser import (
     Compare,
     Condition,
     Constant,
@@ -54,7 +54,7 @@ _NUMBERS: Final = "('integer', 'real')"
 
 LARGE: Final = 32_768
 """Characters. What is larger, or may have the character NUL, is looked at by `payload_matches`: see
-`corvo.mirror.jq_values`."""
+`corvo.mirror.jq.values`."""
 _ODD: Final = rf"(length(jobs.payload) > {LARGE} OR jobs.payload GLOB '*\u0000*')"
 
 # A text that has to be in the payload is in it as it is, or there is a backslash. This is found out

@@ -1,27 +1,30 @@
 """Pages of jobs, and selections of all that a filter means."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from corvo.mirror.counting import is_told, tally
-from corvo.mirror.cursors import Cursor, Way, digest_of, read_cursor, write_cursor
-from corvo.mirror.looking import Looked, Wanted, look, needs_scan
-from corvo.mirror.plan import ORDERS, Order, Start
-from corvo.mirror.reading import Reading
-from corvo.mirror.refusals import bad_filter
-from corvo.mirror.summaries import summary
-from corvo.mirror.terms import (
+from corvo.mirror.follow.columns import Value as Stored
+from corvo.mirror.follow.schema import JOBS
+from corvo.mirror.query.counting import is_told, tally
+from corvo.mirror.query.cursors import Cursor, Way, digest_of, read_cursor, write_cursor
+from corvo.mirror.query.looking import Looked, Wanted, look, needs_scan
+from corvo.mirror.query.plan import ORDERS, Order, Start
+from corvo.mirror.query.reading import Reading
+from corvo.mirror.query.terms import (
     STATE_WORDS,
     Condition,
     Meaning,
     Value,
+    bad_filter,
     compiled,
     encode_json,
     understand,
 )
+from corvo.protocol.jobs import FoundJob
 from corvo.protocol.questions import (
     AsOf,
     Count,
@@ -139,7 +142,7 @@ def _shown(reading: Reading, looked: Looked) -> list[msgspec.Raw]:
     jobs: list[msgspec.Raw] = []
     size = 0
     for row in looked.rows:
-        job = summary(reading, row[0])
+        job = _summary(reading, row[0])
         size += len(bytes(job))
         if jobs and size > PAGE_BYTES_MAX:
             looked.rows = looked.rows[: len(jobs)]
@@ -149,6 +152,36 @@ def _shown(reading: Reading, looked: Looked) -> list[msgspec.Raw]:
             break
         jobs.append(job)
     return jobs
+
+
+_LAST_ERROR: Final = """CASE WHEN failures > 0 THEN (
+  SELECT error FROM job_errors INDEXED BY idx_job_errors_job
+  WHERE job_errors.job_id = jobs.id AND job_errors.shard = jobs.shard
+  ORDER BY number DESC LIMIT 1
+) END AS last_error"""
+_FIELDS: Final = msgspec.structs.fields(FoundJob)
+_SELECTED: Final = ", ".join(
+    _LAST_ERROR if field.name == "last_error" else field.name for field in _FIELDS
+)
+_SUMMARY: Final = f"SELECT {_SELECTED} FROM jobs WHERE row = ?"  # noqa: S608 -- names of ours
+_SHOWN_AS: Final[dict[str, Callable[[str], object] | None]] = {
+    column.name: column.source.shown_as for column in JOBS.columns if column.source is not None
+}
+_SUMMARIES: Final = [(field.name, field.default, _SHOWN_AS.get(field.name)) for field in _FIELDS]
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _summary(reading: Reading, row: int) -> msgspec.Raw:
+    """A job by the number of its row. Fields that are NULL, or have their default, are left out."""
+    found: tuple[Stored, ...] | None
+    found = reading.surely(lambda: reading.run(_SUMMARY, (row,)).fetchone())
+    assert found is not None, "it was there a moment ago, and this is the same moment"
+    fields: dict[str, object] = {}
+    for (name, default, shown_as), value in zip(_SUMMARIES, found, strict=True):
+        if value is None or value == default:
+            continue
+        fields[name] = shown_as(value) if shown_as is not None and isinstance(value, str) else value
+    return msgspec.Raw(_encode(fields))
 
 
 def _total(

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from corvo.mirror.looking import queues_of, sifted, small_set
-from corvo.mirror.plan import ORDERS, by_age, totalling
-from corvo.mirror.reading import Reading, TimeOver
-from corvo.mirror.terms import STATE_WORDS, Meaning, Value, all_of
+from corvo.mirror.query.looking import queues_of, sifted, small_set
+from corvo.mirror.query.plan import ORDERS, by_age, totalling
+from corvo.mirror.query.reading import Reading, TimeOver
+from corvo.mirror.query.terms import STATE_WORDS, Meaning, Value, all_of
 
 Group: TypeAlias = tuple[str, str]
 """A queue and a state."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from corvo.mirror.jq_lexer import INDEX_MAX, BadJq, Token, tokens
+from corvo.mirror.jq.lexer import INDEX_MAX, BadJq, Token, tokens
 
 DEPTH_MAX: Final = 16
 """Of parentheses, pipes, `any` and `all` inside each other."""

@@ -11,8 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from corvo.mirror.refusals import NotAnswered
-from corvo.mirror.terms import encode_json
+from corvo.mirror.query.terms import NotAnswered, encode_json
 from corvo.protocol.questions import Filter
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]

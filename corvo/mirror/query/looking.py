@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Final
 
-from corvo.mirror.cursors import Key
-from corvo.mirror.plan import (
+from corvo.mirror.query.cursors import Key
+from corvo.mirror.query.plan import (
     SET_MAX,
     STREAMS_MAX,
     Order,
@@ -25,8 +25,8 @@ from corvo.mirror.plan import (
     taking,
     walking,
 )
-from corvo.mirror.reading import Reading, TimeOver
-from corvo.mirror.terms import Condition, Meaning, encode_json, in_scope
+from corvo.mirror.query.reading import Reading, TimeOver
+from corvo.mirror.query.terms import Condition, Meaning, encode_json, in_scope
 
 QUEUES_MAX: Final = 8
 """Queues of a scope whose jobs are looked for one by one."""

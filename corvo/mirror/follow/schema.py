@@ -1,14 +1,14 @@
 """The tables that documents feed, each column declared once: see `docs/mirror.md`.
 
-`corvo.mirror.building` makes them, `corvo.mirror.rows` fills them.
+`corvo.mirror.follow.building` makes them, `corvo.mirror.follow.rows` fills them.
 """
 
 from typing import Final
 
 import msgspec
 
-from corvo.mirror import planned
-from corvo.mirror.columns import (
+from corvo.mirror.follow import planned
+from corvo.mirror.follow.columns import (
     BETWEEN,
     BLOB,
     EQUAL,

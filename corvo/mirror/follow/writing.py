@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 from corvo.errors import CorvoError, StoreFull
 from corvo.kv import directories
 from corvo.kv.directories import Held
-from corvo.mirror import building, schema
-from corvo.mirror.building import Unfit
 from corvo.mirror.config import CHECKPOINT_PAGES
-from corvo.mirror.places import Cursor, Page
-from corvo.mirror.rows import Rows
-from corvo.mirror.stale import stale
+from corvo.mirror.follow import building, schema
+from corvo.mirror.follow.building import Unfit
+from corvo.mirror.follow.places import Cursor, Page
+from corvo.mirror.follow.rows import Rows
+from corvo.mirror.follow.stale import stale
 
 NAME: Final = "mirror.db"
 STALE_MAX: Final = 5_000

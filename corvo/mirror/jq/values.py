@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from corvo.mirror.jq_parser import (
+from corvo.mirror.jq.parser import (
     Compare,
     Condition,
     Constant,

@@ -3,10 +3,10 @@
 import sqlite3
 from typing import NamedTuple
 
-from corvo.mirror.jq_lexer import BadJq
-from corvo.mirror.jq_parser import parse
-from corvo.mirror.jq_sql import Parameter, to_sql
-from corvo.mirror.jq_values import payload_matches
+from corvo.mirror.jq.lexer import BadJq
+from corvo.mirror.jq.parser import parse
+from corvo.mirror.jq.sql import Parameter, to_sql
+from corvo.mirror.jq.values import payload_matches
 
 __all__ = ["BadJq", "Compiled", "compile_jq", "prepare"]
 

@@ -8,12 +8,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from corvo.mirror.columns import BETWEEN, EQUAL
+from corvo.errors import CorvoError
+from corvo.mirror.follow.columns import BETWEEN, EQUAL
+from corvo.mirror.follow.schema import JOBS
 from corvo.mirror.jq import BadJq, compile_jq
-from corvo.mirror.refusals import bad_filter
-from corvo.mirror.schema import JOBS
 from corvo.model import STATES, Priority
-from corvo.protocol.questions import Filter
+from corvo.protocol.questions import Filter, Refused
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from corvo.times import NS_MAX, parse_time, sortable
 
@@ -30,6 +30,19 @@ _LAST_LETTER: Final = "\U0010ffff"
 
 encode_json: Final = msgspec.json.Encoder(order="sorted").encode
 _decode_tags: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class NotAnswered(CorvoError):
+    """A question is refused; `refused` says why."""
+
+    def __init__(self, code: str, error: str, field: str = "") -> None:
+        super().__init__(error)
+        self.refused: Final = Refused(code=code, error=error, field=field)
+
+
+def bad_filter(field: str, error: str) -> NotAnswered:
+    """An invalid field; the sentence says what is allowed."""
+    return NotAnswered("bad_filter", f"{field}: {error}", field)
 
 
 class Condition(NamedTuple):

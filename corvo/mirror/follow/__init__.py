@@ -1,0 +1,1 @@
+"""Following the shards: from their changes to rows in the file."""
