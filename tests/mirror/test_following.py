@@ -13,7 +13,6 @@ import trio
 import trio.testing
 
 import corvo.link
-from corvo.kept_link import WITHIN_NODE
 from corvo.link import LinkLost, accept_link
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.follow import following
@@ -300,7 +299,7 @@ def test_a_rebuild_of_a_shard_that_is_away_is_tried_no_more_often(
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
-    assert len(tries) < 2 / (WITHIN_NODE.first_s / 2)
+    assert 2 / following._RETRY.max_s <= len(tries) < 2 / (following._RETRY.max_s / 2) + 3
 
 
 def test_a_link_that_is_cut_for_a_rebuild_is_made_again_at_once(

@@ -16,7 +16,7 @@ import trio
 
 from corvo import clock
 from corvo.errors import WireError
-from corvo.kept_link import KeptLink
+from corvo.kept_link import KeptLink, Retry
 from corvo.link import Link, LinkLost, UnixAddress
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.follow.places import Cursor, Page, Places
@@ -28,6 +28,8 @@ from corvo.times import MS
 
 _RETRY_S: Final = 0.25
 """Between two tries to write, while the disk has no room."""
+_RETRY: Final = Retry(first_s=0.05, max_s=0.25)
+"""Of links to shards: the mirror leaves the processor to the shard that starts again."""
 _PAGES_MAX: Final = 4
 """Pages that wait to be written, beside the one that each shard may hold."""
 _GATHERED_MAX: Final = 8_000
@@ -233,6 +235,7 @@ class Follower:
             UnixAddress(config.sockets[number]),
             wire.make_hello(config, wire.MIRROR, shard=number),
             self._serve,
+            retry=_RETRY,
         )
         self._is_anew = False  # a pass was asked for
         self._hurry = trio.Event()
