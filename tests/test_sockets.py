@@ -1,6 +1,8 @@
 """Links over the sockets of a real kernel, and who may listen where."""
 
+import socket
 import stat
+import struct
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from corvo.link import (
     open_client,
     open_link,
 )
-from corvo.protocol.wire import FROM_ROUTER, Ask, Leading, Reply, Submit
+from corvo.protocol.wire import FROM_ROUTER, TO_ROUTER, Ask, Leading, Reply, Submit, encode
 from tests.support.links import (
     THEM,
     US,
@@ -182,3 +184,47 @@ async def test_where_nobody_listens_connecting_says_so(tmp_path: Path) -> None:
         with pytest.raises(LinkLost, match="no answer") as caught:
             await connect(address)
         assert not caught.value.was_sent
+
+
+@on_sockets
+async def test_a_link_that_was_given_up_never_reads_another_connections_bytes() -> None:
+    ours, theirs = socket.socketpair()
+    settings = LinkSettings(beat_s=0.005, pings_max=1)
+    theirs.sendall(encode(THEM))
+
+    async with open_link(stream_of(ours), US, settings) as link:
+        with pytest.raises(LinkLost, match="silent"):
+            await link.receive(TO_ROUTER)
+        again, other = socket.socketpair()
+        other.sendall(encode(Leading(2, 9)))
+        with pytest.raises(LinkLost, match="silent"):
+            await link.receive(TO_ROUTER)
+        taken = link.send(Ask(1, 1, b""))
+
+    assert not taken
+    assert again.recv(100) == encode(Leading(2, 9))
+    for each in (theirs, again, other):
+        each.close()
+
+
+@on_sockets
+async def test_a_connection_that_is_reset_is_a_lost_link() -> None:
+    [listener] = await listen_tcp("127.0.0.1", 0)
+
+    async def reset() -> None:
+        stream = await listener.accept()
+        await stream.send_all(encode(THEM))
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await stream.aclose()
+
+    async with listener, trio.open_nursery() as nursery:
+        nursery.start_soon(reset)
+        stream = await connect(TcpAddress("127.0.0.1", listener.socket.getsockname()[1]))
+        with pytest.raises(LinkLost):
+            async with open_link(stream, US) as link:
+                await link.receive(TO_ROUTER)
+
+
+def stream_of(connected: socket.socket) -> trio.SocketStream:
+    connected.setblocking(False)
+    return trio.SocketStream(trio.socket.from_stdlib_socket(connected))
