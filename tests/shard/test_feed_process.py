@@ -225,7 +225,7 @@ async def test_an_answer_that_is_too_large_ends_its_followers_link_and_nothing_e
     tmp_path: Path,
 ) -> None:
     config = config_in(tmp_path)
-    narrow = "from corvo import wire; wire.FRAME_BYTES_MAX = 10_000"
+    narrow = "from corvo.protocol import wire; wire.FRAME_BYTES_MAX = 10_000"
     hasty = "from corvo.shard import following; following.UNSENDABLE_S = 0.0"
     rest = "from corvo.shard.process import main; raise SystemExit(main())"
     large = NewJob(queue="mail", payload=msgspec.Raw(b'"' + b"x" * 9_900 + b'"'))
