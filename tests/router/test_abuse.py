@@ -2,6 +2,7 @@
 
 import errno
 import socket
+import struct
 from typing import Final
 
 import pytest
@@ -11,6 +12,7 @@ import trio.testing
 from corvo.router.config import Limits
 from corvo.router.connections import CUTS_MAX, Stage
 from corvo.router.http2_guard import RESETS_MAX
+from corvo.router.rendering import CONTINUE
 from tests.router.lanes import Answer, Client, Gone, Street, get, post
 from tests.router.test_lanes import LANES, Http2Client, run
 from tests.router.test_parsing import REFUSED
@@ -316,6 +318,173 @@ def test_a_header_that_cannot_be_sent_ends_one_connection_and_is_logged() -> Non
         assert any(b"connection.failed" in line for line in street.said)
 
     run(scene)
+
+
+# Odd requests.
+
+
+@LANES
+def test_heads_and_gets_that_come_together_are_told_apart(fast: bool) -> None:
+    methods = ("HEAD", "GET", "HEAD", "HEAD", "GET")
+
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            for path in ("/hot", "/streamed", "/nowhere"):
+                await client.send(b"".join(get(path, method=method) for method in methods))
+                answers = [await client.read(method.encode()) for method in methods]
+                assert [bool(answer.body) for answer in answers] == [
+                    False,
+                    True,
+                    False,
+                    False,
+                    True,
+                ]
+                assert len({answer.status for answer in answers}) == 1
+
+    run(scene, fast=fast)
+
+
+@LANES
+def test_a_head_of_a_large_answer_brings_its_length_alone(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            for _ in range(2):
+                head = await client.ask(get("/large", method="HEAD"), b"HEAD")
+                assert head.headers["content-length"] == str(10 << 20)
+                assert head.body == b""
+            assert (await client.ask(post("/hot"))).status == 200
+        assert street.endpoints.given_back == 0
+
+    run(scene, fast=fast)
+
+
+@LANES
+@pytest.mark.parametrize("close", ["connection: close", "HTTP/1.0"])
+def test_a_head_that_is_the_last_ends_the_connection(fast: bool, close: str) -> None:
+    question = get("/hot", close, method="HEAD")
+    if close == "HTTP/1.0":
+        question = b"HEAD /hot HTTP/1.0\r\n\r\n"
+
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            head = await client.ask(question + get("/hot"), b"HEAD")
+            assert (head.status, head.headers["connection"]) == (200, "close")
+            assert await client.is_closed()
+        assert street.endpoints.calls == 1
+
+    run(scene, fast=fast)
+
+
+@LANES
+def test_a_head_of_what_waits_waits(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        endpoints = street.endpoints
+        async with street.client() as client:
+            await client.send(get("/parked", method="HEAD"))
+            await endpoints.until(lambda: endpoints.parked == 1)
+            endpoints.release.set()
+            head = await client.read(b"HEAD")
+            assert (head.status, head.headers["content-length"], head.body) == (200, "3", b"")
+            endpoints.release = trio.Event()
+            await client.send(get("/parked", method="HEAD"))
+            await endpoints.until(lambda: endpoints.parked == 2)
+        await endpoints.until(lambda: endpoints.were_cancelled == 1)
+
+    run(scene, fast=fast)
+
+
+@LANES
+def test_a_head_that_is_refused_while_it_is_read_has_no_body(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        too_large = get("/hot", "content-length: 20000", method="HEAD")
+        async with street.client() as client:
+            head = await client.ask(too_large, b"HEAD")
+            assert (head.status, head.body) == (413, b"")
+            assert head.headers["content-length"] != "0"
+            assert await client.is_closed()
+        async with street.client() as client:
+            assert (await client.ask(get("/hot", method="HEAD"), b"HEAD")).status == 200
+            refused = await client.ask(b"GET /hot HTTP/1.1\nhost: corvo\r\n\r\n")
+            assert (refused.status, refused.body[:1]) == (400, b"{")
+
+    run(scene, fast=fast, limits=Limits(body_bytes_max=10_000))
+
+
+@LANES
+@PATHS
+def test_nobody_is_asked_for_a_body_that_would_be_too_large(fast: bool, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nhost: corvo\r\nexpect: 100-continue\r\n".encode()
+
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            answer = await client.ask(head + b"content-length: 20000\r\n\r\n")
+            assert answer.status == 413
+            assert await client.is_closed()
+        async with street.client() as client:
+            for _ in range(2):
+                await client.send(head + b"content-length: 2\r\n\r\n")
+                assert bytes(await client.stream.receive_some(25)) == CONTINUE
+                answer = await client.ask(b"{}")
+                assert answer.status == (404 if path == "/nowhere" else 200)
+
+    run(scene, fast=fast, limits=Limits(body_bytes_max=10_000))
+
+
+@LANES
+@PATHS
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+def test_a_body_in_chunks_is_read_whatever_the_method(fast: bool, path: str, method: str) -> None:
+    head = f"{method} {path} HTTP/1.1\r\nhost: corvo\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            for _ in range(2):
+                await client.send(head + b"5\r\nGET /\r\n")
+                await client.send(b"3\r\nabc\r\n0\r\ntrailer: x\r\n\r\n")
+                answer = await client.read(method.encode())
+                assert answer.status == (404 if path == "/nowhere" else 200)
+                if answer.status == 200 and method != "HEAD":
+                    assert b'"body":"GET /abc"' in answer.body
+
+    run(scene, fast=fast)
+
+
+@LANES
+@pytest.mark.parametrize("abruptly", [True, False])
+def test_an_answer_that_is_under_way_goes_on_without_its_client(fast: bool, abruptly: bool) -> None:
+    async def scene(street: Street) -> None:
+        endpoints = street.endpoints
+        async with street.client() as client:
+            await client.send(post("/slow"))
+            await endpoints.until(lambda: endpoints.parked == 1)
+            if abruptly:
+                linger = struct.pack("ii", 1, 0)  # so that a reset is sent
+                client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        assert street.server.lane.door.in_flight == 1
+        endpoints.release.set()
+        while street.server.connections.seats:
+            await trio.lowlevel.checkpoint()
+        assert endpoints.were_cancelled == 0
+        assert street.server.lane.door.in_flight == 0
+        assert not any(b"failed" in line for line in street.said)
+
+    run(scene, fast=fast)
+
+
+@LANES
+def test_a_wish_for_another_protocol_is_ignored_whatever_the_method(fast: bool) -> None:
+    wish = ("connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAM")
+
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            for path in ("/hot", "/streamed", "/nowhere"):
+                for method in ("GET", "HEAD", "OPTIONS"):
+                    await client.send(get(path, *wish, method=method) + get("/hot"))
+                    answer = await client.read(method.encode())
+                    assert answer.status in {200, 204, 404}
+                    assert (await client.read()).status == 200
+
+    run(scene, fast=fast)
 
 
 # HTTP/2 in bad hands.
