@@ -1,19 +1,20 @@
 """Jobs as clients see them: the shard of a job renders it once, and others pass the bytes on."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
-from corvo.model import Backoff, Job, JobError, State
+from corvo.model import Agent, Backoff, Job, JobError, State
 from corvo.protocol.ops.base import Json
-from corvo.times import format_time
+from corvo.times import format_duration, format_time
 
 Time = Annotated[
     str,
     msgspec.Meta(description="A moment by RFC 3339.", extra_json_schema={"format": "date-time"}),
 ]
 """As we write it."""
+_MICROS: Final = 1_000_000
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,6 +48,22 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     iteration_timeout: str = ""
     iteration: int = 0
     total_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
+
+
+def agent_view(agent: Agent) -> AgentView:
+    """The agent of a stored job as clients see it."""
+    timeout_ms = agent.iteration_timeout_ms
+    return AgentView(
+        max_iterations=agent.max_iterations,
+        max_cost_usd=_usd_or_unset(agent.max_cost_micros),
+        iteration_timeout=format_duration(timeout_ms) if timeout_ms else "",
+        iteration=agent.iteration,
+        total_cost_usd=_usd_or_unset(agent.total_cost_micros),
+    )
+
+
+def _usd_or_unset(cost_micros: int) -> float | msgspec.UnsetType:
+    return cost_micros / _MICROS if cost_micros else msgspec.UNSET
 
 
 class JobBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -195,7 +195,6 @@ SCHEMAS: Final[dict[str, str]] = {
     "FetchBatchAnswer": "Jobs for the worker. The list is empty if no job came in time.",
     "FetchBatchBody": "A request for several jobs. Only `queues` is required.",
     "FetchBody": "A request for one job. Only `queues` is required.",
-    "FetchedAgent": "Limits and progress of an agent's job. A limit that is left out is not set.",
     "FetchedJob": "A job that is leased to the worker.",
     "Filter": "Conditions that select jobs. All must hold. Fields that are not set are ignored.",
     "FoundBody": "One page of jobs that match a search.",

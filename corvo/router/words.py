@@ -199,11 +199,6 @@ def micros(usd: float | None) -> int:
     return int((Decimal(repr(usd)) * MICROS).to_integral_value(ROUND_HALF_UP))
 
 
-def usd(cost_micros: int) -> float:
-    """Dollars."""
-    return cost_micros / MICROS
-
-
 # Queues that are not for everybody.
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from corvo.model import Agent
+from corvo.protocol.jobs import AgentView, agent_view
 from corvo.protocol.ops.base import (
     ITEMS_MAX,
     Id,
@@ -52,9 +52,8 @@ from corvo.router.words import (
     micros,
     not_reserved,
     or_unset,
-    usd,
 )
-from corvo.times import format_duration, format_time
+from corvo.times import format_time
 
 ACKS_MAX: Final = 512
 """Of a batch of any kind of words but heartbeats, as the original has it."""
@@ -140,16 +139,6 @@ def wait_s(body: FetchBody, wait_s_max: int) -> float:
 # What is heard of them.
 
 
-class FetchedAgent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where an agent's job stands."""
-
-    max_iterations: int = 0
-    max_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
-    iteration_timeout: str = ""
-    iteration: int = 0
-    total_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
-
-
 class FetchedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job that a worker was given."""
 
@@ -167,7 +156,7 @@ class FetchedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     kind: str = ""
     checkpoint: Json = msgspec.UNSET
     tags: dict[str, str] = {}
-    agent: FetchedAgent | None = None
+    agent: AgentView | None = None
 
 
 class FetchBatchAnswer(msgspec.Struct, frozen=True):
@@ -191,18 +180,7 @@ def fetched_job(claim: Claim) -> FetchedJob:
         claim.kind,
         claim.checkpoint,
         claim.tags,
-        _agent(claim.agent) if claim.agent is not None else None,
-    )
-
-
-def _agent(agent: Agent) -> FetchedAgent:
-    timeout_ms = agent.iteration_timeout_ms
-    return FetchedAgent(
-        max_iterations=agent.max_iterations,
-        max_cost_usd=usd(agent.max_cost_micros) or msgspec.UNSET,
-        iteration_timeout=format_duration(timeout_ms) if timeout_ms else "",
-        iteration=agent.iteration,
-        total_cost_usd=usd(agent.total_cost_micros) or msgspec.UNSET,
+        agent_view(claim.agent) if claim.agent is not None else None,
     )
 
 

@@ -1,18 +1,15 @@
 """Jobs as JSON: the one place where a document becomes what clients see."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from corvo.model import Agent, Job, JobError
-from corvo.protocol.jobs import AgentView, EventBody, JobBody, JobSummary, error_bodies
+from corvo.model import Job, JobError
+from corvo.protocol.jobs import EventBody, JobBody, JobSummary, agent_view, error_bodies
 from corvo.protocol.ops.base import as_json
 from corvo.protocol.queries import StoredJob
-from corvo.times import format_duration, format_time, format_time_or_none
-
-_MICROS: Final = 1_000_000
+from corvo.times import format_time, format_time_or_none
 
 
 def job_body(job: Job, errors: Sequence[JobError]) -> JobBody:
@@ -56,28 +53,13 @@ def job_body(job: Job, errors: Sequence[JobError]) -> JobBody:
         finished_at=format_time_or_none(job.finished_ns),
         errors=shown,
         last_error=shown[-1].error if shown else "",
-        agent=_agent_view(job.agent) if job.agent is not None else None,
+        agent=agent_view(job.agent) if job.agent is not None else None,
         hold_reason=job.hold_reason,
         trail=[
             EventBody(at=format_time(event.at_ns), what=event.what, by=event.by, why=event.why)
             for event in job.trail
         ],
     )
-
-
-def _agent_view(agent: Agent) -> AgentView:
-    timeout_ms = agent.iteration_timeout_ms
-    return AgentView(
-        max_iterations=agent.max_iterations,
-        max_cost_usd=_usd_or_unset(agent.max_cost_micros),
-        iteration_timeout=format_duration(timeout_ms) if timeout_ms else "",
-        iteration=agent.iteration,
-        total_cost_usd=_usd_or_unset(agent.total_cost_micros),
-    )
-
-
-def _usd_or_unset(cost_micros: int) -> float | msgspec.UnsetType:
-    return cost_micros / _MICROS if cost_micros else msgspec.UNSET
 
 
 def job_summary(job: Job, errors: Sequence[JobError]) -> JobSummary:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import Agent
+from corvo.protocol.jobs import AgentView
 from corvo.protocol.ops.base import ITEMS_MAX, encode_json
 from corvo.protocol.ops.base import Limits as OpLimits
 from corvo.protocol.ops.work import (
@@ -46,7 +47,6 @@ from corvo.router.working import (
     FailBatchBody,
     FailEntry,
     FetchBatchBody,
-    FetchedAgent,
     FetchedJob,
     HeartbeatBody,
     ItemAnswer,
@@ -450,7 +450,7 @@ def test_what_is_too_large_is_sifted_out_and_named_by_its_place() -> None:
     "body",
     [EnqueueBatchBody, EnqueueBody, AgentBody, ChainBody, BatchBody, FetchBatchBody, AckBatchBody,
      AckEntry, FailBatchBody, FailEntry, ReleaseEntry, SnoozeBody, BeatEntry, HeartbeatBody,
-     UsageBody, FetchedJob, FetchedAgent, AckAnswer, FailAnswer, ItemAnswer, BeatAnswer,
+     UsageBody, FetchedJob, AgentView, AckAnswer, FailAnswer, ItemAnswer, BeatAnswer,
      EnqueueAnswer, EnqueueBatchAnswer],
 )  # fmt: skip
 def test_the_page_names_every_field(body: type[msgspec.Struct]) -> None:

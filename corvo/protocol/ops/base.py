@@ -61,7 +61,8 @@ class Rejected(msgspec.Struct, frozen=True):
     code: str
     """A stable code, for programs."""
     error: str
-    """A text for people: the thing, its state, and the fix."""
+    """A text for people: the thing, its state, and the fix. A refusal is kept with its request key,
+    so a change of a text changes the digest of the state."""
     field: str = ""
     """The invalid field of the request, if there is one."""
     job_id: str = ""
