@@ -95,6 +95,28 @@ async def test_what_was_sent_before_a_goodbye_arrives_though_its_sender_never_re
 
 
 @on_sockets
+async def test_nothing_is_read_from_a_socket_that_took_the_number_of_a_lost_one() -> None:
+    hasty = LinkSettings(beat_s=0.01, pings_max=1, goodbye_s=0.01)
+    near, far = socket.socketpair()
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(near))
+    far.sendall(encode(THEM))
+    number = near.fileno()
+
+    async with open_link(stream, US, hasty) as link:
+        with pytest.raises(LinkLost, match="silent"):
+            await link.receive(TO_ROUTER)
+        ours, theirs = socket.socketpair()
+        theirs.sendall(encode(Leading(2, 1)))
+        with pytest.raises(LinkLost):
+            await link.receive(TO_ROUTER)
+
+    assert number in {ours.fileno(), theirs.fileno()}
+    assert ours.recv(1 << 10, socket.MSG_DONTWAIT)
+    for each in (far, ours, theirs):
+        each.close()
+
+
+@on_sockets
 async def test_a_socket_that_a_dead_process_left_behind_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s"
     await (await listen_unix(str(path))).aclose()

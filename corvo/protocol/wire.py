@@ -13,6 +13,7 @@ queries and their results travel as the JSON bytes that a client sent or will ge
 bytes that are stored.
 """
 
+import struct
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -333,7 +334,8 @@ EVERYTHING: Final[Group[AnyMessage]] = Group(msgspec.msgpack.Decoder(AnyMessage)
 
 _HELLO: Final[msgspec.msgpack.Decoder[Hello]] = msgspec.msgpack.Decoder(Hello)
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_PREFIX_BYTES: Final = 4
+_SIZE: Final = struct.Struct(">I")
+_PREFIX_BYTES: Final = _SIZE.size
 
 
 def encode(message: AnyMessage) -> bytes:
@@ -355,7 +357,7 @@ def encode_many(messages: Iterable[AnyMessage]) -> bytes:
 def _prefix(payload: bytes) -> bytes:
     if len(payload) > FRAME_BYTES_MAX:
         raise WireError(f"a message of {len(payload)} bytes; at most {FRAME_BYTES_MAX}")
-    return len(payload).to_bytes(_PREFIX_BYTES, "big")
+    return _SIZE.pack(len(payload))
 
 
 class FrameReader:
@@ -395,20 +397,18 @@ class FrameReader:
     ) -> tuple[list[Message | Control], int]:
         """The messages of all whole frames, and where the first one that is not whole begins."""
         messages: list[Message | Control] = []
-        start = 0
+        start, end = 0, len(data)
         # A view, so that large frames are not copied once more; closed, so that `data` can shrink.
         with memoryview(data) as view:
-            while True:
-                body = start + _PREFIX_BYTES
-                if body > len(view):
-                    return messages, start
-                size = int.from_bytes(view[start:body], "big")
+            while (body := start + _PREFIX_BYTES) <= end:
+                size: int = _SIZE.unpack_from(view, start)[0]
                 if size > self._frame_bytes_max:
                     raise WireError(f"a frame of {size} bytes; at most {self._frame_bytes_max}")
-                if body + size > len(view):
-                    return messages, start
+                if body + size > end:
+                    break
                 start = body + size
                 messages.append(_decoded(decode, view[body:start]))
+        return messages, start
 
 
 class HelloReader:

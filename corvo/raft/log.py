@@ -145,6 +145,8 @@ class RaftLog:
 
         A replica that forgot it could need the votes of replicas that are gone.
         """
+        if not self._changes:
+            return 0
         return max((index for index in self._changes if index <= self.commit), default=0)
 
     def remember_changes(self, indexes: Iterable[int]) -> None:

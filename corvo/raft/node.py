@@ -419,15 +419,16 @@ class Node:
 
     def _next_write(self) -> Write | None:
         raft = self._raft
+        has_to_store = self._has_to_store
+        if not has_to_store and not raft.messages_after_write:
+            return None
         if raft.install is not None and raft.log.handed > raft.log.applied:
             # The state that is about to be replaced is being written to.
             return None
         released, raft.messages_after_write = tuple(raft.messages_after_write), []
-        if not self._has_to_store and not self._writes:
+        if not has_to_store and not self._writes:
             # What these waited for has become durable meanwhile.
             raft.messages.extend(released)
-            return None
-        if not self._has_to_store and not released:
             return None
         hard_state = None
         if self._state_is_new:

@@ -83,7 +83,7 @@ async def _answer(
         # Nothing may be raised here: a nursery would wrap it in a group, and whoever serves a link
         # is to see what ended it.
         try:
-            is_taken = link.send(answer)
+            is_taken = link.send_many((answer,), at_once=True)
         except WireError as error:
             await trio.sleep(UNSENDABLE_S)
             link.close(f"the answer cannot be sent: {error}")

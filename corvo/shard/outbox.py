@@ -164,7 +164,7 @@ def post(tx: Tx, shard: int, effect: bytes) -> None:
     message = Message(source=tx.shard, seq=seq, effect=msgspec.Raw(effect), by=tx.by)
     outgoing = Outgoing(shard, seq, _encode(message), tx.now_ns)
     tx.set_key(OUTBOX.build(shard, seq), _pack(outgoing))
-    tx.set_key(_NUMBERS_KEY, _pack({**numbers, shard: (seq, taken)}))
+    _write(tx, {**numbers, shard: (seq, taken)})
 
 
 def pending(tx: Tx, shard: int, limit: int) -> list[Outgoing]:
@@ -176,7 +176,7 @@ def pending(tx: Tx, shard: int, limit: int) -> list[Outgoing]:
 def first_pending(tx: Tx, *, besides: Container[int]) -> list[Relay]:
     """The next effect for each shard that has one, `besides` some shards.
 
-    It is called often and mostly in vain, so it costs one read when there is no effect.
+    It is called often and mostly in vain, so the numbers are kept in memory.
     """
     return [
         _outgoing_at(tx, shard, taken + 1)
@@ -204,7 +204,7 @@ def delivered(tx: Tx, shard: int, seq: int, *, limit: int) -> tuple[int, bool]:
         return 0, False
     for row in range(taken + 1, last + 1):
         tx.remove_key(OUTBOX.build(shard, row))
-    tx.set_key(_NUMBERS_KEY, _pack({**numbers, shard: (given, last)}))
+    _write(tx, {**numbers, shard: (given, last)})
     return last - taken, last < seq
 
 
@@ -221,8 +221,15 @@ def take(tx: Tx, source: int, seq: int) -> None:
 
 
 def _read(tx: Tx) -> Numbers:
-    data = tx.get_key(_NUMBERS_KEY)
-    return _numbers.decode(data) if data is not None else {}
+    if tx.outbox is None:
+        data = tx.get_key(_NUMBERS_KEY)
+        tx.outbox = _numbers.decode(data) if data is not None else {}
+    return tx.outbox
+
+
+def _write(tx: Tx, numbers: Numbers) -> None:
+    tx.outbox = numbers
+    tx.set_key(_NUMBERS_KEY, _pack(numbers))
 
 
 def _outgoing_at(tx: Tx, shard: int, seq: int) -> Outgoing:

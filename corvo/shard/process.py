@@ -187,7 +187,6 @@ class Process:
         self._wake_ns: int | None = None  # when the replica is worked, if the bell is not rung
         self._write: Write | None = None
         self._put: bool | None = None  # the write is in the log, intact or not, and being synced
-        self._write_bell = trio.Event()
         self._state = trio.Lock()  # whoever holds it may make or replace checkpoints
         # Whoever holds it may change the log; taken behind `_state`. It is no lock, because one
         # task takes it at once for a write that another one waits for.
@@ -360,15 +359,16 @@ class Process:
         assert self._write is None
         assert self._put is None
         self._write = write
-        self._write_bell.set()
         if write.is_barrier or self._may_wait(write) or self._disk.value == 0:
+            self._syncer.skip()
             return
         self._disk.acquire_nowait()
         try:
             self._check_room(write)
             self._put = self._storage.put(write)
         except DiskFull:
-            self._disk.release()  # whoever carries out writes finds the same, and waits for room
+            self._disk.release()  # the task that carries out writes finds the same, and waits
+            self._syncer.skip()
             return
         self._sync_began = trio.current_time()
         self._syncer.begin()
@@ -376,8 +376,7 @@ class Process:
     async def _carry_out_writes(self) -> None:
         """Make one write after the other durable, and say so."""
         while True:
-            await self._write_bell.wait()
-            self._write_bell = trio.Event()
+            await self._syncer.wait()
             write = self._write
             assert write is not None
             intact = True
@@ -403,33 +402,30 @@ class Process:
         """
         return self._config.relaxed and write.hard_state is None and write.install is None
 
-    async def _finish_sync(self) -> bool:
-        """Wait for the sync that was begun with the write. Raises `DiskFull`."""
-        try:
-            await self._syncer.wait()
-        finally:
-            self._disk.release()
+    def _finish_sync(self) -> None:
+        """The sync that was begun with the write has ended. Raises `DiskFull`."""
+        self._disk.release()
+        self._syncer.unwrap()
         self._counters.disk.fsync.observe(trio.current_time() - self._sync_began)
-        return True
 
     async def _make_durable(self, write: Write) -> bool:
         may_wait = self._may_wait(write)
         intact, self._put = self._put, None
-        is_begun = intact is not None
+        is_synced = intact is not None
         is_durable = False
         while intact is None or not is_durable:
             try:
-                if is_begun:
-                    is_begun = False
-                    is_durable = await self._finish_sync()
-                    continue
-                async with self._disk:
-                    if intact is None:
-                        self._check_room(write)
-                        intact = self._storage.put(write)
-                    if not may_wait:
-                        await self._sync()
-                    is_durable = True
+                if is_synced:
+                    is_synced = False
+                    self._finish_sync()
+                else:
+                    async with self._disk:
+                        if intact is None:
+                            self._check_room(write)
+                            intact = self._storage.put(write)
+                        if not may_wait:
+                            await self._sync()
+                is_durable = True
             except DiskFull:
                 # Not waited for under the lock: a log that is cut sets room free.
                 self._is_stuck = self._replica.disk_is_full = True

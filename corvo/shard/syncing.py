@@ -17,7 +17,7 @@ from trio.lowlevel import wait_readable
 
 
 class Syncer:
-    """Begin, and wait for the end; one at a time."""
+    """One task waits; another has it go on by `begin` or `skip`, one at a time."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
@@ -32,18 +32,27 @@ class Syncer:
         self._thread.start()
 
     def begin(self) -> None:
-        """Sync, from here on."""
+        """Sync, from here on; the task that waits goes on when that is done."""
         assert not self._is_busy, "one at a time"
         self._is_busy = True
         self._orders.put(True)
 
+    def skip(self) -> None:
+        """Let the task that waits go on at once: nothing is synced."""
+        assert not self._is_busy, "one at a time"
+        self._is_busy = True
+        os.eventfd_write(self._ended, 1)
+
     async def wait(self) -> None:
-        """Wait until what was begun is done. Raises what it raised."""
+        """Wait for the next `begin` to be done, or `skip`."""
         await wait_readable(self._ended)
         os.eventfd_read(self._ended)
+        self._is_busy = False
+
+    def unwrap(self) -> None:
+        """Raise what the last sync raised, if it failed."""
         result, self._result = self._result, None
         assert result is not None
-        self._is_busy = False
         result.unwrap()
 
     def close(self) -> None:

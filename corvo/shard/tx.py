@@ -52,6 +52,7 @@ class Tx(Transaction):
         "keys_changed",
         "mint",
         "minutes",
+        "outbox",
         "rates",
         "seen",
         "shard",
@@ -76,6 +77,9 @@ class Tx(Transaction):
         self.shard = shard
         self.shards = shards
         self.minutes = Minutes()
+        self.outbox: dict[int, tuple[int, int]] | None = None
+        """By shard, the last effect that was given to it, and the last that it has taken; None
+        while nobody asked. See `corvo.shard.outbox`."""
         self.seen = ""
         """The worker whose fetch was remembered last, in this entry."""
         self.touched: dict[str, None] = {}
