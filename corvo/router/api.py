@@ -135,18 +135,22 @@ class Api:
             return
         for queue in queues:
             keys.allow_queue(caller, queue)
-        for queue in sorted(await self._queues_of(job_ids) if job_ids else ()):
-            keys.allow_queue(caller, queue)
+        for job_id, queue in sorted(await self._queues_of(job_ids) if job_ids else ()):
+            keys.allow_job(caller, job_id, queue)
 
-    async def _queues_of(self, job_ids: Sequence[str]) -> set[str]:
-        """The queues that jobs are in. A job that has moved is not in the shard of its id."""
-        queues: set[str] = set()
+    async def _queues_of(self, job_ids: Sequence[str]) -> set[tuple[str, str]]:
+        """Jobs and their queues: the one place that says how the queue of a named job is found.
+
+        All shards are asked, for a job that has moved is not in the shard of its id, and an id that
+        clients chose may be in several.
+        """
+        queues: set[tuple[str, str]] = set()
 
         async def look(shard: int) -> None:
             for start in range(0, len(job_ids), ITEMS_MAX):
                 some = [*job_ids[start : start + ITEMS_MAX]]
                 answer = await self.shards[shard].ask(GetWhereabouts(job_ids=some))
-                queues.update(_decode_whereabouts(answer.body).queues.values())
+                queues.update(_decode_whereabouts(answer.body).queues.items())
 
         await together([partial(look, shard.number) for shard in self.shards])
         return queues

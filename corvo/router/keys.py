@@ -253,23 +253,24 @@ _NOTHING: Final = frozenset[Action]((Action.OPEN,))
 def allow_queue(caller: Caller, queue: str) -> None:
     """Raise `Problem` unless the caller's scope has a queue."""
     if not caller.scope.covers(queue):
-        raise Problem(
-            403,
-            "FORBIDDEN",
-            f"API key {caller.name!r} has no access to queue {queue!r}, only to"
-            f" {', '.join(caller.scope.names)}",
-            field="queue",
-        )
+        raise _no_access(caller, f"queue {queue!r}")
+
+
+def allow_job(caller: Caller, job_id: str, queue: str) -> None:
+    """Raise `Problem` unless the caller's scope has a job's queue, whose name stays unsaid."""
+    if not caller.scope.covers(queue):
+        raise _no_access(caller, f"the queue of job {job_id!r}")
+
+
+def _no_access(caller: Caller, what: str) -> Problem:
+    names = ", ".join(caller.scope.names)
+    error = f"API key {caller.name!r} has no access to {what}, only to {names}"
+    return Problem(403, "FORBIDDEN", error, field="queue")
 
 
 def needs_everything(caller: Caller) -> Problem:
-    """A request that only callers whose scope has every queue may make."""
-    return Problem(
-        403,
-        "FORBIDDEN",
-        f"the key {caller.name!r} is for some queues only ({', '.join(caller.scope.names)}): this"
-        " takes a key for every queue",
-    )
+    """The refusal of a request that takes a scope with every queue."""
+    return _no_access(caller, "all queues, which this request takes")
 
 
 def _either(roles: list[str]) -> str:

@@ -111,7 +111,7 @@ async def find_job(
     job = found.jobs.get(job_id)
     if job is None:
         raise problem_of(missing(job_id))
-    keys.allow_queue(caller, job.queue)
+    keys.allow_job(caller, job_id, job.queue)
     shard = found.shards[job_id]
     return job, shard, {shard: found.positions[shard]}
 
