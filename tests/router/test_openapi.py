@@ -412,7 +412,7 @@ def test_the_page_shows_every_route_and_needs_nothing_from_elsewhere() -> None:
 
 
 def test_what_a_document_says_is_text_to_the_page() -> None:
-    evil = WRITTEN.replace(b"Give jobs out again", b"<script>alert(1)</script> & 'more'")
+    evil = WRITTEN.replace(b"Resume a queue", b"<script>alert(1)</script> & 'more'")
 
     page = Reader(pages.page(evil))
 

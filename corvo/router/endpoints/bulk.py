@@ -17,7 +17,6 @@ from corvo.router import bulking, keys, params, positions, sse
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.bulk import (
-    DIRECT_MAX,
     FINAL,
     LIST,
     LIST_MAX,
@@ -227,7 +226,7 @@ async def read_bulk(api: Api, caller: Caller, bulk_id: str) -> Response:
 
 
 async def list_bulks(api: Api, request: Request) -> Response:
-    """Bulk operations, the newest first."""
+    """List bulk operations, newest first."""
     limit = params.number_of(request, "limit", default=LIST, at_most=LIST_MAX)
     # The queue of bulk operations is in the scope of no key: their owners are looked at here.
     caller = request.caller
@@ -373,7 +372,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             jobs=lambda body: body.job_ids or [],
         )
         | RESULT,
-        summary=f"Do something to many jobs: up to {DIRECT_MAX:,} at once, and any number later",
+        summary="Run one action on many jobs (bulk operation)",
         takes=BulkBody,
         gives={200: BulkAnswer, 202: BulkBegun},
         has_min_seq=True,
@@ -385,11 +384,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=list_bulks,
         action=Action.READ,
         rights=RESULT,
-        summary="Bulk operations, the newest first",
+        summary="List bulk operations, newest first",
         gives={200: BulkList},
         has_min_seq=True,
         query=(
-            Parameter("limit", "integer", f"How many at most; {LIST} if not given.", 1, LIST_MAX),
+            Parameter(
+                "limit", "integer", f"Number of bulk operations. Default: {LIST}.", 1, LIST_MAX
+            ),
         ),
     ),
     Route(
@@ -398,7 +399,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=get_bulk,
         action=Action.READ,
         rights=_FOUND,
-        summary="How far a bulk operation has come",
+        summary="Read the progress of a bulk operation",
         gives={200: BulkStatus},
         has_min_seq=True,
         problems=(404,),
@@ -409,7 +410,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=watch,
         action=Action.READ,
         rights=_FOUND,
-        summary="The steps of a bulk operation as server-sent events, until it has ended",
+        summary="Follow a bulk operation as server-sent events",
         gives={200: None},
         problems=(404,),
         has_min_seq=True,
@@ -422,7 +423,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=cancel_bulk,
         action=Action.OPERATE,
         rights=_FOUND,
-        summary="Let a bulk operation stop; what was done stays done",
+        summary="Cancel a bulk operation; finished changes stay",
         gives={200: BulkStatus},
         has_min_seq=True,
         problems=(404, 409),

@@ -54,9 +54,9 @@ def rows(others: Iterable[Route]) -> tuple[Route, ...]:
             gives={200: None, 304: None},
         )
         for path, endpoint, summary in (
-            ("/openapi.json", get_document, "This document, by OpenAPI 3.1"),
-            ("/docs", get_page, "This document as a page"),
-            ("/docs.css", get_style, "How that page looks"),
+            ("/openapi.json", get_document, "Read this document in OpenAPI 3.1"),
+            ("/docs", get_page, "Read this document as a web page"),
+            ("/docs.css", get_style, "Style sheet of the web page"),
         )
     )
     return mine

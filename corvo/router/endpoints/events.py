@@ -73,24 +73,34 @@ ROUTES = (
         endpoint=listen,
         action=Action.READ,
         rights=RESULT,
-        summary="What happens, as it happens: a stream of server-sent events.",
+        summary="Follow events as server-sent events.",
         gives={200: LiveEvent, 410: GoneBody},
         content_type=sse.CONTENT_TYPE,
         is_streamed=True,
         is_parked=True,
         query=(
-            Parameter("queues", "string", "Events of these queues: names with commas between."),
-            Parameter("job_ids", "string", "Events of these jobs: ids with commas between."),
-            Parameter("types", "string", "Events of these types, with commas between."),
+            Parameter(
+                "queues",
+                "string",
+                "Events of these queues: names with commas between them. Default: all.",
+            ),
+            Parameter(
+                "job_ids",
+                "string",
+                "Events of these jobs: ids with commas between them. Default: all.",
+            ),
+            Parameter(
+                "types", "string", "Events of these types, with commas between them. Default: all."
+            ),
             Parameter(
                 "topics",
                 "string",
-                "What a dashboard shows, as messages: `summary`, `events`, `watch:ID`.",
+                "For dashboards: `summary`, `events`, `watch:ID`, with commas between them.",
             ),
             Parameter(
                 "last_event_id",
                 "string",
-                "Go on behind this event; the header `Last-Event-ID` says the same.",
+                "Resume after this event. The header `Last-Event-ID` takes precedence.",
             ),
         ),
     ),

@@ -104,7 +104,7 @@ async def bulk_get(api: Api, request: Request) -> Response:
 
 
 async def explain_job(api: Api, request: Request) -> Response:
-    """Why a job is not being worked on."""
+    """Explain why no worker has the job."""
     job_id = params.job_id_of(request)
     job, shard, _ = await find_job(api, request.caller, job_id)
     answer = await api.ask(shard, Explain(job_id=job_id), request.caller)
@@ -135,7 +135,7 @@ async def cancel_job(api: Api, request: Request) -> Response:
 
 
 async def move_job(api: Api, request: Request) -> Response:
-    """Bring a job to another queue."""
+    """Move a job to another queue."""
     body = body_of(request, _read_move)
     queue = params.checked_queue("queue", body.queue)
     not_reserved("queue", queue)
@@ -168,13 +168,13 @@ async def hold_job(api: Api, request: Request) -> Response:
 
 
 async def approve_job(api: Api, request: Request) -> Response:
-    """Let a held job be worked on."""
+    """Approve a held job (it becomes pending)."""
     op = Approve(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
     return await _change(api, request, op, conflict="APPROVE_ERROR")
 
 
 async def reject_job(api: Api, request: Request) -> Response:
-    """Let a held job die."""
+    """Reject a held job (it becomes dead)."""
     body = read_body(_read_why, request.body or b"{}")
     key = request_key(request, body.request_key)
     op = Reject(
@@ -187,7 +187,7 @@ async def reject_job(api: Api, request: Request) -> Response:
 
 
 async def requeue_job(api: Api, request: Request) -> Response:
-    """Give a dead job one more attempt."""
+    """Retry a dead job with one more attempt."""
     op = Requeue(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
     return await _change(api, request, op, conflict="REQUEUE_ERROR")
 
@@ -209,7 +209,7 @@ async def change_priority(api: Api, request: Request) -> Response:
 
 
 async def delete_job(api: Api, request: Request) -> Response:
-    """Remove a job and all that is kept of it."""
+    """Delete a job."""
     op = Delete(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
     return await _change(api, request, op, conflict="DELETE_ERROR")
 
@@ -352,7 +352,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=get_job,
         action=Action.READ,
         rights=_READ,
-        summary="One job, with its errors and its trail",
+        summary="Read a job with its errors and history",
         gives={200: JobBody},
         has_min_seq=True,
         problems=(404, 413),
@@ -363,7 +363,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=explain_job,
         action=Action.READ,
         rights=_READ,
-        summary="Why a job is not being worked on",
+        summary="Explain why no worker has the job",
         gives={200: ExplainBody},
         has_min_seq=True,
         problems=(404, 413),
@@ -374,27 +374,29 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=bulk_get,
         action=Action.READ,
         rights=RESULT,
-        summary="Many jobs by their ids; those that are not there are left out",
+        summary="Read many jobs by id; unknown ids are left out",
         takes=BulkGet,
         gives={200: JobList},
         has_min_seq=True,
     ),
-    _change_row("retry", retry_job, "Begin a finished job anew, or a scheduled one now"),
-    _change_row("cancel", cancel_job, "Give a job up; its worker, if it has one, is told", Why),
-    _change_row("move", move_job, "Bring a job to another queue", MoveJob, _NAMED | _TARGET),
-    _change_row("hold", hold_job, "Let a job wait for somebody's word", HoldJob),
-    _change_row("approve", approve_job, "Let a held job be worked on"),
-    _change_row("reject", reject_job, "Let a held job die", Why),
-    _change_row("requeue", requeue_job, "Give a dead job one more attempt"),
-    _change_row("expedite", expedite_job, "Let a scheduled or retrying job be due now"),
-    _change_row("priority", change_priority, "Let a job come sooner or later", SetPriority),
+    _change_row(
+        "retry", retry_job, "Retry a finished job, or start a scheduled one, with all attempts"
+    ),
+    _change_row("cancel", cancel_job, "Cancel a job; its worker is asked to stop", Why),
+    _change_row("move", move_job, "Move a job to another queue", MoveJob, _NAMED | _TARGET),
+    _change_row("hold", hold_job, "Hold a job for approval", HoldJob),
+    _change_row("approve", approve_job, "Approve a held job (it becomes pending)"),
+    _change_row("reject", reject_job, "Reject a held job (it becomes dead)", Why),
+    _change_row("requeue", requeue_job, "Retry a dead job with one more attempt"),
+    _change_row("expedite", expedite_job, "Start a scheduled or retrying job now"),
+    _change_row("priority", change_priority, "Change a job's priority", SetPriority),
     Route(
         method="DELETE",
         path=_JOB,
         endpoint=delete_job,
         action=Action.OPERATE,
         rights=_NAMED,
-        summary="Remove a job and all that is kept of it",
+        summary="Delete a job",
         gives=_DONE,
         problems=_CHANGES,
     ),
@@ -404,13 +406,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=list_dead,
         action=Action.READ,
         rights=queue_in_query("queue") | RESULT,
-        summary="Dead jobs, the newest first",
+        summary="List dead jobs, newest first",
         gives={200: DeadJobs},
         has_min_seq=True,
         query=(
-            Parameter("queue", "string", "Only those of this queue.", 1, NAME_BYTES_MAX),
-            Parameter("limit", "integer", f"How many at most; {PAGE} if not given.", 1, PAGE_MAX),
-            Parameter("cursor", "string", "From the answer before, for the next page."),
+            Parameter(
+                "queue", "string", "Name of the queue. Default: all queues.", 1, NAME_BYTES_MAX
+            ),
+            Parameter(
+                "limit", "integer", f"Number of jobs on a page. Default: {PAGE}.", 1, PAGE_MAX
+            ),
+            Parameter("cursor", "string", "Cursor of the previous page. Default: the first page."),
         ),
     ),
 )

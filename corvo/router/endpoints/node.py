@@ -173,7 +173,7 @@ class _Collection:
 
 
 async def metrics(api: Api, request: Request) -> Response:
-    """All numbers, as text for a scraper. A key that is for some queues sees no others."""
+    """Read all metrics in Prometheus format."""
     collection = _Collection(api, request)
     await _each(api, collection.ask, collection.ask_mirror)
     shards = list(collection.shards.values())
@@ -211,7 +211,7 @@ async def metrics(api: Api, request: Request) -> Response:
 
 
 async def throughput(api: Api, request: Request) -> Response:
-    """The last sixty minutes, oldest first; of one queue, or of all together."""
+    """Read jobs per minute of the last 60 minutes."""
     queue = request.query.get("queue", "")
     if queue:
         params.checked_queue("queue", queue)
@@ -237,7 +237,7 @@ def _minute_view(minute: Minute) -> MinuteView:
 
 
 async def livez(_: Api, __: Request) -> Response:
-    """The process is there, and its loop turns."""
+    """Check that the router's process runs (liveness)."""
     await trio.lowlevel.checkpoint()
     return json_response(Alive())
 
@@ -248,7 +248,7 @@ def _ready(checks: list[Check], request: Request) -> Response:
 
 
 async def readyz(api: Api, request: Request) -> Response:
-    """Requests should be sent here: each shard has a leader, and this router is not leaving."""
+    """Check that requests can be sent here (readiness)."""
     await trio.lowlevel.checkpoint()
     checks = [Check(f"shard-{shard.number}", shard.is_up, _why(shard)) for shard in api.shards]
     leaving = api.stopping.is_set()
@@ -261,7 +261,7 @@ def _why(shard: Shard) -> str:
 
 
 async def startupz(api: Api, request: Request) -> Response:
-    """Each shard had a leader once: whoever waits for the start may look at the others now."""
+    """Check that the start is complete."""
     await trio.lowlevel.checkpoint()
     checks = [
         Check(f"shard-{shard.number}", shard.term > 0, "" if shard.term else _why(shard))
@@ -271,7 +271,7 @@ async def startupz(api: Api, request: Request) -> Response:
 
 
 async def healthz(api: Api, _: Request) -> Response:
-    """At least one shard answers. For the original's clients; orchestrators have the others."""
+    """Legacy health check; use /readyz and /livez."""
     found: dict[int, Numbers] = {}
 
     async def ask(shard: Shard) -> None:
@@ -288,13 +288,13 @@ async def healthz(api: Api, _: Request) -> Response:
 
 
 async def get_info(api: Api, _: Request) -> Response:
-    """What runs here."""
+    """Read version and configuration."""
     await trio.lowlevel.checkpoint()
     return json_response(info(api.config, is_open=api.keyring.is_open))
 
 
 async def get_status(api: Api, _: Request) -> Response:
-    """The shards, as their replicas on this node see them."""
+    """Read the state of the shards."""
     found, told = await _node(api)
     seen = [found.get(shard.number, shard.last_error) for shard in api.shards]
     mirror = mirror_glance(mirror_body(_said(api, told), found))
@@ -302,7 +302,7 @@ async def get_status(api: Api, _: Request) -> Response:
 
 
 async def get_mirror(api: Api, _: Request) -> Response:
-    """How the mirror is, and how far behind each shard."""
+    """Read the state of the mirror."""
     found, told = await _node(api)
     return json_response(mirror_body(_said(api, told), found))
 
@@ -325,7 +325,7 @@ async def rebuild(api: Api, request: Request) -> Response:
 
 
 async def runtime(api: Api, _: Request) -> Response:
-    """The processes of this node."""
+    """Read the resources of the node's processes."""
     found, told = await _node(api)
     stats, loop = _stats_reader().read(), api.metrics.loop
     processes: dict[str, ProcessStats] = {"router": stats}
@@ -354,7 +354,9 @@ def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-_VERBOSE: Final = Parameter("verbose", "string", "Whether to list what is there, too.")
+_VERBOSE: Final = Parameter(
+    "verbose", "string", "Any value lists all checks. Default: only those that failed."
+)
 
 
 def _get(
@@ -390,7 +392,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         throughput,
         Action.READ,
         list[MinuteView],
-        Parameter("queue", "string", "Of this queue only.", None, NAME_BYTES_MAX),
+        Parameter(
+            "queue", "string", "Name of the queue. Default: all queues.", None, NAME_BYTES_MAX
+        ),
         problems=(501,),
         has_min_seq=True,
         rights=queue_in_query("queue") | RESULT,
@@ -409,7 +413,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=rebuild,
         action=Action.ADMIN,
         rights=EVERYTHING,
-        summary="Make the mirror anew from the shards; it goes on answering meanwhile",
+        summary="Rebuild the mirror from the shards",
         gives={202: Rebuilding},
         problems=(501,),
     ),

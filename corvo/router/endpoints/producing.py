@@ -10,6 +10,7 @@ import trio
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
 from corvo.protocol.ops.workflow import NewBatch
+from corvo.router import field_texts
 from corvo.router.addressing import together
 from corvo.router.api import Api
 from corvo.router.http import Problem, Request, Response, json_response
@@ -181,6 +182,12 @@ _NOT_SENT: Final = Problem(
 _TAGS: Final = "^([A-Za-z0-9_.-]{1,64}:[^,:]{0,64}(,[A-Za-z0-9_.-]{1,64}:[^,:]{0,64}){0,31})?$"
 """What is read is more than this says; but all that it says is read."""
 
+
+def _about(field: str) -> str:
+    """The text of a field of an enqueue, for a parameter that is the same."""
+    return field_texts.FIELDS[field_texts.key_of("EnqueueItem", field)].about
+
+
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="POST",
@@ -188,7 +195,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=enqueue,
         action=Action.PRODUCE,
         rights=in_body(decode_enqueue, queues=queues_of_item, jobs=jobs_of_item),
-        summary="Put a job into a queue",
+        summary="Enqueue a job",
         takes=EnqueueBody,
         gives={201: EnqueueAnswer, 200: EnqueueAnswer},
         problems=(404, 409, 413, 422),
@@ -199,7 +206,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=enqueue_batch,
         action=Action.PRODUCE,
         rights=in_body(decode_enqueue_batch, queues=queues_of_batch, jobs=jobs_of_batch),
-        summary="Put many jobs into queues",
+        summary="Enqueue many jobs",
         takes=EnqueueBatchBody,
         gives={201: EnqueueBatchAnswer, 503: PartialAnswer},
         problems=(404, 409, 413, 422),
@@ -210,14 +217,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=webhook,
         action=Action.PRODUCE,
         rights=queue_in_path("queue"),
-        summary="Put a job into a queue, with whatever is sent as its payload",
+        summary="Enqueue a job whose payload is the request body",
         gives={201: EnqueueAnswer, 200: EnqueueAnswer},
         problems=(409, 413, 422),
         query=(
-            Parameter("priority", "string", "As in an enqueue."),
-            Parameter("unique_key", "string", "As in an enqueue."),
-            Parameter("max_retries", "integer", "As in an enqueue.", 0, 100_000),
-            Parameter("scheduled_at", "string", "As in an enqueue."),
+            Parameter("priority", "string", _about("priority")),
+            Parameter("unique_key", "string", _about("unique_key")),
+            Parameter("max_retries", "integer", _about("max_retries"), 0, 100_000),
+            Parameter("scheduled_at", "string", _about("scheduled_at")),
             Parameter(
                 "tags", "string", "Tags of the job, as `name:value,name:value`.", pattern=_TAGS
             ),

@@ -329,7 +329,7 @@ async def pause_queue(api: Api, request: Request) -> Response:
 
 
 async def resume_queue(api: Api, request: Request) -> Response:
-    """Give jobs out again."""
+    """Resume a queue."""
     name, by = _named(request)
     op = Resume(queue=name, by=by, request_key=request_key(request))
     return await _change(api, request, op)
@@ -437,15 +437,23 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=list_queues,
         action=Action.READ,
         rights=RESULT,
-        summary="All queues, by name: their settings, how many jobs they have, and their rates",
+        summary="List queues with settings, job counts and rates",
         gives={200: list[QueueBody]},
         has_min_seq=True,
         query=(
-            Parameter("after", "string", "Only those behind this name.", 0, NAME_BYTES_MAX),
             Parameter(
-                "limit", "integer", f"How many at most; {PAGE_MAX:,} if not given.", 1, PAGE_MAX
+                "after",
+                "string",
+                "Queues after this name. Default: from the first.",
+                0,
+                NAME_BYTES_MAX,
             ),
-            Parameter("reserved", "boolean", "Whether the server's own are shown, too."),
+            Parameter("limit", "integer", f"Number of queues. Default: {PAGE_MAX:,}.", 1, PAGE_MAX),
+            Parameter(
+                "reserved",
+                "boolean",
+                "Whether to include the queues of the server. Default: false.",
+            ),
         ),
     ),
     Route(
@@ -454,45 +462,55 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=get_queue,
         action=Action.READ,
         rights=_NAMED,
-        summary="One queue, its settings and how many jobs it has",
+        summary="Read a queue with settings and job counts",
         gives={200: QueueBody},
         has_min_seq=True,
         problems=(404,),
     ),
-    _row("POST", f"{_QUEUE}/pause", pause_queue, "Give nothing out until it is resumed"),
-    _row("POST", f"{_QUEUE}/resume", resume_queue, "Give jobs out again"),
-    _row("POST", f"{_QUEUE}/drain", drain_queue, "Pause it, to wait until nothing is active"),
-    _row("POST", f"{_QUEUE}/clear", clear_queue, "Remove its pending, scheduled and retrying jobs"),
+    _row("POST", f"{_QUEUE}/pause", pause_queue, "Pause a queue"),
+    _row("POST", f"{_QUEUE}/resume", resume_queue, "Resume a queue"),
+    _row(
+        "POST",
+        f"{_QUEUE}/drain",
+        drain_queue,
+        "Pause a queue until its active jobs have ended (drain)",
+    ),
+    _row(
+        "POST",
+        f"{_QUEUE}/clear",
+        clear_queue,
+        "Delete the pending, scheduled and retrying jobs of a queue",
+    ),
     _row(
         "POST",
         f"{_QUEUE}/concurrency",
         set_concurrency,
-        "Limit how many of its jobs may be active at a time",
+        "Limit the active jobs of a queue",
         SetConcurrencyBody,
     ),
     _row(
         "POST",
         f"{_QUEUE}/throttle",
         set_throttle,
-        "Limit how many of its jobs may be fetched within any window of time",
+        "Set the rate limit of a queue",
         SetThrottleBody,
     ),
-    _row("DELETE", f"{_QUEUE}/throttle", remove_throttle, "Let any number be fetched"),
+    _row("DELETE", f"{_QUEUE}/throttle", remove_throttle, "Remove the rate limit"),
     _row(
         "POST",
         f"{_QUEUE}/retention",
         set_retention,
-        "Say how long its finished jobs are kept",
+        "Set how long a queue keeps finished jobs",
         SetRetentionBody,
     ),
-    _row("DELETE", _QUEUE, delete_queue, "Remove it, all its jobs, and what is set for it"),
+    _row("DELETE", _QUEUE, delete_queue, "Delete a queue with its settings and all its jobs"),
     Route(
         method="GET",
         path="/api/v1/workers",
         endpoint=list_workers,
         action=Action.READ,
         rights=RESULT,
-        summary="Workers of the last day and how they are, whoever was heard of last first",
+        summary="List workers of the last 24 hours, the most recent first",
         gives={200: list[WorkerBody]},
         has_min_seq=True,
     ),

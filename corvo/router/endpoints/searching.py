@@ -55,7 +55,7 @@ _read_summary: Final = msgspec.json.Decoder(Told).decode
 
 
 async def search(api: Api, request: Request) -> Response:
-    """Jobs that a filter means, a page at a time."""
+    """Search jobs."""
     wanted = read_body(_read_search, request.body or b"{}")
     return _pass_on(await api.mirror.ask(Search(search=wanted), request.caller))
 
@@ -83,7 +83,7 @@ def _pass_on(answer: MirrorAnswer) -> Response:
 
 
 async def get_timeline(api: Api, request: Request) -> Response:
-    """What happened to a job, and how long each part of it took."""
+    """Read the history of a job with durations."""
     job, _, seen = await find_job(api, request.caller, params.job_id_of(request), Form.STORED)
     return json_response(
         timeline(read_stored(job.json), clock.now_ns()), seq=positions.render(seen)
@@ -188,7 +188,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "POST",
         "/api/v1/jobs/search",
         search,
-        "Jobs that a filter means, a page at a time",
+        "Search jobs",
         FoundBody,
         takes=SearchBody,
     ),
@@ -196,7 +196,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/api/v1/jobs",
         list_jobs,
-        "Jobs that a filter in the query means, a page at a time",
+        "Search jobs, with the filter in the query",
         FoundBody,
         *_filters(),
     ),
@@ -204,16 +204,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/api/v1/search/fulltext",
         full_text,
-        "Jobs that have all the words in their id, queue, payload or tags",
+        "Search jobs by words in id, queue, payload or tags",
         TextFoundBody,
-        Parameter("q", "string", "The words; needed.", 1, TEXT_BYTES_MAX),
-        Parameter("limit", "integer", "How many at most; 50 if not given.", 1, LIMIT_MAX),
+        Parameter("q", "string", "The words to search for. Required.", 1, TEXT_BYTES_MAX),
+        Parameter("limit", "integer", "Number of jobs on a page. Default: 50.", 1, LIMIT_MAX),
     ),
     _row(
         "GET",
         "/api/v1/jobs/{id}/timeline",
         get_timeline,
-        "What happened to a job, and how long each part of it took",
+        "Read the history of a job with durations",
         Timeline,
         problems=(404, 413),
         rights=found_by_path("id"),
@@ -222,7 +222,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/api/v1/summary",
         get_summary,
-        "Queues, workers and shards at a glance, for a dashboard",
+        "Read queues, workers and shards at a glance",
         SummaryBody,
     ),
 )

@@ -97,7 +97,7 @@ _EMPTY: Final = b"{}"
 
 
 async def fetch(api: Api, request: Request) -> Response:
-    """Claim a job, and wait for it if there is none."""
+    """Fetch a job, and wait if none is available."""
     body = body_of(request, decode_fetch)
     fetched = await _fetch(api, request, body, 1)
     if not fetched.claims:
@@ -106,7 +106,7 @@ async def fetch(api: Api, request: Request) -> Response:
 
 
 async def fetch_batch(api: Api, request: Request) -> Response:
-    """Claim jobs, and wait for one if there is none."""
+    """Fetch many jobs, and wait if none is available."""
     body = body_of(request, decode_fetch_batch)
     fetched = await _fetch(api, request, body, body.count)
     return _given(api, fetched, FetchBatchAnswer([fetched_job(claim) for claim in fetched.claims]))
@@ -154,7 +154,7 @@ async def release(api: Api, request: Request) -> Response:
 
 
 async def snooze(api: Api, request: Request) -> Response:
-    """Give a job back, to be taken again later."""
+    """Give a job back until later; the attempt does not count."""
     body = read_body(decode_snooze, request.body or _EMPTY)
     item = snooze_item(request.params["job_id"], body)
     by = _by(request, body)
@@ -173,7 +173,7 @@ async def _say(
 
 
 async def fail(api: Api, request: Request) -> Response:
-    """Say that a job's attempt failed."""
+    """Report a failed attempt."""
     body = read_body(decode_fail, request.body or _EMPTY)
     item = fail_item(request.params["job_id"], body)
     by = _by(request, body)
@@ -319,7 +319,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=fetch,
         action=Action.WORK,
         rights=in_body(decode_fetch, queues=lambda body: body.queues),
-        summary="Claim a job, and wait for it if there is none",
+        summary="Fetch a job, and wait if none is available",
         is_parked=True,
         takes=FetchBody,
         gives={200: FetchedJob, 204: None},
@@ -331,7 +331,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=fetch_batch,
         action=Action.WORK,
         rights=in_body(decode_fetch_batch, queues=lambda body: body.queues),
-        summary="Claim jobs, and wait for one if there is none",
+        summary="Fetch many jobs, and wait if none is available",
         is_parked=True,
         takes=FetchBatchBody,
         gives={200: FetchBatchAnswer},
@@ -365,7 +365,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=fail,
         action=Action.WORK,
         rights=_NAMED,
-        summary="Say that a job's attempt failed",
+        summary="Report a failed attempt",
         takes=FailBody,
         gives={200: FailAnswer},
         problems=_WORDS,
@@ -376,7 +376,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=fail_batch,
         action=Action.WORK,
         rights=in_body(decode_fail_batch, jobs=lambda body: _entry_ids(body.fails)),
-        summary="Say of jobs that their attempts failed",
+        summary="Report failed attempts (many jobs)",
         takes=FailBatchBody,
         gives={200: FailBatchAnswer},
         problems=(413, 422),
@@ -387,7 +387,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=heartbeat,
         action=Action.WORK,
         rights=in_body(decode_heartbeat, jobs=_beat_ids),
-        summary="Say of jobs that they are being worked on",
+        summary="Renew leases (heartbeat)",
         takes=HeartbeatBody,
         gives={200: HeartbeatAnswer},
         problems=(413, 422),
@@ -398,7 +398,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=release,
         action=Action.WORK,
         rights=_NAMED,
-        summary="Give a job back, as if it had not been taken",
+        summary="Give a job back; the attempt does not count",
         takes=ReleaseBody,
         gives={200: AckAnswer},
         problems=_WORDS,
@@ -409,7 +409,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=release_batch,
         action=Action.WORK,
         rights=in_body(decode_release_batch, jobs=lambda body: _entry_ids(body.jobs)),
-        summary="Give jobs back, as if they had not been taken",
+        summary="Give many jobs back; the attempts do not count",
         takes=ReleaseBatchBody,
         gives={200: ReleaseBatchAnswer},
         problems=(413, 422),
@@ -420,7 +420,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=snooze,
         action=Action.WORK,
         rights=_NAMED,
-        summary="Give a job back, to be taken again later",
+        summary="Give a job back until later; the attempt does not count",
         takes=SnoozeBody,
         gives={200: AckAnswer},
         problems=_WORDS,
