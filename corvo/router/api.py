@@ -1,6 +1,6 @@
 """What endpoints work with: shards, mirror, parking, who may what, and what this router is."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -9,15 +9,16 @@ import trio
 
 from corvo import clock
 from corvo.protocol import wire
-from corvo.protocol.ops.base import ITEMS_MAX, Op, Rejected
+from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.protocol.ops.keys import HOME
 from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
 from corvo.router import keys
 from corvo.router.actions import Action
-from corvo.router.addressing import Addresses, Results, to_jobs, together
+from corvo.router.addressing import Addresses
 from corvo.router.boards import Summaries
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
+from corvo.router.fan_out import together
 from corvo.router.fetching import Fetching
 from corvo.router.following import Hub
 from corvo.router.http import Problem, Request
@@ -156,15 +157,6 @@ class Api:
         return queues
 
     # Shards.
-
-    async def to_jobs(
-        self,
-        job_ids: Sequence[str],
-        make: Callable[[list[int]], Op],
-        read: Callable[[bytes], Sequence[R | Rejected]],
-    ) -> Results[R]:
-        """Carry an op out on jobs, wherever they are: see `corvo.router.addressing`."""
-        return await to_jobs(self.shards, self.addresses, job_ids, make, read)
 
     async def ask(self, shard: int, query: Query, caller: Caller) -> Answer:
         """Ask a shard, once it has come to the caller's `min_seq`. Raises `Problem`.

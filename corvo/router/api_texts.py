@@ -64,6 +64,7 @@ OPERATIONS: Final = {
     "post_release_batch": "Gives up to 512 jobs back to their old places. Attempts do not count.",
     "post_snooze_job_id": "Gives a job back. It becomes pending again after the delay, and the"
     " attempt does not count.",
+    "post_snooze_batch": "Gives up to 512 jobs back, each after its delay. Attempts do not count.",
     "get_dead": "Lists dead jobs. A page may be short or empty: follow `cursor` until `has_more` is"
     " false.",
     "get_jobs": "Searches jobs with the filter in the query. The mirror answers; `as_of` says how"
@@ -245,7 +246,10 @@ SCHEMAS: Final[dict[str, str]] = {
     "SetRetentionBody": "How long a queue keeps finished jobs. One of the two fields is required.",
     "SetThrottleBody": "Rate limit of a queue. One of `window_ms` and `period` is required.",
     "Skipped": "A job that a bulk operation left unchanged, and why.",
+    "SnoozeBatchAnswer": "Results of a `snooze/batch`, in the order of the request.",
+    "SnoozeBatchBody": "Jobs to give back, to be fetched later.",
     "SnoozeBody": "Gives a job back, to be fetched later. `delay` or `delay_ms` is required.",
+    "SnoozeEntry": "One job of a `snooze/batch`. `delay` or `delay_ms` is required.",
     "State": (
         "State of a job: `pending` (waits for a worker), `active` (a worker has it), `held` (waits"
         " for approval), `completed`, `retrying` (waits for its next attempt), `dead` (failed for"

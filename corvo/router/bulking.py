@@ -6,7 +6,7 @@ so that a bulk has no more of a shard than one producer has.
 """
 
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -42,7 +42,7 @@ from corvo.protocol.queries import (
     Whereabouts,
 )
 from corvo.protocol.questions import Count, Counted, Select, Selected
-from corvo.router.addressing import missing, together
+from corvo.router.addressing import missing
 from corvo.router.api import Api
 from corvo.router.bulk import (
     CRASHES_MAX,
@@ -67,6 +67,7 @@ from corvo.router.bulk import (
     read_order,
 )
 from corvo.router.caller import Caller
+from corvo.router.fan_out import send_to_job, together
 from corvo.router.http import Problem, encode_json
 from corvo.router.jobs import read_jobs, read_results, read_stored
 from corvo.telemetry import Log
@@ -95,8 +96,6 @@ _PASSING: Final = (429, 503)
 """Statuses of problems that pass."""
 
 Result: TypeAlias = Done | Rejected | Problem
-Send: TypeAlias = Callable[[list[str], int], Awaitable[Sequence[Result]]]
-"""Has an action carried out on jobs, for the so-manieth time for those that were left out."""
 
 _decode_counted: Final = msgspec.json.Decoder(Counted).decode
 _decode_selected: Final = msgspec.json.Decoder(Selected).decode
@@ -133,19 +132,18 @@ class Hands:
             if shard == NOWHERE:
                 outcomes.extend(Outcome(job_id, missing(job_id)) for job_id in ids)
                 return
-            send = self._send if shard == SOMEWHERE else partial(self._send_to, shard)
             # An op's key is that of its jobs together. Which of those that are looked for go in one
             # op depends on what is remembered, so there each has one of its own.
             step = 1 if shard == SOMEWHERE else op_jobs(self._order.rate)
             for start in range(0, len(ids), step):
                 some = ids[start : start + step]
                 await trio.sleep(self._pace.take(len(some), trio.current_time()))
-                outcomes.extend(await self._carry(some, send))
+                outcomes.extend(await self._carry(shard, some))
 
         await together([partial(work_off, shard, ids) for shard, ids in by_shard.items()])
         return outcomes
 
-    async def _carry(self, ids: list[str], send: Send) -> list[Outcome]:
+    async def _carry(self, shard: int, ids: list[str]) -> list[Outcome]:
         """Until each of them was done or refused, or it is not waited for any longer."""
         outcomes: list[Outcome] = []
         turn = 0
@@ -156,7 +154,7 @@ class Hands:
                 pause_s = _PAUSE_S
                 async with self._free:
                     began = trio.current_time()
-                    results = await send(ids, turn)
+                    results = await self._send(shard, ids, turn)
                     await trio.sleep(min(trio.current_time() - began, REST_S_MAX))
                 for job_id, result in zip(ids, results, strict=True):
                     if isinstance(result, Rejected) and result.code == "entry_full":
@@ -173,12 +171,15 @@ class Hands:
             turn += 1
         return outcomes
 
-    async def _send_to(self, shard: int, ids: list[str], turn: int) -> Sequence[Result]:
-        """To the shard in which they were found.
+    async def _send(self, shard: int, ids: list[str], turn: int) -> Sequence[Result]:
+        """Send the op to the shard in which the jobs were found, or look for the one job.
 
-        One that has left it has changed, if a filter meant it; one that was named is followed.
+        A job that has left its shard has changed, if a filter meant it; one that was named is
+        followed.
         """
         order = self._order
+        if shard == SOMEWHERE:
+            return [await self._send_to_job(job_id, turn) for job_id in ids]
         since_ns = 0 if order.filter is None else order.bounds[shard]
         try:
             answer = await self._api.shards[shard].submit(self._op(ids, turn, since_ns))
@@ -188,18 +189,17 @@ class Hands:
         results: list[Result] = [*read_results(answer.body)]
         for place, result in enumerate(results):
             if isinstance(result, Rejected) and result.code == "job_moved" and order.filter is None:
-                [results[place]] = await self._send([ids[place]], turn)
+                results[place] = await self._send_to_job(ids[place], turn)
         return results
 
-    async def _send(self, ids: list[str], turn: int) -> Sequence[Result]:
-        """To wherever they are."""
-
-        def make(places: list[int]) -> Op:
-            return self._op([ids[place] for place in places], turn)
-
-        results = await self._api.to_jobs(ids, make, read_results)
-        self._note(results.positions)
-        return results.outcomes
+    async def _send_to_job(self, job_id: str, turn: int) -> Result:
+        api, op = self._api, self._op([job_id], turn)
+        try:
+            sent = await send_to_job(api.shards, api.addresses, job_id, op, read_results)
+        except Problem as problem:
+            return problem
+        self._note(sent.positions)
+        return sent.outcome
 
     def _op(self, ids: list[str], turn: int, since_ns: int = 0) -> Op:
         key = key_of(self._name, turn, ids)

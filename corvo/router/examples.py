@@ -33,6 +33,7 @@ REQUESTS: Final[dict[str, dict[str, object]]] = {
     "post_heartbeat": {"jobs": {_JOB: {"progress": {"current": 3, "total": 9}}}},
     "post_release_job_id": {"lease_token": 524_288},
     "post_snooze_job_id": {"lease_token": 524_288, "delay": "5m"},
+    "post_snooze_batch": {"jobs": [{"job_id": _JOB, "lease_token": 524_288, "delay": "5m"}]},
     "post_jobs_bulk": {
         "filter": {"queue": "mail", "state": ["dead"], "error_contains": "SMTP timeout"},
         "action": "retry",

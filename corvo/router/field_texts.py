@@ -134,8 +134,10 @@ _JOBS: Final[dict[str, Field]] = {
     "delay_ms": Field(
         "Time from now until the job becomes pending, in milliseconds.", 5000, "none"
     ),
-    "SnoozeBody.delay": Field("Time until the job can be fetched again, as a duration.", "10m"),
-    "SnoozeBody.delay_ms": Field(
+    "SnoozeBody, SnoozeEntry.delay": Field(
+        "Time until the job can be fetched again, as a duration.", "10m"
+    ),
+    "SnoozeBody, SnoozeEntry.delay_ms": Field(
         "Time until the job can be fetched again, in milliseconds.", 600000
     ),
     "EnqueueBody, EnqueueItem.expire_after": Field(
@@ -283,7 +285,7 @@ _WORK: Final[dict[str, Field]] = {
     ),
     "acks": Field("Jobs to complete, 1 to 512."),
     "fails": Field("Failed jobs, 1 to 512."),
-    "ReleaseBatchBody.jobs": Field("Jobs to give back, 1 to 512."),
+    "ReleaseBatchBody, SnoozeBatchBody.jobs": Field("Jobs to give back, 1 to 512."),
     "EnqueueBatchBody.jobs": Field("Jobs to create, 1 to 10,000 (`limits.batch_jobs_max`)."),
     "HeartbeatBody.jobs": Field("Jobs, at most 1,000: an object by job id, or a list."),
     "HeartbeatBody.worker_id": Field("Id of the worker, for all jobs that name none.", "worker-3"),
@@ -350,6 +352,7 @@ _WORK: Final[dict[str, Field]] = {
     "HeartbeatAnswer.canceled": Field("Ids of the jobs that should stop.", [JOB]),
     "failed": Field("Number of failed attempts.", 2),
     "released": Field("Number of jobs that were given back.", 2),
+    "snoozed": Field("Number of jobs that were given back.", 2),
     "results": Field("Result for each job, in the order of the request."),
     "EnqueueBatchAnswer, PartialAnswer.jobs": Field(
         "Result for each job, in the order of the request."

@@ -1,4 +1,4 @@
-"""The frames of a stream: what a client says in one, what it hears, and both as JSON and msgpack.
+"""The frames of a stream: a client's frame, the reply to it, and both as JSON and msgpack.
 
 The two formats have the same fields. Where JSON has JSON of the client's own (a payload, a result,
 a checkpoint, progress), msgpack has the text of that JSON as `bin`: what was sent in one format can
@@ -6,38 +6,27 @@ be fetched in the other, and nothing is written anew. See `docs/stream.md`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, TypeAlias, TypeVar
+from typing import Annotated, Final
 
 import msgspec
 
 from corvo.errors import CorvoError
-from corvo.protocol.ops.base import ITEMS_MAX, Json, Millis, Name, Text
+from corvo.protocol.ops.base import Json, Millis, Name, Text
 from corvo.protocol.ops.work import FETCH_MAX, LEASE_MS, LEASE_MS_MIN, QUEUES_MAX
 from corvo.router.http import Problem, ProblemBody, encode_json, problem_body
+from corvo.router.leases import VERBS, FrameItems, LeaseFrame, LeaseReply
 from corvo.router.producing import BatchedJob, ChainBody, EnqueueItem, StepBody
 from corvo.router.words import REQUEST_KEY_MAX, bad_body, bad_field
-from corvo.router.working import (
-    AckEntry,
-    BeatAnswer,
-    BeatEntry,
-    FailEntry,
-    FetchedJob,
-    ItemAnswer,
-)
+from corvo.router.working import FetchedJob
 
-SUBPROTOCOL: Final = "corvo.v1"
-"""May be asked for in the handshake, and need not be."""
 LEASE_MS_MAX: Final = 86_400_000
-
-T = TypeVar("T")
-Items: TypeAlias = Annotated[list[T], msgspec.Meta(max_length=ITEMS_MAX)]
 
 
 class Unreadable(CorvoError):
     """A message that is no frame, so that nobody knows what to answer."""
 
 
-# What a client says.
+# Frames.
 
 
 class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,15 +42,10 @@ class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
     hostname: Text = ""
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client says. Its parts are done in the order in which they stand here."""
+class Frame(LeaseFrame, frozen=True, kw_only=True):
+    """A client's frame. Operations under leases are done first, then enqueues, then the fetch."""
 
-    id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
-    """Comes back with the answer."""
-    acks: Items[AckEntry] = []
-    fails: Items[FailEntry] = []
-    heartbeats: Items[BeatEntry] = []
-    enqueues: Items[EnqueueItem] = []
+    enqueues: FrameItems[EnqueueItem] = msgspec.field(default_factory=list)
     fetch: FetchPart | None = None
     request_key: Annotated[
         str, msgspec.Meta(max_length=REQUEST_KEY_MAX, pattern="^[\\x20-\\x7e]*$")
@@ -75,22 +59,12 @@ class _FrameId(msgspec.Struct):
     id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
-# What it hears.
+# Replies.
 
 
-class BeatResult(BeatAnswer, frozen=True, kw_only=True, omit_defaults=True):
-    """How it stands with one job."""
+class Reply(LeaseReply, frozen=True, kw_only=True, omit_defaults=True):
+    """The reply to a frame: a list of results for each part that it had."""
 
-    job_id: str
-
-
-class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a frame: each part that it had, item by item in its order."""
-
-    id: int
-    acked: list[ItemAnswer] | None = None
-    failed: list[ItemAnswer] | None = None
-    heartbeats: list[BeatResult] | None = None
     enqueued: list[BatchedJob] | None = None
     jobs: list[FetchedJob] | None = None
     error: ProblemBody | None = None
@@ -166,16 +140,22 @@ _NIL: Final = 0xC0
 
 def _unpack(message: bytes) -> Frame:
     frame = _decode_packed(message)
-    for number, ack in enumerate(frame.acks):
-        _unwrap(ack, ("result", "checkpoint"), "acks", number)
-    for number, beat in enumerate(frame.heartbeats):
-        _unwrap(beat, ("progress", "checkpoint"), "heartbeats", number)
+    for verb, names in _JSON_FIELDS:
+        for number, entry in enumerate(getattr(frame, verb.part)):
+            _unwrap(entry, names, verb.part, number)
     for number, item in enumerate(frame.enqueues):
         _unwrap(item, ("payload", "checkpoint", "chain_config"), "enqueues", number)
         if item.chain is not None:
             for step in _steps(item.chain):
                 _unwrap(step, ("payload",), "enqueues", number, "chain.")
     return frame
+
+
+_JSON_FIELDS: Final = [
+    (verb, [each.name for each in msgspec.structs.fields(verb.entry) if each.type == Json])
+    for verb in VERBS
+]
+"""The fields of each operation's entries that have JSON of the client's own."""
 
 
 def _steps(chain: ChainBody) -> list[StepBody]:

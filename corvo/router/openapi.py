@@ -73,6 +73,7 @@ _ONE_OF: Final[dict[str, tuple[str, str]]] = {
 """Bodies that need one of two fields, and not both."""
 _SOME_OF: Final[dict[str, tuple[str, str]]] = {
     "SnoozeBody": ("delay_ms", "delay"),
+    "SnoozeEntry": ("delay_ms", "delay"),
 }
 """Bodies that need one of two fields, or both where they say the same."""
 

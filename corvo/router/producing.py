@@ -439,11 +439,10 @@ def check_batch(batch: NewBatch | None, jobs: int) -> None:
 
 
 class Part(NamedTuple):
-    """Jobs that go to a shard in one op, and where they stand in the request."""
+    """Items of a request that go to a shard in one op, by their places in the request."""
 
     shard: int
     places: list[int]
-    jobs: list[NewJob]
 
 
 def plan(jobs: Sequence[NewJob], shards: int, batch: NewBatch | None = None) -> list[list[Part]]:
@@ -467,26 +466,12 @@ def plan(jobs: Sequence[NewJob], shards: int, batch: NewBatch | None = None) -> 
             error = f"jobs[{place}] is too large: {size} bytes with all of its fields"
             raise Problem(413, "PAYLOAD_TOO_LARGE", error, field=f"jobs[{place}]")
         parts = by_shard.setdefault(shard, [])
-        if not parts or len(parts[-1].jobs) == ITEMS_MAX or sizes[shard] + size > room:
-            parts.append(Part(shard, [], []))
+        if not parts or len(parts[-1].places) == ITEMS_MAX or sizes[shard] + size > room:
+            parts.append(Part(shard, []))
             sizes[shard] = 0
         parts[-1].places.append(place)
-        parts[-1].jobs.append(job)
         sizes[shard] += size
     return list(by_shard.values())
-
-
-def home_batch(batch: NewBatch, planned: Sequence[Sequence[Part]]) -> NewBatch:
-    """The batch as its first part makes it.
-
-    All members are announced with it, so it cannot end before the last of them has come.
-    """
-    return replace(batch, total=sum(len(part.jobs) for parts in planned for part in parts))
-
-
-def join(part: Part, batch_id: str) -> Part:
-    """A part whose jobs are in a batch that was made before."""
-    return part._replace(jobs=[replace(job, batch_id=batch_id) for job in part.jobs])
 
 
 def moved(problem: Problem, part: Part) -> Problem:

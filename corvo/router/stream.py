@@ -15,7 +15,7 @@ import trio
 
 from corvo.errors import CorvoError
 from corvo.router.api import Api
-from corvo.router.carrying import Carrier
+from corvo.router.frame_run import FrameRun
 from corvo.router.frames import Frame, Reply, Unreadable, decode, encode, refuse
 from corvo.router.http import Problem, Request
 
@@ -152,7 +152,7 @@ class _Session:
     # Answering.
 
     async def _answer(self, message: bytes | str, frame: Frame | Reply, begun: trio.Event) -> None:
-        carrier: Carrier | None = None
+        run: FrameRun | None = None
         is_sent = False
         try:
             if isinstance(frame, Reply):
@@ -160,8 +160,8 @@ class _Session:
             else:
                 try:
                     caller = await self._api.who(self._request)
-                    carrier = Carrier(self._api, caller, frame, _size(message))
-                    reply = await carrier.carry(begun.set)
+                    run = FrameRun(self._api, caller, frame, _size(message))
+                    reply = await run.run(begun.set)
                 except Problem as problem:
                     if problem.status == 401:
                         self._leave(POLICY, problem.error)
@@ -171,8 +171,8 @@ class _Session:
             begun.set()
             self._under_way -= 1
             self._moved.set()
-            if carrier is not None and not is_sent:
-                await self._api.fetching.give_back(carrier.claims)
+            if run is not None and not is_sent:
+                await self._api.fetching.give_back(run.claims)
 
     async def _send(self, message: bytes | str) -> bool:
         """Send an answer. False when the client cannot have got it."""

@@ -16,7 +16,7 @@ from corvo.router.config import Limits, RouterConfig
 from corvo.router.door import Door
 from corvo.router.http import Problem, Request, Response, problem_response
 from corvo.router.problems import problem_of, read_refusal
-from corvo.router.shards import Answer, Shard
+from corvo.router.shards import Answer, Begun, Shard
 from corvo.router.table import ROUTES
 from corvo.shard import ops
 from corvo.shard.entry import Stamp, encode
@@ -39,11 +39,23 @@ class MachineShard(Shard):
         self.problems: list[Problem | None] = []
         """What the next ops meet; behind the last one all is well."""
         self._node = node
+        self._begun: list[Op] = []
+
+    @property
+    def is_up(self) -> bool:
+        return True
 
     async def submit(self, op: Op) -> Answer:
+        return await self.finish(self.begin(op))
+
+    def begin(self, op: Op) -> Begun:
         self._node.order.append(f"{self.number} begins")
+        self._begun.append(op)
+        return Begun(len(self._begun) - 1, b"", op.is_safe_twice, None)
+
+    async def finish(self, begun: Begun) -> Answer:
         try:
-            return await self._submit(op)
+            return await self._submit(self._begun[begun.number])
         finally:
             self._node.order.append(f"{self.number} ends")
 

@@ -21,7 +21,7 @@ from corvo.router.door import Door
 from corvo.router.http import Problem, Request, Response
 from corvo.router.keys import hash_key
 from corvo.router.problems import problem_of, read_refusal
-from corvo.router.shards import Answer, Shard
+from corvo.router.shards import Answer, Begun, Shard
 from corvo.router.table import ROUTES
 from corvo.shard import outbox, queries
 from corvo.shard.entry import Stamp, encode
@@ -48,7 +48,18 @@ class MachineShard(Shard):
     async def submit(self, op: Op) -> Answer:
         await trio.lowlevel.checkpoint()
         self._check()
+        return self._admit(NUMBERS[type(op)], encode_json(op))
+
+    def begin(self, op: Op) -> Begun:
         number, body = NUMBERS[type(op)], encode_json(op)
+        return Begun(number, body, op.is_safe_twice, None)
+
+    async def finish(self, begun: Begun) -> Answer:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        return self._admit(begun.number, begun.body)
+
+    def _admit(self, number: int, body: bytes) -> Answer:
         refused = admit(number, body, Limits())
         if isinstance(refused, Rejected):
             raise problem_of(refused)

@@ -8,9 +8,10 @@ import pytest
 from corvo.router.body_errors import explain
 from corvo.router.bulk import BulkBody
 from corvo.router.endpoints.keys import NewKey, OldKey
+from corvo.router.leases import AckBody, HeartbeatBody
 from corvo.router.producing import EnqueueBatchBody, EnqueueBody
 from corvo.router.table import ROUTES
-from corvo.router.working import AckBody, FetchBody, HeartbeatBody
+from corvo.router.working import FetchBody
 
 BODIES = {row.takes for row in ROUTES.rows if row.takes is not None}
 VALUES: tuple[object, ...] = (

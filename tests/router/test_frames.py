@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.protocol.ops.base import ITEMS_MAX
-from corvo.router.frames import BeatResult, Frame, Reply, Unreadable, decode, encode, refuse
+from corvo.router.frames import Frame, Reply, Unreadable, decode, encode, refuse
 from corvo.router.http import Problem
-from corvo.router.producing import BatchedJob, decode_enqueue_batch
-from corvo.router.working import (
-    FetchedJob,
+from corvo.router.leases import (
+    AckBatchBody,
+    BeatResult,
+    FailBatchBody,
     ItemAnswer,
-    decode_ack_batch,
-    decode_fail_batch,
     decode_heartbeat,
 )
+from corvo.router.producing import BatchedJob, decode_enqueue_batch
+from corvo.router.working import FetchedJob
 
 pack: Final = msgspec.msgpack.encode
 unpack: Final = msgspec.msgpack.decode
@@ -121,8 +122,8 @@ def test_an_item_of_a_frame_is_an_item_of_the_batch_call() -> None:
     frame = frame_of(f'{{"id": 1, {words}, "enqueues": [{job}]}}')
 
     encode_json = msgspec.json.encode
-    acks = decode_ack_batch(f'{{"acks": [{ack}]}}'.encode()).acks
-    fails = decode_fail_batch(f'{{"fails": [{fail}]}}'.encode()).fails
+    acks = msgspec.json.decode(f'{{"acks": [{ack}]}}', type=AckBatchBody).acks
+    fails = msgspec.json.decode(f'{{"fails": [{fail}]}}', type=FailBatchBody).fails
     beats = decode_heartbeat(f'{{"jobs": [{beat}]}}'.encode()).jobs
     jobs = decode_enqueue_batch(f'{{"jobs": [{job}]}}'.encode()).jobs
     assert encode_json(frame.acks) == encode_json(acks)

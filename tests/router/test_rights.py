@@ -26,13 +26,13 @@ from corvo.router.api import Api
 from corvo.router.bulk import ACTIONS
 from corvo.router.examples import REQUESTS
 from corvo.router.http import Request, Response
+from corvo.router.leases import decode_heartbeat
 from corvo.router.mirror import Mirror, problem_of
 from corvo.router.openapi import operation_id
 from corvo.router.rights import NODE, RESULT, Rights, Where, in_body, job_in_path, queue_in_query
 from corvo.router.routes import Route
 from corvo.router.shards import Answer
 from corvo.router.table import ROUTES
-from corvo.router.working import decode_ack
 from corvo.shard.tables import JOBS, QUEUES
 from tests.mirror.shelves import Shelf
 from tests.mirror.twin import Kept
@@ -79,7 +79,7 @@ def test_a_route_that_does_not_declare_its_rights_cannot_be_made() -> None:
         ("/jobs/{id}", job_in_path("job_id")),
         ("/jobs", job_in_path("id")),
         ("/jobs", queue_in_query("queue")),
-        ("/jobs", in_body(decode_ack)),
+        ("/jobs", in_body(decode_heartbeat)),
         ("/jobs", Rights(where=frozenset())),
     ],
 )

@@ -15,6 +15,7 @@ from corvo.protocol.queries import Whereabouts
 from corvo.router.config import Limits
 from corvo.router.frames import Frame
 from corvo.router.http import UNKNOWN, Problem, Request
+from corvo.router.leases import VERBS
 from corvo.router.shards import Answer
 from corvo.router.stream import UNSENT_BYTES_MAX, _close, run_stream
 from tests.router.streaming import (
@@ -133,13 +134,50 @@ async def test_a_frame_reaches_all_shards_and_tells_how_far_they_have_come() -> 
 async def test_the_parts_of_a_frame_are_sent_in_their_order() -> None:
     node = Node()
     async with stream_to(node) as line:
-        given = await line.ask(enqueues=put(3), fetch=fetch(count=3))
-        ack, fail, beat = words(given)
+        given = await line.ask(enqueues=put(5), fetch=fetch(count=5))
+        ack, fail, beat, release, snooze = words(given)
         node.ops.clear()
 
-        await line.ask(fetch=fetch(), enqueues=put(), heartbeats=[beat], fails=[fail], acks=[ack])
+        await line.ask(
+            fetch=fetch(),
+            enqueues=put(),
+            snoozes=[snooze | {"delay_ms": 5}],
+            releases=[release],
+            heartbeats=[beat],
+            fails=[fail],
+            acks=[ack],
+        )
 
-        assert node.said == ["0 Ack", "0 Fail", "0 Heartbeat", "0 Enqueue", "0 Fetch"]
+        assert node.said == [
+            "0 Ack",
+            "0 Fail",
+            "0 Heartbeat",
+            "0 Release",
+            "0 Snooze",
+            "0 Enqueue",
+            "0 Fetch",
+        ]
+
+
+@jumping
+async def test_jobs_are_given_back_and_snoozed_each_by_itself() -> None:
+    async with stream_to(Node()) as line:
+        given = await line.ask(enqueues=put(3), fetch=fetch(count=3))
+        release, snooze, other = words(given)
+        lost = other | {"lease_token": 999}
+
+        reply = await line.ask(
+            releases=[release | {"reason": "stopping", "checkpoint": [1]}, lost],
+            snoozes=[snooze | {"delay": "1m"}, other, lost | {"delay_ms": 1}],
+        )
+        again = await line.ask(releases=[release], snoozes=[snooze | {"delay": "1m"}])
+        found = await line.ask(fetch=fetch(count=3))
+
+    assert codes(reply, "released") == ["pending", "LEASE_LOST"]
+    assert codes(reply, "snoozed") == ["scheduled", "VALIDATION_ERROR", "LEASE_LOST"]
+    assert codes(again, "released") + codes(again, "snoozed") == ["pending", "scheduled"]
+    [job] = jobs_of(found)
+    assert (job["job_id"], job["attempt"], job["checkpoint"]) == (release["job_id"], 1, [1])
 
 
 @jumping
@@ -419,7 +457,7 @@ async def test_a_job_that_has_moved_is_followed() -> None:
         moved = Rejected("job_moved", "it is elsewhere", shard=1)
         told = Answer(encode_json(LeaseResults([moved])), 7)
         done = Answer(encode_json(LeaseResults([Acked("s00_job_x", "completed")])), 9)
-        node.shards[0].told = [told, told]
+        node.shards[0].told = [told]
         node.shards[1].known = [Answer(encode_json(Whereabouts({"s00_job_x": BULK}, {})), 8)]
         node.shards[1].told = [done]
 
@@ -535,8 +573,8 @@ async def test_a_reader_may_do_nothing_here() -> None:
     node = Node()
     node.take_key("secret", "readonly")
     async with stream_to(node, x_api_key="secret") as line:
-        for part in ("acks", "fails", "heartbeats"):
-            refused = await line.ask(**{part: [{"job_id": "j"}]})
+        for verb in VERBS:
+            refused = await line.ask(**{verb.part: [{"job_id": "j"}]})
             assert msgspec.convert(refused["error"], JSON)["code"] == "FORBIDDEN"
         refused = await line.ask(enqueues=put())
 
@@ -560,6 +598,8 @@ async def test_a_key_for_some_queues_reaches_no_others() -> None:
         ("acks", theirs),
         ("fails", theirs),
         ("heartbeats", theirs),
+        ("releases", theirs),
+        ("snoozes", [theirs[0] | {"delay_ms": 5}]),
     ]
     parts = {*Frame.__struct_fields__} - {"id", "request_key"}
     assert {part for part, _ in cases} == parts, "every part of a frame has a case"

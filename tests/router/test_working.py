@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from corvo.model import Agent
 from corvo.protocol.jobs import AgentView
-from corvo.protocol.ops.base import ITEMS_MAX, encode_json
+from corvo.protocol.ops.base import ITEMS_MAX, Rejected, encode_json
 from corvo.protocol.ops.base import Limits as OpLimits
 from corvo.protocol.ops.work import (
     Ack,
@@ -26,7 +26,34 @@ from corvo.protocol.ops.work import (
     Usage,
 )
 from corvo.protocol.ops.workflow import AgentStatus
+from corvo.router.fan_out import parts_of
 from corvo.router.http import Problem
+from corvo.router.leases import (
+    ACK,
+    VERBS,
+    AckAnswer,
+    AckBatchBody,
+    AckBody,
+    AckEntry,
+    BeatAnswer,
+    BeatEntry,
+    FailAnswer,
+    FailBatchBody,
+    FailBody,
+    FailEntry,
+    HeartbeatBody,
+    ItemAnswer,
+    LeaseVerb,
+    ReleaseBody,
+    ReleaseEntry,
+    SnoozeBatchBody,
+    SnoozeBody,
+    SnoozeEntry,
+    UsageBody,
+    beat_items,
+    cut,
+    decode_heartbeat,
+)
 from corvo.router.producing import (
     AgentBody,
     BatchBody,
@@ -38,37 +65,11 @@ from corvo.router.producing import (
 )
 from corvo.router.words import read_body
 from corvo.router.working import (
-    AckAnswer,
-    AckBatchBody,
-    AckEntry,
-    BeatAnswer,
-    BeatEntry,
-    FailAnswer,
-    FailBatchBody,
-    FailEntry,
     FetchBatchBody,
     FetchedJob,
-    HeartbeatBody,
-    ItemAnswer,
-    ReleaseEntry,
-    SnoozeBody,
-    UsageBody,
-    ack_item,
-    beat_items,
-    cut,
-    decode_ack,
-    decode_fail,
     decode_fetch_batch,
-    decode_heartbeat,
-    decode_release,
-    decode_snooze,
-    fail_item,
     fetch_op,
     fetched_job,
-    parts_of,
-    release_item,
-    sift,
-    snooze_item,
     wait_s,
 )
 
@@ -230,7 +231,12 @@ def test_what_an_agent_has_none_of_is_left_out() -> None:
     assert given_["agent"] == {"iteration": 1}
 
 
-# What is said of jobs.
+# Operations on jobs.
+
+decode_ack: Final = msgspec.json.Decoder(AckBody).decode
+decode_fail: Final = msgspec.json.Decoder(FailBody).decode
+decode_release: Final = msgspec.json.Decoder(ReleaseBody).decode
+decode_snooze: Final = msgspec.json.Decoder(SnoozeBody).decode
 
 
 @pytest.mark.parametrize(
@@ -263,7 +269,7 @@ def test_what_an_agent_has_none_of_is_left_out() -> None:
     ],
 )
 def test_an_ack_becomes_what_the_op_has(fields: dict[str, object], wanted: AckItem) -> None:
-    item = ack_item("j", read_body(decode_ack, encode_json(fields)))
+    item = read_body(decode_ack, encode_json(fields)).item("j")
 
     assert as_json(item) == as_json(wanted)
 
@@ -282,7 +288,7 @@ def test_an_ack_becomes_what_the_op_has(fields: dict[str, object], wanted: AckIt
 )
 def test_an_ack_that_does_not_do_names_the_field(fields: dict[str, object], field: str) -> None:
     with pytest.raises(Problem) as caught:
-        ack_item("j", read_body(decode_ack, encode_json(fields)))
+        read_body(decode_ack, encode_json(fields)).item("j")
 
     assert (caught.value.status, caught.value.field) == (400, field)
 
@@ -303,14 +309,14 @@ def test_an_ack_that_does_not_do_names_the_field(fields: dict[str, object], fiel
     ],
 )
 def test_a_fail_becomes_what_the_op_has(fields: dict[str, object], wanted: FailItem) -> None:
-    assert fail_item("j", read_body(decode_fail, encode_json(fields))) == wanted
+    assert read_body(decode_fail, encode_json(fields)).item("j") == wanted
 
 
 def test_a_long_error_is_cut_and_the_job_fails_all_the_same() -> None:
     limits = OpLimits()
     body = {"error": "é" * limits.error_bytes_max, "backtrace": "x" * 10 * limits.op_bytes_max}
 
-    item = fail_item("j", read_body(decode_fail, encode_json(body)))
+    item = read_body(decode_fail, encode_json(body)).item("j")
 
     assert len(item.error.encode()) in range(limits.error_bytes_max - 2, limits.error_bytes_max + 1)
     assert item.error.startswith("éé")
@@ -339,8 +345,8 @@ def test_a_release_and_a_snooze_become_what_the_ops_have() -> None:
     words = {"lease_token": 7, "checkpoint": [1], "reason": "later", "delay": "1m"}
     body = encode_json(words)
 
-    released = release_item("j", read_body(decode_release, body))
-    snoozed = snooze_item("j", read_body(decode_snooze, body))
+    released = read_body(decode_release, body).item("j")
+    snoozed = read_body(decode_snooze, body).item("j")
 
     assert as_json(released, snoozed) == as_json(
         ReleaseItem(job_id="j", lease_token=7, checkpoint=raw(b"[1]"), why="later"),
@@ -352,13 +358,13 @@ def test_a_release_and_a_snooze_become_what_the_ops_have() -> None:
     ("words", "delay_ms"), [({"delay_ms": 0}, 0), ({"delay_ms": 5}, 5), ({"delay": "0s"}, 0)]
 )
 def test_a_snooze_may_be_short(words: dict[str, object], delay_ms: int) -> None:
-    assert snooze_item("j", read_body(decode_snooze, encode_json(words))).delay_ms == delay_ms
+    assert read_body(decode_snooze, encode_json(words)).item("j").delay_ms == delay_ms
 
 
 @pytest.mark.parametrize("words", [{}, {"delay": ""}, {"delay": "soon"}, {"delay": "-1s"}])
 def test_a_snooze_says_how_long(words: dict[str, object]) -> None:
     with pytest.raises(Problem) as caught:
-        snooze_item("j", read_body(decode_snooze, encode_json(words)))
+        read_body(decode_snooze, encode_json(words)).item("j")
 
     assert (caught.value.status, caught.value.field) == (400, "delay")
 
@@ -430,17 +436,25 @@ def test_no_part_has_more_items_than_an_op_may_have() -> None:
     assert parts_of(items, 0) == [range(ITEMS_MAX), range(ITEMS_MAX, ITEMS_MAX + 1)]
 
 
-def test_what_is_too_large_is_sifted_out_and_named_by_its_place() -> None:
-    large = AckItem(job_id="b", result=raw(b'"' + b"x" * OpLimits().result_bytes_max + b'"'))
-    items = [AckItem(job_id="a"), large, AckItem(job_id="c"), large]
+def test_an_entry_that_is_too_large_is_rejected_and_named_by_its_place() -> None:
+    large = AckEntry(job_id="b", result=raw(b'"' + b"x" * OpLimits().result_bytes_max + b'"'))
 
-    good, refused = sift(items, lambda some: Ack(acks=list(some)))
+    rejected = ACK.read("acks[1]", large)
 
-    assert good == [0, 2]
-    assert [(place, one.code, one.field) for place, one in refused.items()] == [
-        (1, "payload_too_large", "acks[1].result"),
-        (3, "payload_too_large", "acks[3].result"),
-    ]
+    assert isinstance(rejected, Rejected)
+    assert (rejected.code, rejected.field) == ("payload_too_large", "acks[1].result")
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=[verb.name for verb in VERBS])
+def test_an_op_is_made_of_the_items_that_its_entries_are(verb: LeaseVerb) -> None:
+    entry = {"job_id": "j", "lease_token": 7, "worker_id": "w", "delay_ms": 5}
+    read = msgspec.json.Decoder(list[verb.entry]).decode(encode_json([entry]))  # type: ignore[name-defined]
+
+    items = [verb.read(f"{verb.part}[0]", each) for each in read]
+    op = verb.op.of([each for each in items if not isinstance(each, Rejected)], by="me")
+
+    assert [(item.job_id, item.lease_token, item.worker_id) for item in op.items] == [("j", 7, "w")]
+    assert (op.by, op.is_safe_twice) == ("me", True)
 
 
 # The page.
@@ -449,7 +463,8 @@ def test_what_is_too_large_is_sifted_out_and_named_by_its_place() -> None:
 @pytest.mark.parametrize(
     "body",
     [EnqueueBatchBody, EnqueueBody, AgentBody, ChainBody, BatchBody, FetchBatchBody, AckBatchBody,
-     AckEntry, FailBatchBody, FailEntry, ReleaseEntry, SnoozeBody, BeatEntry, HeartbeatBody,
+     AckEntry, FailBatchBody, FailEntry, ReleaseEntry, SnoozeBody,
+     SnoozeBatchBody, SnoozeEntry, BeatEntry, HeartbeatBody,
      UsageBody, FetchedJob, AgentView, AckAnswer, FailAnswer, ItemAnswer, BeatAnswer,
      EnqueueAnswer, EnqueueBatchAnswer],
 )  # fmt: skip

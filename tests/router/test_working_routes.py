@@ -18,8 +18,8 @@ from corvo.router.api import Api
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http import Problem, Request, Response
+from corvo.router.leases import Outcome, beat_answer
 from corvo.router.table import ROUTES
-from corvo.router.working import Outcome, beat_answer
 from corvo.scopes import EVERYTHING, Scope
 from tests.router.machines import JSON, MachineShard, Node, json_of, queue_of
 from tests.shard.processes import config_in, running
@@ -354,6 +354,45 @@ async def test_many_acks_mean_what_each_would_mean_alone() -> None:
 
 
 @jumping
+async def test_many_are_snoozed_each_for_its_own_delay() -> None:
+    node = Node()
+    first, second = await many(node)
+    body = {
+        "jobs": [
+            {"job_id": first, "delay": "1h", "reason": "later"},
+            {"job_id": second, "delay_ms": 5, "checkpoint": {"page": 4}},
+            {"job_id": "none", "delay_ms": 5},
+            {"job_id": first, "delay_ms": 5},
+        ]
+    }
+
+    status, answer = await node.get("/api/v1/snooze/batch", body)
+
+    assert (status, answer["snoozed"]) == (200, 2)
+    [one, two, missing, twice] = msgspec.convert(answer["results"], list[JSON])
+    assert one == {"job_id": first, "status": "scheduled"}
+    assert two == {"job_id": second, "status": "scheduled"}
+    assert missing["reason"] == "job_not_found"
+    assert twice["code"] == "SNOOZE_ERROR"
+    jobs = stored(node, first), stored(node, second)
+    assert [job.state for job in jobs] == [State.SCHEDULED] * 2
+    assert jobs[0].scheduled_ns - jobs[1].scheduled_ns > 3_000 * 10**9
+    assert (jobs[0].trail[-1].why, jobs[1].checkpoint) == ("later", b'{"page":4}')
+
+
+@jumping
+async def test_many_snoozes_under_one_request_key_are_the_same_again() -> None:
+    node = Node()
+    first, second = await many(node)
+    body = {"jobs": [{"job_id": each, "delay": "1h"} for each in (first, second)]}
+
+    answers = [await node.get("/api/v1/snooze/batch", body, key="k") for _ in range(2)]
+
+    assert answers[0] == answers[1]
+    assert answers[0][1]["snoozed"] == 2
+
+
+@jumping
 async def test_many_fails_and_releases_are_answered_each_by_itself() -> None:
     node = Node()
     first, second = await many(node)
@@ -519,6 +558,14 @@ async def test_results_larger_than_an_op_are_said_in_parts() -> None:
             None,
         ),
         ("release/batch", {"jobs": [{"job_id": "j"}] * 513}, "jobs", None),
+        ("snooze/batch", {"jobs": [{"job_id": "j", "delay": "1s"}] * 513}, "jobs", None),
+        ("snooze/batch", {"jobs": []}, "jobs", None),
+        (
+            "snooze/batch",
+            {"jobs": [{"job_id": "j", "delay_ms": 1}, {"job_id": "j"}]},
+            "jobs[1].delay",
+            "jobs[1]: delay is required",
+        ),
         ("heartbeat", {}, "jobs", "jobs is required"),
         ("heartbeat", {"jobs": [{"job_id": "j"}] * 1_001}, "jobs", None),
         ("heartbeat", {"jobs": {"": {}}}, "jobs", None),
@@ -655,6 +702,7 @@ def test_a_key_for_some_queues_fetches_from_no_others(path: str) -> None:
         ("ack/batch", {"acks": [{"job_id": "{}"}]}),
         ("fail/batch", {"fails": [{"job_id": "{}"}]}),
         ("release/batch", {"jobs": [{"job_id": "{}"}]}),
+        ("snooze/batch", {"jobs": [{"job_id": "{}", "delay": "1s"}]}),
         ("heartbeat", {"jobs": {"{}": {}}}),
     ],
 )

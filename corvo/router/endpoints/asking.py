@@ -10,9 +10,10 @@ from corvo.ids import shard_of
 from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.protocol.queries import Form, FoundJob, GetJobs, Jobs, Query
 from corvo.router import keys
-from corvo.router.addressing import HOPS_MAX, missing, together
+from corvo.router.addressing import HOPS_MAX, missing
 from corvo.router.api import Api
 from corvo.router.caller import Caller
+from corvo.router.fan_out import together
 from corvo.router.http import Problem
 from corvo.router.jobs import read_jobs
 from corvo.router.problems import problem_of

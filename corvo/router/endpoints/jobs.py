@@ -34,6 +34,7 @@ from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.endpoints.asking import ask_each, find_job, find_jobs
+from corvo.router.fan_out import send_to_job
 from corvo.router.http import Problem, Request, Response, json_response, raw_response
 from corvo.router.jobs import (
     PAGE,
@@ -229,14 +230,11 @@ async def _change(
     [job_id] = op.job_ids
     # The job may leave the caller's scope after it was checked: the shard checks it once more.
     op = msgspec.structs.replace(op, scope=request.caller.scope.stored())
-    results = await api.to_jobs([job_id], lambda _: op, read_results)
-    [outcome] = results.outcomes
-    if isinstance(outcome, Problem):
-        raise outcome
-    if isinstance(outcome, Rejected):
-        raise problem_of(outcome, conflict)
-    done = JobDone(status=word or outcome.status, job_id=job_id)
-    return json_response(done, seq=positions.render(results.positions))
+    sent = await send_to_job(api.shards, api.addresses, job_id, op, read_results)
+    if isinstance(sent.outcome, Rejected):
+        raise problem_of(sent.outcome, conflict)
+    done = JobDone(status=word or sent.outcome.status, job_id=job_id)
+    return json_response(done, seq=positions.render(sent.positions))
 
 
 # Dead jobs.

@@ -20,12 +20,12 @@ from corvo.protocol.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers
 from corvo.protocol.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
 from corvo.router import params, positions
 from corvo.router.actions import Action
-from corvo.router.addressing import together
 from corvo.router.api import Api
 from corvo.router.caller import ROUTER
 from corvo.router.endpoints.queues import classify_workers
 from corvo.router.exposition import CONTENT_TYPE
 from corvo.router.families import render
+from corvo.router.fan_out import together
 from corvo.router.health import (
     Alive,
     Check,

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
 import trio
+from msgspec.structs import replace
 
 from corvo.placement import shard_of_queue
-from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
+from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob
 from corvo.protocol.ops.workflow import NewBatch
 from corvo.router import field_texts
-from corvo.router.addressing import together
 from corvo.router.api import Api
+from corvo.router.fan_out import EnqueueFanOut, decode_enqueued, together
 from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.positions import render
 from corvo.router.producing import (
@@ -28,10 +29,8 @@ from corvo.router.producing import (
     decode_enqueue,
     decode_enqueue_batch,
     enqueue_answer,
-    home_batch,
     jobs_of_batch,
     jobs_of_item,
-    join,
     moved,
     new_batch,
     new_job,
@@ -43,12 +42,10 @@ from corvo.router.producing import (
 )
 from corvo.router.rights import in_body, queue_in_path
 from corvo.router.routes import Action, Parameter, Route
-from corvo.router.words import alone, bad_field, body_of, key_of, request_key
+from corvo.router.words import alone, bad_field, body_of, request_key
 
 _ITEMS_AT_A_TIME: Final = 250
 """Items that are looked at before others have their turn: some milliseconds."""
-
-_decode_results: Final = msgspec.json.Decoder(EnqueueResults).decode
 
 
 async def enqueue(api: Api, request: Request) -> Response:
@@ -71,7 +68,7 @@ async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) 
         answer = await api.shards[shard].submit(op)
     except Problem as problem:
         raise alone(problem) from None
-    made = _decode_results(answer.body).jobs[0]
+    made = decode_enqueued(answer.body).jobs[0]
     api.metrics.throughput.enqueued(not made.unique_existing)
     if job.id is not None:
         api.addresses.remember(job.id, shard)
@@ -90,9 +87,10 @@ async def enqueue_batch(api: Api, request: Request) -> Response:
     batch = new_batch(body.batch)
     jobs = await _new_jobs(api, body, batch)
     check_batch(batch, len(jobs))
-    sending = _Sending(api, key, request.caller.signature, len(jobs))
-    await sending.send(plan(jobs, len(api.shards), batch), batch)
-    answer = batch_answer(sending.outcomes, sending.batch_id, request.id)
+    sending = _BatchFanOut(api, jobs, batch, key=key, by=request.caller.signature)
+    await sending.send_in_order(plan(jobs, len(api.shards), batch))
+    api.metrics.throughput.enqueued(sending.created)
+    answer = batch_answer(sending.enqueued, sending.batch_id, request.id)
     return json_response(
         answer,
         status=201 if isinstance(answer, EnqueueBatchAnswer) else 503,
@@ -114,69 +112,55 @@ async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) ->
     return jobs
 
 
-class _Sending:
-    """Many jobs on their way to their shards."""
+class _BatchFanOut(EnqueueFanOut):
+    """The jobs of one request, in the order of their parts."""
 
-    def __init__(self, api: Api, key: str, by: str, count: int) -> None:
-        self.outcomes: list[Enqueued | Problem] = [_NOT_SENT] * count
-        self.positions: dict[int, int] = {}
+    def __init__(
+        self, api: Api, jobs: Sequence[NewJob], batch: NewBatch | None, *, key: str, by: str
+    ) -> None:
+        super().__init__(api.shards, api.addresses, jobs, 0, key=key, by=by)
         self.batch_id = ""
-        self._api = api
-        self._key = key
-        self._by = by
+        self._batch = batch
 
-    async def send(self, planned: list[list[Part]], batch: NewBatch | None) -> None:
+    @property
+    def enqueued(self) -> list[Enqueued | Problem]:
+        """The outcomes: an enqueue is rejected as a whole, which is a problem."""
+        return [each for each in self.outcomes if not isinstance(each, Rejected)]
+
+    async def send_in_order(self, planned: list[list[Part]]) -> None:
         """Send all parts: those of one shard in order, the shards at the same time.
 
-        A batch is made by the first part, and knows of all the others from then on.
+        A batch is created by the first part, with the number of all its jobs: it cannot end before
+        the last of them has come.
         """
-        if batch is not None:
-            home, *others = planned
-            if not await self._send(home[0], home_batch(batch, planned)):
+        if self._batch is not None:
+            (first, *rest), *others = planned
+            if not await self._finish(self._begin(first)):
                 return
-            planned = [home[1:], *others]
+            planned = [rest, *others]
         await together([partial(self._send_in_order, parts) for parts in planned])
 
     async def _send_in_order(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            if not await self._send(part if not self.batch_id else join(part, self.batch_id)):
+            if not await self._finish(self._begin(part)):
                 return  # what comes behind it must not overtake it
 
-    async def _send(self, part: Part, batch: NewBatch | None = None) -> bool:
-        """Whether it was done."""
-        key = key_of(self._key, part.places, len(self.outcomes))
-        op = Enqueue(
-            jobs=part.jobs,
-            batch=batch,
-            is_announced=bool(self.batch_id),
-            request_key=key,
-            by=self._by,
-        )
-        try:
-            answer = await self._api.shards[part.shard].submit(op)
-        except Problem as problem:
-            problem = moved(problem, part)
-            for place in part.places:
-                self.outcomes[place] = problem
-            return False
-        results = _decode_results(answer.body)
+    def _op(self, places: Sequence[int]) -> Enqueue:
+        op = super()._op(places)
+        if self._batch is None:
+            return op
+        if not self.batch_id:
+            return replace(op, batch=replace(self._batch, total=len(self.items)))
+        jobs = [replace(job, batch_id=self.batch_id) for job in op.jobs]
+        return replace(op, jobs=jobs, is_announced=True)
+
+    def _read(self, body: bytes) -> Sequence[Enqueued]:
+        results = decode_enqueued(body)
         self.batch_id = self.batch_id or results.batch_id
-        self.positions[part.shard] = answer.index
-        new = sum(not made.unique_existing for made in results.jobs)
-        self._api.metrics.throughput.enqueued(new)
-        for place, job, made in zip(part.places, part.jobs, results.jobs, strict=True):
-            self.outcomes[place] = made
-            if job.id is not None:
-                self._api.addresses.remember(job.id, part.shard)
-        return True
+        return results.jobs
 
-
-_NOT_SENT: Final = Problem(
-    503,
-    "LEADER_UNAVAILABLE",
-    "not sent, because an earlier part of the request failed",
-    retry_after_ms=1_000,
-)
+    def _fail(self, part: Part, problem: Problem) -> None:
+        super()._fail(part, moved(problem, part))
 
 
 _TAGS: Final = "^([A-Za-z0-9_.-]{1,64}:[^,:]{0,64}(,[A-Za-z0-9_.-]{1,64}:[^,:]{0,64}){0,31})?$"

@@ -1,94 +1,54 @@
-"""What workers ask for: jobs, and to be heard on what became of them."""
+"""Endpoints of workers: fetch, and the operations on leased jobs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple
+
+import msgspec
 
 from corvo import clock
-from corvo.ids import shard_of
 from corvo.placement import shard_of_queue
-from corvo.protocol.ops.base import Op, Rejected
-from corvo.protocol.ops.work import (
-    Ack,
-    AckItem,
-    BeatItem,
-    Fail,
-    FailItem,
-    Heartbeat,
-    LeaseItem,
-    Release,
-    ReleaseItem,
-    Snooze,
-    SnoozeItem,
-)
-from corvo.router.addressing import Results
+from corvo.protocol.ops.base import Rejected
 from corvo.router.api import Api
+from corvo.router.fan_out import LeaseFanOut, send_to_job
 from corvo.router.fetching import Fetched
-from corvo.router.http import Request, Response, json_response
+from corvo.router.http import Problem, Request, Response, json_response
+from corvo.router.leases import (
+    BATCH_MAX,
+    BEATS_MAX,
+    HEARTBEAT,
+    LIMITS,
+    VERBS,
+    HeartbeatAnswer,
+    HeartbeatBody,
+    Lease,
+    LeaseEntry,
+    LeaseVerb,
+    Outcome,
+    RoutedVerb,
+    beat_items,
+    check_count,
+    decode_heartbeat,
+    entries_of,
+    heartbeat_answer,
+    read_results,
+)
 from corvo.router.positions import render
+from corvo.router.problems import problem_of
 from corvo.router.rights import in_body, job_in_path
 from corvo.router.routes import Action, Route
-from corvo.router.words import body_of, key_of, read_body, request_key
+from corvo.router.words import alone, bad_field, body_of, read_body, request_key
 from corvo.router.working import (
-    ACKS_MAX,
-    BEATS_MAX,
-    AckAnswer,
-    AckBatchAnswer,
-    AckBatchBody,
-    AckBody,
-    AckEntry,
-    FailAnswer,
-    FailBatchAnswer,
-    FailBatchBody,
-    FailBody,
-    FailEntry,
     FetchBatchAnswer,
     FetchBatchBody,
     FetchBody,
     FetchedJob,
-    HeartbeatAnswer,
-    HeartbeatBody,
-    Outcome,
-    ReleaseBatchAnswer,
-    ReleaseBatchBody,
-    ReleaseBody,
-    ReleaseEntry,
-    SnoozeBody,
-    WordBody,
-    ack_item,
-    ack_items,
-    beat_items,
-    check_count,
-    decode_ack,
-    decode_ack_batch,
-    decode_fail,
-    decode_fail_batch,
     decode_fetch,
     decode_fetch_batch,
-    decode_heartbeat,
-    decode_release,
-    decode_release_batch,
-    decode_snooze,
-    done,
-    fail_answer,
-    fail_item,
-    fail_items,
     fetch_op,
     fetched_job,
-    heartbeat_answer,
-    item_answers,
-    parts_of,
-    read_results,
-    release_item,
-    sift,
-    snooze_item,
     wait_s,
 )
-
-ItemT = TypeVar("ItemT", bound=LeaseItem[object])
-AloneBody: TypeAlias = AckBody | ReleaseBody | SnoozeBody
-Make = Callable[[Sequence[ItemT], str], Op]
-"""The op on some items, under a request key."""
 
 _EMPTY: Final = b"{}"
 
@@ -119,189 +79,103 @@ async def _fetch(api: Api, request: Request, body: FetchBody, count: int | None)
 
 def _given(api: Api, fetched: Fetched, answer: FetchedJob | FetchBatchAnswer) -> Response:
     for claim in fetched.claims:
-        if shard_of(claim.job_id) is None:
-            shard = shard_of_queue(claim.queue, len(api.shards))
-            api.addresses.remember(claim.job_id, shard)
+        api.addresses.remember(claim.job_id, shard_of_queue(claim.queue, len(api.shards)))
     response = json_response(answer, seq=render(fetched.positions))
     if fetched.claims:
         response.undelivered = partial(api.fetching.give_back, fetched.claims)
     return response
 
 
-# What became of them.
+# Operations on leased jobs.
 
 
-async def ack(api: Api, request: Request) -> Response:
-    """Complete a job."""
-    body = read_body(decode_ack, request.body or _EMPTY)
-    item = ack_item(request.params["job_id"], body)
-    by = _by(request, body)
-    response = await _say(
-        api, request, body, item, lambda items, key: _ack(items, key, by), "ACK_ERROR"
-    )
-    api.metrics.throughput.completed()
-    return response
+class LeaseEndpoints:
+    """The endpoints of one operation: for one job, and for a batch."""
 
+    def __init__(self, verb: RoutedVerb) -> None:
+        self._verb: Final = verb
+        self._decode: Final = msgspec.json.Decoder(verb.body).decode
+        self._decode_batch: Final = msgspec.json.Decoder(verb.batch).decode
 
-async def release(api: Api, request: Request) -> Response:
-    """Give a job back."""
-    body = read_body(decode_release, request.body or _EMPTY)
-    item = release_item(request.params["job_id"], body)
-    by = _by(request, body)
-    return await _say(
-        api, request, body, item, lambda items, key: _release(items, key, by), "RELEASE_ERROR"
-    )
+    async def one(self, api: Api, request: Request) -> Response:
+        """Do it to one job."""
+        verb = self._verb
+        body = read_body(self._decode, request.body or _EMPTY)
+        job_id = request.params["job_id"]
+        item = body.item(job_id)
+        key = request_key(request, body.request_key)
+        op = verb.op.of([item], request_key=key, by=body.worker_id or request.caller.signature)
+        try:
+            sent = await send_to_job(api.shards, api.addresses, job_id, op, read_results)
+        except Problem as problem:
+            raise alone(problem) from None
+        if isinstance(sent.outcome, Rejected):
+            raise alone(problem_of(sent.outcome, verb.conflict))
+        verb.count(api.metrics.throughput)
+        return json_response(verb.one.of(sent.outcome), seq=render(sent.positions))
 
+    async def batch(self, api: Api, request: Request) -> Response:
+        """Do it to many jobs, each by itself."""
+        verb, field = self._verb, self._verb.op.ITEMS
+        body = body_of(request, self._decode_batch)
+        entries = entries_of(body, field)
+        check_count(f"{verb.name} batch", field, len(entries), BATCH_MAX)
+        api.charge(request.caller, Action.WORK, items=len(entries), charged=1)
+        items = [_read(verb, f"{field}[{place}]", entry) for place, entry in enumerate(entries)]
+        job_ids = [entry.job_id for entry in entries]
+        results = await _send(api, request, verb, job_ids, items, body.request_key)
+        answers = [verb.answer(*each) for each in zip(job_ids, results.outcomes, strict=True)]
+        count = sum(isinstance(outcome, Outcome) for outcome in results.outcomes)
+        verb.count(api.metrics.throughput, count)
+        return json_response(verb.many(count, answers), seq=render(results.positions))
 
-async def snooze(api: Api, request: Request) -> Response:
-    """Give a job back until later; the attempt does not count."""
-    body = read_body(decode_snooze, request.body or _EMPTY)
-    item = snooze_item(request.params["job_id"], body)
-    by = _by(request, body)
-    return await _say(
-        api, request, body, item, lambda items, key: _snooze(items, key, by), "SNOOZE_ERROR"
-    )
+    def _ids(self, body: msgspec.Struct) -> list[str]:
+        """The jobs of a batch; the endpoint refuses one with more than are listed here."""
+        return [entry.job_id for entry in entries_of(body, self._verb.op.ITEMS)[:BATCH_MAX]]
 
-
-async def _say(
-    api: Api, request: Request, body: AloneBody, item: ItemT, make: Make[ItemT], conflict: str
-) -> Response:
-    key = request_key(request, body.request_key)
-    results = await _carry(api, request, [item], make, key)
-    outcome = done(results.outcomes[0], conflict)
-    return json_response(AckAnswer("ok", outcome.status), seq=render(results.positions))
-
-
-async def fail(api: Api, request: Request) -> Response:
-    """Report a failed attempt."""
-    body = read_body(decode_fail, request.body or _EMPTY)
-    item = fail_item(request.params["job_id"], body)
-    by = _by(request, body)
-    key = request_key(request, body.request_key)
-    results = await _carry(api, request, [item], lambda items, key: _fail(items, key, by), key)
-    answer = fail_answer(done(results.outcomes[0], "FAIL_ERROR"))
-    api.metrics.throughput.failed()
-    return json_response(answer, seq=render(results.positions))
-
-
-async def ack_batch(api: Api, request: Request) -> Response:
-    """Complete jobs: as many acks, each for itself."""
-    body = body_of(request, decode_ack_batch)
-    check_count("ack batch", "acks", len(body.acks), ACKS_MAX)
-    api.charge(request.caller, Action.WORK, items=len(body.acks), charged=1)
-    items = ack_items(body)
-    key, by = request_key(request, body.request_key), request.caller.signature
-    results = await _carry(api, request, items, lambda items, key: _ack(items, key, by), key)
-    count, answers = item_answers(_ids(items), results.outcomes, "ACK_ERROR")
-    api.metrics.throughput.completed(count)
-    return json_response(AckBatchAnswer(count, answers), seq=render(results.positions))
-
-
-async def fail_batch(api: Api, request: Request) -> Response:
-    """Say of jobs that their attempts failed, each for itself."""
-    body = body_of(request, decode_fail_batch)
-    check_count("fail batch", "fails", len(body.fails), ACKS_MAX)
-    api.charge(request.caller, Action.WORK, items=len(body.fails), charged=1)
-    items = fail_items(body)
-    key, by = request_key(request, body.request_key), request.caller.signature
-    results = await _carry(api, request, items, lambda items, key: _fail(items, key, by), key)
-    count, answers = item_answers(_ids(items), results.outcomes, "FAIL_ERROR", is_fail=True)
-    api.metrics.throughput.failed(count)
-    return json_response(FailBatchAnswer(count, answers), seq=render(results.positions))
-
-
-async def release_batch(api: Api, request: Request) -> Response:
-    """Give jobs back, each for itself."""
-    body = body_of(request, decode_release_batch)
-    check_count("release batch", "jobs", len(body.jobs), ACKS_MAX)
-    api.charge(request.caller, Action.WORK, items=len(body.jobs), charged=1)
-    items = [release_item(each.job_id, each) for each in body.jobs]
-    key, by = request_key(request, body.request_key), request.caller.signature
-    results = await _carry(api, request, items, lambda items, key: _release(items, key, by), key)
-    count, answers = item_answers(_ids(items), results.outcomes, "RELEASE_ERROR")
-    return json_response(ReleaseBatchAnswer(count, answers), seq=render(results.positions))
+    def routes(self) -> tuple[Route, Route]:
+        """The rows of its endpoints."""
+        verb = self._verb
+        return (
+            Route(
+                method="POST",
+                path=f"/api/v1/{verb.name}/{{job_id}}",
+                endpoint=self.one,
+                action=Action.WORK,
+                rights=job_in_path("job_id"),
+                summary=verb.summary,
+                takes=verb.body,
+                gives={200: verb.one},
+                problems=(404, 409, 413, 422),
+            ),
+            Route(
+                method="POST",
+                path=f"/api/v1/{verb.name}/batch",
+                endpoint=self.batch,
+                action=Action.WORK,
+                rights=in_body(self._decode_batch, jobs=self._ids),
+                summary=verb.batch_summary,
+                takes=verb.batch,
+                gives={200: verb.many},
+                problems=(413, 422),
+            ),
+        )
 
 
 async def heartbeat(api: Api, request: Request) -> Response:
-    """Say of jobs that they are being worked on, and hear which of them are to stop."""
+    """Renew leases; the answer has the jobs whose worker is asked to stop."""
     body = body_of(request, decode_heartbeat)
     check_count("heartbeat", "jobs", len(body.jobs), BEATS_MAX)
-    items = beat_items(body)
+    beats = beat_items(body)
     if body.worker_id:
         api.sightings.beats(body.worker_id, clock.now_ns())
-    if not items:
+    if not beats:
         return json_response(heartbeat_answer((), ()))
-    key, by = request_key(request, body.request_key), request.caller.signature
-    results = await _carry(api, request, items, lambda items, key: _beat(items, key, by), key)
-    answer = heartbeat_answer(_ids(items), results.outcomes)
+    job_ids = [beat.job_id for beat in beats]
+    items = [beat.check(f"jobs[{place}]", LIMITS) or beat for place, beat in enumerate(beats)]
+    results = await _send(api, request, HEARTBEAT, job_ids, items, body.request_key)
+    answer = heartbeat_answer(job_ids, results.outcomes)
     return json_response(answer, seq=render(results.positions))
-
-
-async def _carry(
-    api: Api, request: Request, items: Sequence[ItemT], make: Make[ItemT], key: str
-) -> Results[Outcome]:
-    """Carry an op out on items, in as many parts as there have to be."""
-    ids = _ids(items)
-    if len(items) == 1:
-        return await api.to_jobs(ids, lambda _: make(items, key), read_results)
-    good, refused = sift(items, lambda some: make(some, ""))
-    whole: Results[Outcome] = Results(
-        [refused.get(place, _UNSAID) for place in range(len(ids))], {}
-    )
-    for part in parts_of([items[place] for place in good], len(request.body)):
-        places = good[part.start : part.stop]
-
-        def make_part(theirs: list[int], places: list[int] = places) -> Op:
-            named = [places[place] for place in theirs]
-            return make([items[place] for place in named], key_of(key, named, len(items)))
-
-        results = await api.to_jobs([ids[place] for place in places], make_part, read_results)
-        for place, outcome in zip(places, results.outcomes, strict=True):
-            whole.outcomes[place] = outcome
-        whole.positions.update(results.positions)
-    return whole
-
-
-_UNSAID: Final = Rejected("unknown", "")
-"""Where the word of a shard will stand."""
-
-
-def _ack(items: Sequence[AckItem], key: str, by: str) -> Op:
-    return Ack(acks=list(items), request_key=key, by=by)
-
-
-def _fail(items: Sequence[FailItem], key: str, by: str) -> Op:
-    return Fail(fails=list(items), request_key=key, by=by)
-
-
-def _beat(items: Sequence[BeatItem], key: str, by: str) -> Op:
-    return Heartbeat(jobs=list(items), request_key=key, by=by)
-
-
-def _release(items: Sequence[ReleaseItem], key: str, by: str) -> Op:
-    return Release(jobs=list(items), request_key=key, by=by)
-
-
-def _snooze(items: Sequence[SnoozeItem], key: str, by: str) -> Op:
-    return Snooze(jobs=list(items), request_key=key, by=by)
-
-
-def _by(request: Request, body: WordBody) -> str:
-    return body.worker_id or request.caller.signature
-
-
-def _ids(items: Sequence[LeaseItem[object]]) -> list[str]:
-    return [item.job_id for item in items]
-
-
-_NAMED: Final = job_in_path("job_id")
-
-
-def _entry_ids(
-    entries: Sequence[AckEntry] | Sequence[FailEntry] | Sequence[ReleaseEntry],
-) -> list[str]:
-    """The jobs of a batch. The endpoint refuses one with more of them than are looked at here."""
-    return [entry.job_id for entry in entries[:ACKS_MAX]]
 
 
 def _beat_ids(body: HeartbeatBody) -> list[str]:
@@ -310,7 +184,42 @@ def _beat_ids(body: HeartbeatBody) -> list[str]:
     return [entry.job_id for entry in body.jobs[:BEATS_MAX]]
 
 
-_WORDS: Final = (404, 409, 413, 422)
+class _Results(NamedTuple):
+    """An outcome for each item, in order, and the positions of the shards that answered."""
+
+    outcomes: Sequence[Outcome | Rejected | Problem]
+    positions: Mapping[int, int]
+
+
+def _read(verb: LeaseVerb, field: str, entry: LeaseEntry) -> Lease | Rejected:
+    try:
+        return verb.read(field, entry)
+    except Problem as problem:
+        raise bad_field(f"{field}.{problem.field}", f"{field}: {problem.error}") from None
+
+
+async def _send(
+    api: Api,
+    request: Request,
+    verb: LeaseVerb,
+    job_ids: Sequence[str],
+    items: Sequence[Lease | Rejected],
+    key: str | None,
+) -> _Results:
+    """Send items, as many ops as there have to be."""
+    key, by = request_key(request, key), request.caller.signature
+    [item, *others] = items
+    if not others and not isinstance(item, Rejected):
+        op = verb.op.of([item], request_key=key, by=by)
+        try:
+            sent = await send_to_job(api.shards, api.addresses, item.job_id, op, read_results)
+        except Problem as problem:
+            return _Results([problem], {})
+        return _Results([sent.outcome], sent.positions)
+    fan_out = LeaseFanOut(api.shards, api.addresses, verb, items, len(request.body), key=key, by=by)
+    await fan_out.send()
+    return _Results(fan_out.outcomes, fan_out.positions)
+
 
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
@@ -339,50 +248,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="POST",
-        path="/api/v1/ack/{job_id}",
-        endpoint=ack,
-        action=Action.WORK,
-        rights=_NAMED,
-        summary="Complete a job",
-        takes=AckBody,
-        gives={200: AckAnswer},
-        problems=_WORDS,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/ack/batch",
-        endpoint=ack_batch,
-        action=Action.WORK,
-        rights=in_body(decode_ack_batch, jobs=lambda body: _entry_ids(body.acks)),
-        summary="Complete jobs",
-        takes=AckBatchBody,
-        gives={200: AckBatchAnswer},
-        problems=(413, 422),
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/fail/{job_id}",
-        endpoint=fail,
-        action=Action.WORK,
-        rights=_NAMED,
-        summary="Report a failed attempt",
-        takes=FailBody,
-        gives={200: FailAnswer},
-        problems=_WORDS,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/fail/batch",
-        endpoint=fail_batch,
-        action=Action.WORK,
-        rights=in_body(decode_fail_batch, jobs=lambda body: _entry_ids(body.fails)),
-        summary="Report failed attempts (many jobs)",
-        takes=FailBatchBody,
-        gives={200: FailBatchAnswer},
-        problems=(413, 422),
-    ),
-    Route(
-        method="POST",
         path="/api/v1/heartbeat",
         endpoint=heartbeat,
         action=Action.WORK,
@@ -392,37 +257,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         gives={200: HeartbeatAnswer},
         problems=(413, 422),
     ),
-    Route(
-        method="POST",
-        path="/api/v1/release/{job_id}",
-        endpoint=release,
-        action=Action.WORK,
-        rights=_NAMED,
-        summary="Give a job back; the attempt does not count",
-        takes=ReleaseBody,
-        gives={200: AckAnswer},
-        problems=_WORDS,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/release/batch",
-        endpoint=release_batch,
-        action=Action.WORK,
-        rights=in_body(decode_release_batch, jobs=lambda body: _entry_ids(body.jobs)),
-        summary="Give many jobs back; the attempts do not count",
-        takes=ReleaseBatchBody,
-        gives={200: ReleaseBatchAnswer},
-        problems=(413, 422),
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/snooze/{job_id}",
-        endpoint=snooze,
-        action=Action.WORK,
-        rights=_NAMED,
-        summary="Give a job back until later; the attempt does not count",
-        takes=SnoozeBody,
-        gives={200: AckAnswer},
-        problems=_WORDS,
+    *(
+        row
+        for verb in VERBS
+        if isinstance(verb, RoutedVerb)
+        for row in LeaseEndpoints(verb).routes()
     ),
 )

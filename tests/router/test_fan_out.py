@@ -1,8 +1,8 @@
-"""Bringing an op on jobs to wherever they are: outcomes in order, each job's shard found."""
+"""Sending an op to the shards of its jobs: outcomes in order, each job's shard found."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 import pytest
@@ -12,11 +12,18 @@ from trio.testing import MockClock
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.protocol.ops.work import Ack, Acked, AckItem, LeaseResults
 from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
-from corvo.router.addressing import REMEMBERED_MAX, Addresses, Results, to_jobs, together
+from corvo.router.addressing import REMEMBERED_MAX, Addresses
+from corvo.router.fan_out import LeaseFanOut, Sent, send_to_job, together
 from corvo.router.http import Problem
-from corvo.router.shards import Answer, Shards
+from corvo.router.leases import ACK, Lease, Outcome, read_results
+from corvo.router.shards import Answer, Begun, Shards
 
 SHARDS = 3
+
+
+class Results(NamedTuple):
+    outcomes: Sequence[Outcome | Rejected | Problem]
+    positions: Mapping[int, int]
 
 
 class FakeShard:
@@ -27,6 +34,7 @@ class FakeShard:
         self.jobs: set[str] = set()
         self.moved: dict[str, int] = {}
         self.asked: list[list[str]] = []
+        self.begun: list[Op] = []
         self.looks = 0
         self.is_away = False
         self.forgets = False
@@ -43,6 +51,17 @@ class FakeShard:
             raise Problem(503, "LEADER_UNAVAILABLE", "away")
         results = LeaseResults([self._one(job_id) for job_id in ids])
         return Answer(msgspec.json.encode(results), 10 * self.number + len(self.asked))
+
+    @property
+    def is_up(self) -> bool:
+        return not self.is_away
+
+    def begin(self, op: Op) -> Begun:
+        self.begun.append(op)
+        return Begun(len(self.begun) - 1, b"", op.is_safe_twice, None)
+
+    async def finish(self, begun: Begun) -> Answer:
+        return await self.submit(self.begun[begun.number])
 
     async def ask(self, query: Query) -> Answer:
         assert isinstance(query, GetWhereabouts)
@@ -65,56 +84,52 @@ class FakeShard:
         return Rejected("job_not_found", "no such job", job_id=job_id)
 
 
-class Either(msgspec.Struct):
-    """What one job's answer has, done or refused."""
-
-    job_id: str
-    status: str = ""
-    code: str = ""
-    error: str = ""
-    shard: int = -1
-
-
-class Eithers(msgspec.Struct):
-    results: list[Either]
-
-
-def read(body: bytes) -> Sequence[Acked | Rejected]:
-    return [
-        Rejected(one.code, one.error, job_id=one.job_id, shard=one.shard)
-        if one.code
-        else Acked(one.job_id, one.status)
-        for one in msgspec.json.decode(body, type=Eithers).results
-    ]
-
-
 class World:
     def __init__(self) -> None:
         self.fakes = [FakeShard(number) for number in range(SHARDS)]
         self.addresses = Addresses(SHARDS)
 
-    def ack(self, *job_ids: str) -> Results[Acked]:
-        def make(places: list[int]) -> Op:
-            return Ack(acks=[AckItem(job_id=job_ids[place]) for place in places])
+    def ack(self, *job_ids: str) -> Results:
+        """Ack jobs, a single one by the shorter way."""
 
-        return trio.run(
-            to_jobs,
-            cast("Shards", self.fakes),
-            self.addresses,
-            job_ids,
-            make,
-            read,
-            clock=MockClock(autojump_threshold=0),
-        )
+        async def send() -> Results:
+            shards = cast("Shards", self.fakes)
+            items = [AckItem(job_id=job_id, lease_token=1) for job_id in job_ids]
+            if len(job_ids) == 1:
+                op = Ack(acks=items)
+                try:
+                    sent: Sent[Outcome] = await send_to_job(
+                        shards, self.addresses, job_ids[0], op, read_results
+                    )
+                except Problem as problem:
+                    return Results([problem], {})
+                return Results([sent.outcome], sent.positions)
+            fan_out = LeaseFanOut(shards, self.addresses, ACK, cast("list[Lease]", items), 0)
+            await fan_out.send()
+            return Results(fan_out.outcomes, fan_out.positions)
+
+        return trio.run(send, clock=MockClock(autojump_threshold=0))
+
+    def one(self, job_id: str, *, alone: bool) -> str:
+        """What becomes of one job that is acked, alone or beside another."""
+        if alone:
+            return codes(self.ack(job_id))[0]
+        self.fakes[1].jobs.add("s01_job_z")
+        one, other = codes(self.ack(job_id, "s01_job_z"))
+        assert other == "completed"
+        return one
 
     @property
     def asked(self) -> list[list[list[str]]]:
         return [fake.asked for fake in self.fakes]
 
 
-def codes(results: Results[Acked]) -> list[str]:
+alone_or_not = pytest.mark.parametrize("alone", [True, False], ids=["alone", "among others"])
+
+
+def codes(results: Results) -> list[str]:
     return [
-        outcome.status if isinstance(outcome, Acked) else outcome.code
+        outcome.status if isinstance(outcome, Outcome) else outcome.code
         for outcome in results.outcomes
     ]
 
@@ -142,19 +157,21 @@ def test_a_chosen_id_is_looked_for_everywhere_and_then_remembered() -> None:
     assert world.asked == [[["mine"]], [["mine"], ["mine"]], []]
 
 
-def test_a_chosen_id_that_nobody_has_is_not_found() -> None:
+@alone_or_not
+def test_a_chosen_id_that_nobody_has_is_not_found(*, alone: bool) -> None:
     world = World()
 
-    assert codes(world.ack("nobodys")) == ["job_not_found"]
-    assert world.asked == [[["nobodys"]]] * 3
+    assert world.one("nobodys", alone=alone) == "job_not_found"
+    assert [asked.count(["nobodys"]) for asked in world.asked] == [1] * SHARDS
 
 
-def test_a_job_that_has_moved_is_found_behind_its_pointer() -> None:
+@alone_or_not
+def test_a_job_that_has_moved_is_found_behind_its_pointer(*, alone: bool) -> None:
     world = World()
     world.fakes[0].moved = {"s00_job_a": 2}
     world.fakes[2].jobs = {"s00_job_a"}
 
-    assert codes(world.ack("s00_job_a")) == ["completed"]
+    assert world.one("s00_job_a", alone=alone) == "completed"
 
 
 def test_a_job_on_its_way_is_waited_for_and_the_op_is_sent_only_when_it_is_there() -> None:
@@ -168,28 +185,33 @@ def test_a_job_on_its_way_is_waited_for_and_the_op_is_sent_only_when_it_is_there
     assert world.asked == [[["s00_job_a"]], [], [["s00_job_a"]]]
 
 
-def test_a_job_that_was_deleted_behind_its_pointer_is_not_found_once_its_home_knows() -> None:
+@alone_or_not
+def test_a_job_that_was_deleted_behind_its_pointer_is_not_found_once_its_home_knows(
+    *, alone: bool
+) -> None:
     world = World()
     world.fakes[0].moved = {"s00_job_a": 2}
     world.fakes[0].forgets = True
 
-    assert codes(world.ack("s00_job_a")) == ["job_not_found"]
+    assert world.one("s00_job_a", alone=alone) == "job_not_found"
 
 
-def test_a_job_that_does_not_land_is_told_to_be_on_its_way() -> None:
+@alone_or_not
+def test_a_job_that_does_not_land_is_told_to_be_on_its_way(*, alone: bool) -> None:
     world = World()
     world.fakes[0].moved = {"s00_job_a": 2}
 
-    assert codes(world.ack("s00_job_a")) == ["JOB_MOVING"]
+    assert world.one("s00_job_a", alone=alone) == "JOB_MOVING"
     assert world.asked[2] == []
 
 
-def test_pointers_that_go_round_in_circles_are_not_followed_for_ever() -> None:
+@alone_or_not
+def test_pointers_that_go_round_in_circles_are_not_followed_for_ever(*, alone: bool) -> None:
     world = World()
     world.fakes[0].moved = {"s00_job_a": 1}
     world.fakes[1].moved = {"s00_job_a": 0}
 
-    assert codes(world.ack("s00_job_a")) == ["JOB_MOVING"]
+    assert world.one("s00_job_a", alone=alone) == "JOB_MOVING"
 
 
 @pytest.mark.parametrize("job_id", ["s07_job_a", "s999_job_a"])
