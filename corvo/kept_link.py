@@ -3,7 +3,7 @@
     link = KeptLink("shard-3", UnixAddress(path), hello, serve)
     await link.run(log)
 
-`serve` works with the link while it is open. It may return to have the link opened anew at once.
+`serve` works with the link while it is open. It may return to have the link opened again at once.
 When the link is lost the next try follows after a pause, and when it is refused after a long one:
 only an operator can change that. The log has one line when a link goes down, one when it is up
 again and one when it is refused, however many tries there are.

@@ -87,24 +87,24 @@ class LinkSettings:
     """The times and bounds of one link."""
 
     connect_s: float = 5.0
-    """For a connection to come about, and again for the hello. A healthy peer needs milliseconds;
-    a node that is busy recovering may need a second or two."""
+    """The time limit of a connection, and again of the hello. A healthy peer needs milliseconds, a
+    node that is recovering a second or two."""
 
     beat_s: float = 2.0
-    """A peer that says nothing for so long is asked for a sign of life."""
+    """After so long without a byte from the peer, a ping is sent."""
 
     pings_max: int = 3
-    """So many in a row may go unanswered. They are counted, and no time is measured: a process that
-    was stopped for a minute finds one beat gone by when it wakes, and its peers' bytes unread."""
+    """So many pings in a row may go unanswered. They are counted and no time is measured: a process
+    that was stopped for a minute has missed one beat, and has its peers' bytes still to read."""
 
     goodbye_s: float = 1.0
-    """For what is left to be sent when we leave: a stop must not wait for a peer that stalls."""
+    """The time limit of sending what is left at the end: a stop never waits for a stalled peer."""
 
     buffer_bytes_max: int = 2 * FRAME_BYTES_MAX
-    """Nothing more is taken while so much waits to be sent. One message may overshoot it."""
+    """Bytes that wait to be sent, after which no message is taken. One message may exceed it."""
 
     read_bytes_max: int = 64 << 10
-    """In one read. Some hundred small messages, and less than the kernel buffers at a time."""
+    """Of one read: some hundred small messages, and less than the kernel's buffer."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX
 
@@ -112,14 +112,14 @@ class LinkSettings:
     """Calls of one `LinkClient` that wait for an answer."""
 
     retry_after_ms: int = 50
-    """What a call beyond a bound of ours is told: by then a healthy link has emptied its buffer."""
+    """Of the `Busy` for a call beyond a bound: by then a healthy link has emptied its buffer."""
 
 
 DEFAULT: Final = LinkSettings()
 
 
 _EAGER: Final = 8
-"""So many frames are worth a call to the kernel of their own."""
+"""So many gathered frames are sent at once, in a system call of their own."""
 
 
 def _socket_of(stream: trio.abc.Stream) -> socket.socket | None:
@@ -154,30 +154,30 @@ class Link:
 
     @property
     def peer(self) -> Hello:
-        """Who is at the other end."""
+        """The hello of the other end."""
         assert self._peer is not None, "a link is handed out after its hello"
         return self._peer
 
     @property
     def goodbye(self) -> str | None:
-        """Why the peer left, once it has said so."""
+        """The peer's reason for leaving; None until its goodbye."""
         return self._goodbye
 
     @property
     def unsent_bytes(self) -> int:
-        """What was taken and may not have left this process."""
+        """Bytes that were taken and may not have left this process."""
         return self._unsent_bytes
 
     @property
     def is_open(self) -> bool:
-        """Whether sending is of any use."""
+        """Whether messages are taken, and the peer still reads them."""
         return self._takes and self._goodbye is None
 
     def send(self, message: AnyMessage) -> bool:
         """Take a message to be sent in its turn; False when it was not taken.
 
-        Then the buffer is full, so that something has to be shed, or the link is no longer open.
-        Raises `WireError` when the message is larger than any peer would take.
+        Then the buffer is full, or the link is no longer open. Raises `WireError` for a message
+        that is larger than a frame may be.
         """
         if not self._has_room:
             return False
@@ -187,7 +187,7 @@ class Link:
     def send_many(self, messages: Iterable[AnyMessage], *, at_once: bool = False) -> bool:
         """The same with all of them, or none.
 
-        They go out behind whatever else is to be done now, unless they are to go `at_once`.
+        They are sent after the tasks that are ready now, or with `at_once` before them.
         """
         if not self._has_room:
             return False
@@ -220,9 +220,9 @@ class Link:
         self._gathered = [data[sent:]] if sent < len(data) else []
 
     def close(self, reason: str) -> None:
-        """Take nothing more, and tell the peer why behind everything that was taken before.
+        """Take no more messages, and send a goodbye after those that were taken.
 
-        What the peer still has to say can be received until the block is left.
+        The peer's messages can be received until the block is left.
         """
         if self._takes:
             self._put(encode(Goodbye(reason)))
@@ -232,8 +232,8 @@ class Link:
     async def receive(self, group: Group[Message]) -> list[Message]:
         """The messages of one read, at least one; none once the peer has said goodbye.
 
-        Raises `LinkLost`, and `WireError` for bytes that are no message of the group. One task
-        receives, and is back soon: signs of life are heard and given here.
+        Raises `LinkLost`, and `WireError` for bytes that are not a message of the group. One task
+        receives, and calls again soon: pings are answered here.
         """
         assert not self._is_receiving, "two tasks would tear the frames apart"
         while self._goodbye is None:
@@ -242,7 +242,7 @@ class Link:
                 data = await self._read()
             else:
                 self._after_hello = None
-            received = self._sort_out(self._frames.receive(data, group))
+            received = self._without_control(self._frames.receive(data, group))
             if received:
                 return received
         return []
@@ -269,19 +269,19 @@ class Link:
                 return self._socket.recv(self.settings.read_bytes_max, socket.MSG_DONTWAIT)
         return await self._stream.receive_some(self.settings.read_bytes_max)
 
-    def _sort_out(self, messages: list[Message | Control]) -> list[Message]:
-        """What is for our user. The rest is ours, and nothing counts that follows a goodbye."""
-        heard: list[Message] = []
+    def _without_control(self, messages: list[Message | Control]) -> list[Message]:
+        """The user's messages. Control messages are acted on; a goodbye is the last message."""
+        received: list[Message] = []
         for message in messages:
             if isinstance(message, Ping):
-                # Without room it is left out: whoever reads our buffer hears enough of us.
+                # Without room there is no pong: the bytes in the buffer will do as a sign of life.
                 self.send(Pong(message.id))
             elif isinstance(message, Goodbye):
                 self._goodbye = message.reason
                 break
             elif not isinstance(message, Pong):
-                heard.append(message)
-        return heard
+                received.append(message)
+        return received
 
     @asynccontextmanager
     async def open(self, ours: Hello, *, node: int, answers: bool) -> AsyncIterator["Link"]:
@@ -345,18 +345,18 @@ class Link:
                 self._is_writing = False
                 self._unsent_bytes -= len(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            # Whoever receives will come upon the end, behind what the peer said before it.
+            # The task in `receive` finds the end, after the peer's last messages.
             self._takes = False
             self._gathered.clear()
             self._unsent_bytes = 0
         self._written.set()
 
     async def _watch(self) -> None:
-        """Ask a quiet peer for a sign of life, and give it up when none comes."""
+        """Send pings to a silent peer, and close the stream when none is answered."""
         unanswered = 0
         while True:
             await trio.sleep(self.settings.beat_s)
-            # Where nobody listens, nobody can say that it is silent.
+            # While no task receives, the peer may have sent something.
             if self._has_received or not self._is_receiving:
                 self._has_received = False
                 unanswered = 0
@@ -369,9 +369,9 @@ class Link:
         await self._close_stream()
 
     async def _leave(self) -> None:
-        """Say goodbye, and wait for the peer's own end.
+        """Say goodbye, and wait for the peer's end of the link.
 
-        A socket that is closed on unread bytes throws away what it has not delivered.
+        A socket that is closed on unread bytes discards what it has not delivered.
         """
         self.close("done")
         with trio.move_on_after(self.settings.goodbye_s), suppress(LinkLost, WireError):
@@ -539,7 +539,7 @@ def open_client(
 def _alone() -> Iterator[None]:
     """Take one exception out of the group in which a nursery wraps it.
 
-    Our users are to write `except LinkLost`, and that does not match a group of one.
+    Users write `except LinkLost`, which does not match a group of one.
     """
     try:
         yield
@@ -561,6 +561,9 @@ class UnixAddress:
 
     path: str
 
+    def __str__(self) -> str:
+        return self.path
+
 
 @dataclass(frozen=True)
 class TcpAddress:
@@ -568,6 +571,10 @@ class TcpAddress:
 
     host: str
     port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
 
 Address: TypeAlias = UnixAddress | TcpAddress
@@ -602,7 +609,7 @@ async def dial(
 
 
 LISTEN_BACKLOG: Final = 1024
-"""Connections that wait to be accepted: a whole cluster that reconnects at once, and more."""
+"""Connections that wait to be accepted: all processes of a cluster that reconnect at once."""
 
 
 async def listen_tcp(host: str, port: int) -> list[trio.SocketListener]:
@@ -613,9 +620,9 @@ async def listen_tcp(host: str, port: int) -> list[trio.SocketListener]:
 async def listen_unix(path: str) -> trio.SocketListener:
     """A listener at `path`, for this user alone. Raises `OSError` when that is not possible.
 
-    A socket that a process left behind when it ended is taken out of the way: nobody answers on it.
-    Anything else at `path` stays there. Between the look and the removal another process could move
-    in, so whoever calls holds a lock that keeps its like away, such as its data directory's.
+    The socket file of a process that has ended is removed. Anything else at `path` stays there.
+    Another process could begin to listen between the check and the removal, so the caller holds a
+    lock against its like, such as its data directory's.
     """
     place = trio.Path(path)
     await _remove_stale(place)
@@ -623,18 +630,18 @@ async def listen_unix(path: str) -> trio.SocketListener:
     with ExitStack() as undo:
         undo.callback(opened.close)
         await opened.bind(str(place))
-        await place.chmod(0o600)  # nobody connects before we listen
+        await place.chmod(0o600)  # no process can connect before the next line
         opened.listen(LISTEN_BACKLOG)
         undo.pop_all()
     return trio.SocketListener(opened)
 
 
 async def _remove_stale(place: trio.Path) -> None:
-    """Remove the socket at `place` when nobody listens on it."""
+    """Remove the socket at `place` when no process listens on it."""
     try:
         found = await place.lstat()
         if not stat.S_ISSOCK(found.st_mode):
-            raise FileExistsError(f"{place} is there and no socket")
+            raise FileExistsError(f"{place} exists and is not a socket")
         stream = await trio.open_unix_socket(str(place))
     except FileNotFoundError:
         return
@@ -642,4 +649,4 @@ async def _remove_stale(place: trio.Path) -> None:
         await place.unlink(missing_ok=True)
         return
     await stream.aclose()
-    raise FileExistsError(f"somebody listens at {place} already")
+    raise FileExistsError(f"another process listens at {place}")

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from corvo.link import (
+    Address,
     LinkLost,
     LinkSettings,
     TcpAddress,
@@ -142,7 +143,7 @@ async def test_a_socket_on_which_somebody_answers_is_left_alone(tmp_path: Path) 
         nursery.start_soon(
             trio.serve_listeners, trio.aclose_forcefully, [await listen_unix(str(path))]
         )
-        with pytest.raises(FileExistsError, match="somebody listens"):
+        with pytest.raises(FileExistsError, match="another process listens"):
             await listen_unix(str(path))
         await (await connect(UnixAddress(str(path)))).aclose()
         nursery.cancel_scope.cancel()
@@ -153,7 +154,7 @@ async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.write_text("precious")
 
-    with pytest.raises(FileExistsError, match="no socket"):
+    with pytest.raises(FileExistsError, match="not a socket"):
         await listen_unix(str(path))
 
     assert path.read_text() == "precious"
@@ -165,7 +166,7 @@ async def test_a_name_for_a_socket_elsewhere_is_left_alone(tmp_path: Path) -> No
     await (await listen_unix(str(elsewhere))).aclose()
     name.symlink_to(elsewhere)
 
-    with pytest.raises(FileExistsError, match="no socket"):
+    with pytest.raises(FileExistsError, match="not a socket"):
         await listen_unix(str(name))
 
     assert name.is_symlink()
@@ -250,3 +251,21 @@ async def test_a_connection_that_is_reset_is_a_lost_link() -> None:
 def stream_of(connected: socket.socket) -> trio.SocketStream:
     connected.setblocking(False)
     return trio.SocketStream(trio.socket.from_stdlib_socket(connected))
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        (UnixAddress("/run/corvo/shard-0.sock"), "/run/corvo/shard-0.sock"),
+        (TcpAddress("node-2.corvo", 9400), "node-2.corvo:9400"),
+        (TcpAddress("fd00::2", 9400), "[fd00::2]:9400"),
+    ],
+)
+def test_an_address_is_shown_as_an_operator_writes_it(address: Address, text: str) -> None:
+    assert str(address) == text
+
+
+@on_sockets
+async def test_a_process_that_does_not_answer_is_named_by_its_address(tmp_path: Path) -> None:
+    with pytest.raises(LinkLost, match=f"no answer at {tmp_path / 's'}: "):
+        await connect(UnixAddress(str(tmp_path / "s")))

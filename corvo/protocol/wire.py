@@ -2,9 +2,9 @@
 
     length:4 | message (msgpack array, first its tag)
 
-The length is big-endian and counts the message alone. Tags are never reused, and a field is only
-ever added at the end, with a default: an older process passes over what it does not know, a newer
-one fills in what is missing, and neither needs another `WIRE_VERSION` for it.
+The length is big-endian and counts the message alone. Tags are never reused. A new field goes at
+the end and has a default: an older process ignores a field that it does not know, and a newer one
+fills in a missing field, so it needs no new `WIRE_VERSION`.
 
 A link begins with a `Hello` in both directions, and `refusal` decides from the two whether it may
 be used (docs/adr/0012). The messages after it depend on the roles of the two ends; each such
@@ -22,39 +22,39 @@ import msgspec
 from corvo.errors import WireError
 
 WIRE_VERSION: Final = 1
-"""Of frames and messages. It rises when a process of the version before would misunderstand one: a
-new tag, or a new meaning."""
+"""The version of frames and messages. It rises with a message that a process of the version before
+would misunderstand: a new tag, or a new meaning."""
 
 WIRE_OLDEST: Final = 1
-"""The oldest wire version that this release still speaks."""
+"""The oldest wire version that this release still understands."""
 
 OP_VERSION: Final = 1
-"""Of ops, queries and documents. It rises with each op, query or field that a process of the
-version before would not know."""
+"""The version of ops, queries and documents. It rises with each op, query or field that a process
+of the version before would not know."""
 
 OP_OLDEST: Final = 1
 """The oldest op version that this release still works with."""
 
 BODY_BYTES_MAX: Final = 16 << 20
-"""As much as the largest frame of `corvo.raft.codec`: a body that is no larger fits a frame."""
+"""The largest frame of `corvo.raft.codec`, and so the largest body of a message."""
 
 FRAME_BYTES_MAX: Final = BODY_BYTES_MAX + 1024
-"""A body as large as any may be, and room for the message around it, a refusal's code included."""
+"""The largest body, with room for the message around it, a refusal's code included."""
 
 HELLO_BYTES_MAX: Final = 4096
-"""A hello has some 100 bytes. The sender is unknown until it is read, so little is kept for it."""
+"""A hello has about 100 bytes. Its sender is unknown until it is read, so little is kept for it."""
 
 _REFUSAL_MAX: Final = 500
-"""Letters of a refusal: it fits into a hello, whatever names it quotes."""
+"""Characters of a refusal, which has to fit into a hello."""
 
 ROUTER: Final = "router"
 REPLICA: Final = "replica"
 MIRROR: Final = "mirror"
-"""The mirror, both as the follower of a shard and as what a router asks."""
+"""The mirror: it follows shards, and answers a router's questions."""
 FOLLOWER: Final = "follower"
-"""A router as the follower of a shard's events."""
+"""A router that follows a shard's events."""
 SHARD: Final = "shard"
-"""A replica that brings an effect to another shard: it may submit the ops that only shards may."""
+"""A replica that submits an effect to another shard: it may use the ops for shards alone."""
 
 _ROLES: Final = (ROUTER, REPLICA, MIRROR, FOLLOWER, SHARD)
 _LINKED: Final = (
@@ -125,7 +125,7 @@ class Submit(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Asks for something that changes nothing."""
+    """Asks for the answer to a query, which changes nothing."""
 
     id: int
     query: int
@@ -140,10 +140,10 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
     id: int
     code: str
-    """Empty when all is well, else the code of the refusal."""
+    """The code of the refusal; empty for a request that was carried out."""
     body: bytes
     index: int = 0
-    """The place in the shard's log that the answer speaks of; 0 when it has none."""
+    """The position in the shard's log that the answer is as of; 0 when it has none."""
 
 
 class NotLeader(msgspec.Struct, frozen=True, array_like=True, tag=21):
@@ -161,20 +161,20 @@ class Busy(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class WorkAvailable(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Tells that a fetch from these queues may find something now."""
+    """A fetch from one of these queues may find a job now."""
 
     queues: tuple[str, ...]
 
 
 class Leading(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """Tells who leads the shard, as far as this replica knows."""
+    """The node of the shard's leader, as far as this replica knows; None without a leader."""
 
     leader: int | None
     term: int
 
 
 class KeysChanged(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """Tells that the API keys may be others than they were before this place in the log."""
+    """The list of API keys may have changed at this position in the log."""
 
     index: int
 
@@ -193,22 +193,22 @@ class Peer(msgspec.Struct, frozen=True, array_like=True, tag=30):
 
 
 class Follow(msgspec.Struct, frozen=True, array_like=True, tag=40):
-    """Asks for what changed behind a place in the log. Waits while there is nothing."""
+    """Asks for the changes after a position in the log. The answer waits until there are some."""
 
     id: int
     after: int
-    """The place that the follower has come to; 0 and digest 0 for one that has nothing."""
+    """The follower's position; 0 with digest 0 for a follower that has nothing."""
     digest: int
-    """What the state's digest was there: proof that it is the same log."""
+    """The state's digest at that position: proof that it is the same log."""
     wants_documents: bool = True
     wants_events: bool = False
     keys_max: int = 1_000
     """Documents at most, but for those of one entry; events, when no documents are wanted."""
     after_key: bytes = b""
-    """`Changes.more`, when the answer from this place had one: go on behind that key."""
+    """`Changes.more` of the last answer, when it had one: continue after that key."""
     through: int = 0
-    """The greatest `through` of all documents that the follower has, where it lies behind `after`;
-    else 0. A log that was taken back to before it is another, although `after` is in both."""
+    """The greatest `through` of all documents that the follower has, if greater than `after`; else
+    0. A log that was taken back to before it is another log, although `after` is in both."""
     through_digest: int = 0
 
 
@@ -236,7 +236,7 @@ class Happening(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queue: str = ""
     kind: str = ""
     state: str = ""
-    """Of the job, behind it; empty when it is gone."""
+    """The job's state after the event; empty for a job that is gone."""
     attempt: int = 0
     by: str = ""
     why: str = ""
@@ -253,7 +253,7 @@ class Happenings(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Changes(msgspec.Struct, frozen=True, array_like=True, tag=42):
-    """Answers `Follow`: all that changed from behind `after` up to `index`."""
+    """Answers `Follow`: the changes after `after`, up to and including `index`."""
 
     id: int
     index: int
@@ -261,33 +261,33 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=42):
     now_ns: int
     """The state's own time at `index`."""
     through: int
-    """Documents are given as they were at this place, which may lie behind `index`: what is kept
-    of them is exact once the follower has come there."""
+    """The position that the documents are as of, `index` or later: the follower's copy is exact
+    once it has reached it."""
     pairs: tuple[Pair, ...]
     """Each document once, however often it changed."""
     happenings: tuple[Happenings, ...] = ()
     more: bytes = b""
-    """Empty, unless the documents of the entry behind `index` are too large for one answer. Then
-    `index` is where the follower was, and those up to this key are told: it follows from there
-    again, with this as `after_key`. Who does not remember it begins that entry anew."""
+    """Empty, unless the documents of the entry after `index` are too large for one answer. Then
+    `index` is the follower's own position, and the answer has the documents up to this key: the
+    follower asks again with this as `after_key`. Without it, that entry begins again."""
     through_digest: int = 0
-    """What the state's digest was at `through`."""
+    """The state's digest at `through`."""
 
 
 class Reset(msgspec.Struct, frozen=True, array_like=True, tag=43):
-    """Answers `Follow` when nothing can be followed from there.
+    """Answers `Follow` when the feed has no changes from that position.
 
-    The feed does not reach back so far, or it is not the same log. What can be had begins behind
-    `index`, and what was before it by a full pass.
+    The feed does not reach back so far, or it is not the same log. The follower continues after
+    `index`, and gets the documents of before by a full pass.
     """
 
     id: int
     index: int
-    """Where the replica stands now."""
+    """The replica's position."""
     digest: int
     now_ns: int
     begin: int
-    """Behind this place the feed still has all that happened."""
+    """The feed still has all events after this position."""
     begin_digest: int
 
 
@@ -297,7 +297,7 @@ class Scanned(msgspec.Struct, frozen=True, array_like=True, tag=44):
     id: int
     pairs: tuple[Pair, ...]
     last: bytes
-    """All keys up to this one are told; empty at the end of the pass."""
+    """The last key of the page; empty at the end of the pass."""
     through: int
     through_digest: int = 0
 
@@ -378,7 +378,7 @@ class FrameReader:
 
     def receive(self, data: bytes | bytearray, group: Group[Message]) -> list[Message | Control]:
         """The messages that `data` completes. Raises `WireError` for what is no frame of ours."""
-        assert not self._is_broken, "nothing can be read behind a broken frame"
+        assert not self._is_broken, "nothing can be read after a broken frame"
         if self._held:
             self._held += data
             data = self._held

@@ -1,9 +1,10 @@
 """The shards as a router sees them: one link to the leader of each, and what goes over it.
 
-An op or a question goes to whoever leads. While nobody does, it waits, so that a shard which is
-started again is a pause and not an error; but only so long. What was sent and not answered before
-the link was lost is *unknown*. It is sent again when twice is as once: under a request key, or
-under the token of a lease. Else the client is told, for only the client knows if twice is harm.
+An op or a query goes to the shard's leader. While there is none it waits, up to a limit, so that a
+shard which is started again is a pause and not an error. The outcome of a request that was sent and
+not answered before the link was lost is *unknown*. It is sent again when twice is as once: under a
+request key, or under the token of a lease. Otherwise the client gets the error, since only the
+client knows whether twice does harm.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Shard:
-    """One shard, whoever leads it."""
+    """One shard, by the link to its leader."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class Shard:
             await self._wait(came_up, until)
 
     async def _wait(self, came_up: trio.Event, until: float) -> None:
-        """Wait until somebody leads, or may by now. Raises `Problem` when it takes too long."""
+        """Wait for a leader, or for the next try. Raises `Problem` when it takes too long."""
         with trio.move_on_at(min(until, trio.current_time() + _LEADER_RETRY_S)):
             await came_up.wait()
         if trio.current_time() >= until:
