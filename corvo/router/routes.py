@@ -83,43 +83,67 @@ class Routes:
         self.rows: Final = tuple(rows)
         self._exact: dict[tuple[str, str], Found] = {}
         self._written_out = {row.path for row in self.rows if "{" not in row.path}
-        self._patterns: dict[tuple[str, int], list[tuple[tuple[str, ...], Route]]] = {}
+        self._first = _Step()
         for row in self.rows:
             if "{" not in row.path:
                 assert (row.method, row.path) not in self._exact, f"{row.path} is there twice"
                 self._exact[row.method, row.path] = Found(row, {})
-                continue
-            segments = tuple(row.path.split("/"))
-            rows_of_shape = self._patterns.setdefault((row.method, len(segments)), [])
-            rows_of_shape.append((segments, row))
+            else:
+                self._first.add(row)
 
     def find(self, method: str, path: str) -> Found | None:
-        """The route for a path as it came, without its query."""
+        """The route for a path as it came, without its query. Raises `UnicodeDecodeError`."""
         found = self._exact.get((method, path))
         # A path that is written out is never taken for one with braces, whatever the method: a job
         # whose id somebody chose to be `bulk-get` cannot be had by it.
         if found is not None or path in self._written_out:
             return found
-        segments = path.split("/")
-        for pattern, row in self._patterns.get((method, len(segments)), ()):
-            params = _match(pattern, segments)
-            if params is not None:
-                return Found(row, params)
-        return None
+        return self._first.find(method, path)
 
     def methods(self, path: str) -> list[str]:
-        """The methods that a path has, for 405 and OPTIONS."""
+        """The methods that a path has, for 405 and OPTIONS. Raises `UnicodeDecodeError`."""
         methods = {row.method for row in self.rows}
         return sorted(method for method in methods if self.find(method, path) is not None)
 
 
-def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
-    params: dict[str, str] = {}
-    for wanted, segment in zip(pattern, segments, strict=True):
-        if wanted[:1] == "{":
-            if not segment:
-                return None
-            params[wanted[1:-1]] = unquote(segment, errors="strict") if "%" in segment else segment
-        elif wanted != segment:
+class _Step:
+    """The segments that may follow in paths with braces. A written-out segment wins over braces."""
+
+    __slots__ = ("braces", "rows", "written_out")
+
+    def __init__(self) -> None:
+        self.written_out: dict[str, _Step] = {}
+        self.braces: _Step | None = None
+        self.rows: dict[str, tuple[Route, list[str]]] = {}
+        """By method, the routes whose path ends here, and the names in their braces."""
+
+    def add(self, row: Route) -> None:
+        """Put in a route."""
+        step, names = self, list[str]()
+        for segment in row.path.split("/"):
+            if segment[:1] == "{":
+                names.append(segment[1:-1])
+                step.braces = step.braces or _Step()
+                step = step.braces
+            else:
+                step = step.written_out.setdefault(segment, _Step())
+        assert row.method not in step.rows, f"{row.path} is there twice"
+        step.rows[row.method] = row, names
+
+    def find(self, method: str, path: str) -> Found | None:
+        """The route for a path, and what stands in its braces. Raises `UnicodeDecodeError`."""
+        step, values = self, list[str]()
+        for segment in path.split("/"):
+            following = step.written_out.get(segment)
+            if following is None:
+                following = step.braces if segment else None
+                if following is None:
+                    return None
+                values.append(segment)
+            step = following
+        if not step.rows:
             return None
-    return params
+        if "%" in path:
+            values = [unquote(value, errors="strict") for value in values]
+        row = step.rows.get(method)
+        return Found(row[0], dict(zip(row[1], values, strict=True))) if row is not None else None
