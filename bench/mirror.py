@@ -25,7 +25,7 @@ from bench.server import SHARDS, Server, serving
 from bench.shard_process import processor_seconds
 from corvo.datadir import Identity
 from corvo.link import LinkClient, UnixAddress, dial, open_client
-from corvo.mirror.follow.places import Cursor, Page
+from corvo.mirror.follow.progress import Cursor, Page
 from corvo.mirror.follow.writing import NAME, open_writing
 from corvo.model import Event, Job, State
 from corvo.protocol import wire

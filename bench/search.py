@@ -153,7 +153,7 @@ def error(random: Random) -> str:
 def ask(path: Path, ids: list[str]) -> Iterator[Measurement]:
     """Ask what people ask, and more."""
     random = Random(2)
-    desk = Desk(path)
+    desk = QuestionServer(path)
     queue = random.choice
     yield from desk.times(
         "page of a queue and a state",
@@ -195,7 +195,7 @@ def body(**words: object) -> SearchBody:
     return msgspec.convert(words, SearchBody)
 
 
-class Desk:
+class QuestionServer:
     """Where questions are put, one after the other, as the process does it."""
 
     def __init__(self, path: Path) -> None:

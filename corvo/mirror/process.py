@@ -1,12 +1,12 @@
-"""The mirror process: follows all shards of its node, and answers what needs a view across them.
+"""The mirror process: follows all shards of its node, and answers questions across them.
 
     <data_dir>/mirror.db    the rows                                corvo.mirror.follow.schema
     <data_dir>/running      in which boot of the machine they are being written
 
-It holds nothing that the shards do not hold, so it may be killed at any time, and its file removed.
-It says `ready` when it can be asked; who asks before the file is open waits. One thread writes;
-questions are looked up in threads of their own, so many at a time, each with a connection that can
-do nothing but read.
+All its rows follow from documents of the shards: it may be killed at any time, and its file
+removed. It is ready when its socket is open; a question that comes before the file is open waits.
+One thread writes; a bounded number of other threads answers questions, each with a connection that
+can only read.
 """
 
 import os
@@ -27,8 +27,8 @@ from corvo.errors import CorvoError, WireError
 from corvo.link import Link, LinkLost, accept_link, listen_unix
 from corvo.measures import LoopTimes
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
-from corvo.mirror.follow.following import Follower, Scribe
-from corvo.mirror.follow.places import Places
+from corvo.mirror.follow.following import Follower, WriterTask
+from corvo.mirror.follow.progress import Progress
 from corvo.mirror.follow.schema import VERSION
 from corvo.mirror.follow.writing import (
     BOOT_ID,
@@ -58,41 +58,41 @@ from corvo.telemetry import Log
 from corvo.watchdog import watch
 
 _SWITCH_S: Final = 50e-6
-"""The loop has little to do, and should not wait long for a thread that decodes or counts."""
+"""How long the loop waits at most for a thread that decodes or counts."""
 _RETRY_S: Final = 0.25
 _ROOM_S: Final = 0.005
-"""Between two looks whether a link has room for an answer."""
+"""Time between two checks whether a link has room for an answer."""
 _RETRY_AFTER_MS: Final = 100
 _TRACE_LINES: Final = 40
 _GROUP: Final = Path("/proc/self/autogroup")
 
 
 class Mirror:
-    """The mirror at work, with its file open."""
+    """The mirror with its file open: followers, writer and readers."""
 
     def __init__(self, config: MirrorConfig, writing: Writing, log: Log) -> None:
         self._config = config
         self._writing = writing
-        self.places: Final = Places(writing.cursors(config.shards))
-        self.scribe: Final = Scribe(writing, self.places, config, log)
-        self.readers: Final = Readers(writing.path, self.scribe, config.readers)
+        self.progress: Final = Progress(writing.cursors(config.shards))
+        self.writer: Final = WriterTask(writing, self.progress, config, log)
+        self.readers: Final = Readers(writing.path, self.writer, config.readers)
         self._log = log
         self.followers: Final = [
-            Follower(number, config, self.places, self.scribe, log)
+            Follower(number, config, self.progress, self.writer, log)
             for number in range(config.shards)
         ]
         self._stats_reader = ProcessStatsReader()
-        self._open = 0  # questions that are being looked up, or wait for their turn
-        self._waiting = 0  # questions for which this mirror has not come far enough
+        self._open = 0  # questions that have a reader, or wait for one
+        self._waiting = 0  # questions that wait for a position
         self._questions = 0
         self._rebuilds = 0
 
     async def run(self) -> None:
         """Follow and write until cancelled. Raises `Damaged`."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.scribe.run)
-            nursery.start_soon(self.scribe.settle)
-            nursery.start_soon(self.readers.mind)
+            nursery.start_soon(self.writer.run)
+            nursery.start_soon(self.writer.settle)
+            nursery.start_soon(self.readers.interrupt_late)
             for follower in self.followers:
                 nursery.start_soon(follower.run)
 
@@ -101,8 +101,8 @@ class Mirror:
         self._questions += 1
         question = _read(ask)
         refusal = question if isinstance(question, Refused) else None
-        if isinstance(question, Question) and not self.places.has(question.min_seq):
-            # They are counted apart: whoever asks for what will never be must not keep others out.
+        if isinstance(question, Question) and not self.progress.has(question.min_seq):
+            # They are counted apart: positions that are never reached must not keep others out.
             if self._waiting >= self._config.questions_max:
                 return wire.Busy(ask.id, _RETRY_AFTER_MS)
             self._waiting += 1
@@ -117,29 +117,29 @@ class Mirror:
             return wire.Busy(ask.id, _RETRY_AFTER_MS)
         self._open += 1
         try:
-            told = await self._answer(question, readings)
+            found = await self._answer(question, readings)
         except trio.TooSlowError:
             return wire.Busy(ask.id, _RETRY_AFTER_MS)
         except Exception as error:
-            # Behind a question is only its answer: a bug in one is logged, and told to whoever
-            # asked, and must not end what answers all others.
+            # A bug in one answer is logged, and is the answer; it must not end the process that
+            # answers all others.
             if isinstance(error, sqlite3.Error) and is_damage(error):
                 raise Damaged(f"a question found damage: {error}") from error
-            told = self._failed(ask, error)
+            found = self._failed(ask, error)
         finally:
             self._open -= 1
-        if isinstance(told, Refused):
-            return wire.Reply(ask.id, told.code, msgspec.json.encode(told))
-        return wire.Reply(ask.id, "", told)
+        if isinstance(found, Refused):
+            return wire.Reply(ask.id, found.code, msgspec.json.encode(found))
+        return wire.Reply(ask.id, "", found)
 
     def too_large(self, ask: wire.Ask, error: WireError) -> wire.Reply:
-        """For an answer that no message can hold."""
+        """The refusal for an answer that no message can hold."""
         self._log.error("question.too_large", question=ask.query, error=str(error))
-        told = Refused(code="too_large", error="the answer is too large for one message")
-        return wire.Reply(ask.id, told.code, msgspec.json.encode(told))
+        refused = Refused(code="too_large", error="the answer is too large for one message")
+        return wire.Reply(ask.id, refused.code, msgspec.json.encode(refused))
 
     def _failed(self, ask: wire.Ask, error: Exception) -> Refused:
-        """One question must not cost everybody the mirror, whether it is our bug or its own."""
+        """Log a question that raised, and refuse it."""
         lines = traceback.format_exception(error)
         self._log.error(
             "question.failed",
@@ -159,24 +159,24 @@ class Mirror:
                 return await self.readers.look_up(question, readings)
 
     async def _catch_up(self, question: Question) -> Refused | None:
-        """Wait until what is asked for is written; why it is not, after some time."""
+        """Wait for the position that a question needs; the refusal when that takes too long."""
         with trio.move_on_after(self._config.catch_up_ms / 1_000):
             for number in question.min_seq:
                 if 0 <= number < len(self.followers):
                     self.followers[number].hurry()
-            await self.scribe.wait_for(question.min_seq)
+            await self.writer.wait_for(question.min_seq)
             return None
         return Refused(
             code="not_caught_up",
             error="the mirror has not read this position yet",
-            as_of=self.places.as_of(),
+            as_of=self.progress.as_of(),
         )
 
     async def _standing(self) -> Standing:
         stats = self._stats_reader.read()
-        lag = self.scribe.lag
+        lag = self.writer.lag
         return Standing(
-            shards=self.places.standings(),
+            shards=self.progress.standings(),
             file_bytes=self._writing.file_bytes,
             jobs=await self.readers.count_jobs(_RETRY_AFTER_MS),
             rebuilds=self._rebuilds,
@@ -190,21 +190,21 @@ class Mirror:
         )
 
     def _rebuild(self) -> Rebuilding:
-        """Look at every document again. Until then rows are what they are."""
+        """Begin a full pass over every shard. The rows stay until they are written again."""
         self._rebuilds += 1
         for follower in self.followers:
             follower.begin_pass()
         return Rebuilding(shards=len(self.followers))
 
     def close(self) -> None:
-        """Leave the file as the next start may believe it."""
+        """Close the file, so that the next start can trust it."""
         self.readers.close()
         self._writing.close()
         self._stats_reader.close()
 
 
 def _read(ask: wire.Ask) -> Question | Refused:
-    """The question that somebody asks."""
+    """The question in a message."""
     kind = QUESTIONS.get(ask.query)
     if kind is None:
         return Refused(code="unknown_query", error=f"there is no question {ask.query}")
@@ -217,8 +217,8 @@ def _read(ask: wire.Ask) -> Question | Refused:
 # The process.
 
 
-class Desk:
-    """Where questions come in."""
+class QuestionServer:
+    """The server of the mirror's socket: it answers the questions of routers."""
 
     def __init__(self, config: MirrorConfig) -> None:
         self.loop: Final = LoopTimes()
@@ -227,12 +227,12 @@ class Desk:
         self._opened = trio.Event()
 
     def open(self, mirror: Mirror) -> None:
-        """The file is open: questions can be answered."""
+        """Begin to answer: the file is open."""
         self._mirror = mirror
         self._opened.set()
 
     def close(self) -> None:
-        """Nothing is under way any more."""
+        """Close the mirror; no question is under way any more."""
         if self._mirror is not None:
             self._mirror.close()
 
@@ -241,9 +241,9 @@ class Desk:
         hello = wire.make_hello(self._config, wire.MIRROR, shard=wire.ALL_SHARDS)
         with suppress(LinkLost, WireError):
             async with accept_link(stream, hello) as link:
-                await self._hear(link)
+                await self._answer_all(link)
 
-    async def _hear(self, link: Link) -> None:
+    async def _answer_all(self, link: Link) -> None:
         readings: set[Reading] = set()
         lost: LinkLost | WireError | None = None
         async with trio.open_nursery() as nursery:
@@ -273,42 +273,41 @@ class Desk:
         if self._mirror is None:
             link.send(wire.Busy(ask.id, _RETRY_AFTER_MS))
             return
-        told = await self._mirror.answer(ask, readings)
-        # Pages of some MiB each may be more than the link takes at a time. An answer that is left
-        # out would be waited for in vain.
+        reply = await self._mirror.answer(ask, readings)
+        # The link takes a limited number of bytes at a time, and every answer has to be sent.
         while link.is_open:
             try:
-                if link.send(told):
+                if link.send(reply):
                     return
             except WireError as error:
-                told = self._mirror.too_large(ask, error)
+                reply = self._mirror.too_large(ask, error)
             else:
                 await trio.sleep(_ROOM_S)
 
 
 async def run(config: MirrorConfig, log: Log) -> None:
-    """Be the mirror until stdin closes. Raises `Damaged`."""
+    """Run the mirror until stdin closes. Raises `Damaged`."""
     listener = await listen_unix(config.socket)
-    desk = Desk(config)
+    server = QuestionServer(config)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch, desk, log)
-        nursery.start_soon(partial(trio.serve_listeners, desk.serve, [listener]))
+        nursery.start_soon(watch, server, log)
+        nursery.start_soon(partial(trio.serve_listeners, server.serve, [listener]))
         child.say_ready()
-        nursery.start_soon(_follow, config, desk, log)
+        nursery.start_soon(_follow, config, server, log)
         if not await child.wait_for_parent():
             child.exit_now()
         nursery.cancel_scope.cancel()
-    desk.close()
+    server.close()
 
 
-async def _follow(config: MirrorConfig, desk: Desk, log: Log) -> None:
+async def _follow(config: MirrorConfig, server: QuestionServer, log: Log) -> None:
     mirror = Mirror(config, await _open(config, log), log)
-    desk.open(mirror)
+    server.open(mirror)
     await mirror.run()
 
 
 async def _open(config: MirrorConfig, log: Log) -> Writing:
-    """Open the file, as soon as there is room for it."""
+    """Open the file, as soon as the disk has room for it."""
     directory = Path(config.data_dir)
     boot_id = BOOT_ID.read_text().strip()
     opening: Callable[[], tuple[Writing, str]] = partial(
@@ -319,16 +318,16 @@ async def _open(config: MirrorConfig, log: Log) -> Writing:
         boot_id=boot_id,
         checkpoint_pages=config.checkpoint_pages,
     )
-    is_told = False
+    is_logged = False
     while True:
         try:
             writing, why = await trio.to_thread.run_sync(opening)
         except Stuck as error:
-            if not is_told:
+            if not is_logged:
                 log.warning(
                     "mirror.stuck", reason=str(error), then="the mirror waits for free disk space"
                 )
-            is_told = True
+            is_logged = True
             await trio.sleep(_RETRY_S)
         else:
             if why:
@@ -336,11 +335,11 @@ async def _open(config: MirrorConfig, log: Log) -> Writing:
             return writing
 
 
-def stand_back(niceness: int) -> None:
-    """Let others have the processor first.
+def lower_priority(niceness: int) -> None:
+    """Lower this process's share of the processors.
 
-    Where Linux groups processes by session, niceness counts only within a group, and ours is one of
-    its own: then the group has to be nice.
+    Where Linux groups processes by session, niceness counts only within a group, and this process
+    is a group of its own: then the niceness of the group is set.
     """
     os.nice(niceness)
     if os.getsid(0) == os.getpid():
@@ -354,7 +353,7 @@ def main() -> int:
         config = read_config(sys.stdin.buffer.readline())
     except BadMirrorConfig as error:
         return child.complain("mirror", child.MISCONFIGURED, "config", error)
-    stand_back(config.niceness)
+    lower_priority(config.niceness)
     child.collect_seldom()
     sys.setswitchinterval(_SWITCH_S)
     with telemetry.open_log("mirror", form=config.log_format, level=config.log_level) as log:
@@ -366,7 +365,7 @@ def main() -> int:
 
 
 def end(config: MirrorConfig, error: BaseException, log: Log) -> int:
-    """Say why this process ends; returns the exit code."""
+    """Log why this process ends; returns the exit code."""
     match error:
         case Damaged():
             discard(Path(config.data_dir))

@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from corvo import clock
-from corvo.mirror.follow.following import Scribe
+from corvo.mirror.follow.following import WriterTask
 from corvo.mirror.query.fulltext import full_text
 from corvo.mirror.query.reading import Reading, TimeOver, prepare
 from corvo.mirror.query.reports import get_beats, get_rates, get_summary, get_throughput
@@ -60,10 +60,10 @@ _COUNT_JOBS: Final = (
 class Readers:
     """The connections that read, and the questions that have one."""
 
-    def __init__(self, path: Path, scribe: Scribe, count: int) -> None:
+    def __init__(self, path: Path, writer: WriterTask, count: int) -> None:
         self.interrupted = 0
         self._path = path
-        self._scribe = scribe
+        self._writer = writer
         self._free: list[sqlite3.Connection] = []
         self._busy: dict[sqlite3.Connection, Reading] = {}
         self._begun = trio.Event()
@@ -104,7 +104,7 @@ class Readers:
             )
             return int(count)
 
-    async def mind(self) -> None:
+    async def interrupt_late(self) -> None:
         """Interrupt questions that take too long, until cancelled."""
         while True:
             self._begun = trio.Event()
@@ -124,8 +124,8 @@ class Readers:
                 for turns in (self._scans, self._turns) if needs_scan else (self._turns,):
                     await turns.acquire()
                     undo.callback(turns.release)
-            await self._scribe.enter()
-            undo.callback(self._scribe.leave)
+            await self._writer.enter()
+            undo.callback(self._writer.leave)
             held = self._free.pop() if self._free else self._open()
             undo.callback(self._free.append, held)
             yield held

@@ -1,4 +1,4 @@
-"""Followers and their scribe, beside a replica that does as it is told."""
+"""Followers and their writer, beside a replica that does as it is told."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -16,8 +16,8 @@ import corvo.link
 from corvo.link import LinkLost, accept_link
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.follow import following
-from corvo.mirror.follow.following import Follower, Lag, Scribe, rest_behind
-from corvo.mirror.follow.places import Cursor, Page, Places
+from corvo.mirror.follow.following import Follower, Lag, WriterTask, rest_behind
+from corvo.mirror.follow.progress import Cursor, Page, Progress
 from corvo.mirror.follow.writing import Stuck, Writing, open_writing
 from corvo.protocol import wire
 from corvo.protocol.questions import LAG_BOUNDS_MS
@@ -30,7 +30,7 @@ from tests.support.links import Member
 _PATIENCE_S: Final = 20
 
 
-class Desk:
+class Harness:
     """A mirror of one shard, without its process."""
 
     def __init__(self, directory: Path, **changed: int) -> None:
@@ -56,9 +56,9 @@ class Desk:
         log = Log(self._take, "mirror", Style(is_text=False), Level.DEBUG)
         directory = Path(self.config.data_dir)
         self.writing: Writing = open_writing(directory, "rookery", 1, boot_id="one")[0]
-        self.places = Places(self.writing.cursors(1))
-        self.scribe = Scribe(self.writing, self.places, self.config, log)
-        self.follower = Follower(0, self.config, self.places, self.scribe, log)
+        self.progress = Progress(self.writing.cursors(1))
+        self.writer = WriterTask(self.writing, self.progress, self.config, log)
+        self.follower = Follower(0, self.config, self.progress, self.writer, log)
 
     def _take(self, line: bytes) -> None:
         self.logged.append(msgspec.json.decode(line)["event"])
@@ -67,21 +67,21 @@ class Desk:
         """Follow until that is done."""
         with trio.fail_after(_PATIENCE_S):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.scribe.run)
+                nursery.start_soon(self.writer.run)
                 nursery.start_soon(self.follower.run)
                 await until()
                 nursery.cancel_scope.cancel()
 
     async def catch_up(self) -> None:
         """Come to where the replica stands, with nothing missing, and without a rest."""
-        self.scribe._wanted += 1
+        self.writer._waiting += 1
         while not self.is_there:
-            await self.scribe._moved.wait()
-        self.scribe._wanted -= 1
+            await self.writer._moved.wait()
+        self.writer._waiting -= 1
 
     @property
     def is_there(self) -> bool:
-        cursor = self.places.seen[0].cursor
+        cursor = self.progress.shards[0].cursor
         index = len(self.replica.entries)
         return (
             cursor.is_whole
@@ -97,108 +97,108 @@ class Desk:
         return [row["id"] for row in tables_in(self.writing.path)["jobs"].values()]
 
 
-def run(scenario: Callable[[Desk], Awaitable[None]], **changed: int) -> None:
+def run(scenario: Callable[[Harness], Awaitable[None]], **changed: int) -> None:
     """A scenario with a replica that serves."""
 
     async def main() -> None:
         with TemporaryDirectory(prefix="c") as directory:  # a socket's path is short
-            desk = Desk(Path(directory), **changed)
-            async with desk.replica.serving():
-                await scenario(desk)
+            harness = Harness(Path(directory), **changed)
+            async with harness.replica.serving():
+                await scenario(harness)
 
     trio.run(main)
 
 
 def test_a_new_shard_is_followed_from_its_beginning_without_a_pass() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.replica.put(job("a"), job("b"))
-        desk.replica.remove("a")
-        await desk.live(desk.catch_up)
-        desk.check()
-        assert set(desk.replica.kinds()) == {"Follow"}
-        assert desk.places.seen[0].passes == 0
+    async def scenario(harness: Harness) -> None:
+        harness.replica.put(job("a"), job("b"))
+        harness.replica.remove("a")
+        await harness.live(harness.catch_up)
+        harness.check()
+        assert set(harness.replica.kinds()) == {"Follow"}
+        assert harness.progress.shards[0].passes == 0
 
     run(scenario)
 
 
 def test_what_changes_is_taken_in_as_it_comes() -> None:
-    async def scenario(desk: Desk) -> None:
+    async def scenario(harness: Harness) -> None:
         async def meanwhile() -> None:
             for number in range(20):
-                desk.replica.put(job(f"j{number % 7}", f"text {number}"))
-                await desk.catch_up()
-            desk.replica.remove("j3")
-            await desk.catch_up()
+                harness.replica.put(job(f"j{number % 7}", f"text {number}"))
+                await harness.catch_up()
+            harness.replica.remove("j3")
+            await harness.catch_up()
 
-        await desk.live(meanwhile)
-        desk.check()
+        await harness.live(meanwhile)
+        harness.check()
 
     run(scenario)
 
 
 def test_a_feed_that_was_cut_is_made_up_for_by_a_pass() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.replica.put(*(job(f"j{number:02}") for number in range(30)))
-        await desk.live(desk.catch_up)
-        desk.replica.remove("j03", "j29")
-        desk.replica.put(job("j07", "other"), job("k"))
-        desk.replica.begin = len(desk.replica.entries)
+    async def scenario(harness: Harness) -> None:
+        harness.replica.put(*(job(f"j{number:02}") for number in range(30)))
+        await harness.live(harness.catch_up)
+        harness.replica.remove("j03", "j29")
+        harness.replica.put(job("j07", "other"), job("k"))
+        harness.replica.begin = len(harness.replica.entries)
 
-        desk.begin()
-        await desk.live(desk.catch_up)
+        harness.begin()
+        await harness.live(harness.catch_up)
 
-        desk.check()
-        assert desk.places.seen[0].passes == 1
-        assert desk.logged.count("mirror.reset") == 1
-        assert desk.logged.count("mirror.pass_ended") == 1
+        harness.check()
+        assert harness.progress.shards[0].passes == 1
+        assert harness.logged.count("mirror.reset") == 1
+        assert harness.logged.count("mirror.pass_ended") == 1
 
     run(scenario, scan_keys_max=4)
 
 
 def test_rows_stay_until_the_pass_has_come_to_them() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.replica.put(*(job(f"j{number}") for number in range(6)))
-        await desk.live(desk.catch_up)
-        desk.replica.restore(0)
-        desk.replica.put(*(job(f"j{number}") for number in range(3)), job("new"))
-        desk.begin()
-        desk.replica.asked.clear()
-        desk.replica.answers_max = 3  # that it is another log, and two pages
+    async def scenario(harness: Harness) -> None:
+        harness.replica.put(*(job(f"j{number}") for number in range(6)))
+        await harness.live(harness.catch_up)
+        harness.replica.restore(0)
+        harness.replica.put(*(job(f"j{number}") for number in range(3)), job("new"))
+        harness.begin()
+        harness.replica.asked.clear()
+        harness.replica.answers_max = 3  # that it is another log, and two pages
 
         async def two_pages() -> None:
-            while desk.places.seen[0].cursor.pass_key != b"j|j1":
-                await desk.scribe._moved.wait()
-            assert {"j0", "j5"} <= set(desk.ids())
-            assert not desk.places.as_of()["s0"].is_whole
-            desk.replica.answers_max = None
-            desk.replica.hang_up()
-            await desk.catch_up()
+            while harness.progress.shards[0].cursor.pass_key != b"j|j1":
+                await harness.writer._moved.wait()
+            assert {"j0", "j5"} <= set(harness.ids())
+            assert not harness.progress.as_of()["s0"].is_whole
+            harness.replica.answers_max = None
+            harness.replica.hang_up()
+            await harness.catch_up()
 
-        await desk.live(two_pages)
-        desk.check()
+        await harness.live(two_pages)
+        harness.check()
 
     run(scenario, scan_keys_max=1)
 
 
 def test_a_mirror_that_was_lost_in_a_pass_goes_on_with_it() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.replica.begin = 1
-        desk.replica.put(*(job(f"j{number}") for number in range(8)))
+    async def scenario(harness: Harness) -> None:
+        harness.replica.begin = 1
+        harness.replica.put(*(job(f"j{number}") for number in range(8)))
 
-        desk.replica.answers_max = 5  # that there is no following, and four pages
+        harness.replica.answers_max = 5  # that there is no following, and four pages
 
         async def some_pages() -> None:
-            while desk.places.seen[0].cursor.pass_key != b"j|j3":
-                await desk.scribe._moved.wait()
+            while harness.progress.shards[0].cursor.pass_key != b"j|j3":
+                await harness.writer._moved.wait()
 
-        await desk.live(some_pages)
-        desk.replica.asked.clear()
-        desk.replica.answers_max = None
-        desk.begin()
-        await desk.live(desk.catch_up)
+        await harness.live(some_pages)
+        harness.replica.asked.clear()
+        harness.replica.answers_max = None
+        harness.begin()
+        await harness.live(harness.catch_up)
 
-        desk.check()
-        first = desk.replica.asked[0]
+        harness.check()
+        first = harness.replica.asked[0]
         assert isinstance(first, wire.Scan)
         assert first.after == b"j|j3"
 
@@ -206,72 +206,74 @@ def test_a_mirror_that_was_lost_in_a_pass_goes_on_with_it() -> None:
 
 
 def test_what_changes_during_a_pass_is_not_lost() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.replica.begin = 1
-        desk.replica.put(*(job(f"j{number:02}") for number in range(40)))
+    async def scenario(harness: Harness) -> None:
+        harness.replica.begin = 1
+        harness.replica.put(*(job(f"j{number:02}") for number in range(40)))
 
         async def meanwhile() -> None:
             number = 0
-            while not desk.is_there:
+            while not harness.is_there:
                 number += 1
                 if number < 30:
-                    desk.replica.put(job(f"j{number:02}", "new"), job(f"j{40 - number:02}", "new"))
-                    desk.replica.remove(f"j{number // 2:02}")
-                await desk.scribe._moved.wait()
+                    harness.replica.put(
+                        job(f"j{number:02}", "new"), job(f"j{40 - number:02}", "new")
+                    )
+                    harness.replica.remove(f"j{number // 2:02}")
+                await harness.writer._moved.wait()
 
-        await desk.live(meanwhile)
-        desk.check()
+        await harness.live(meanwhile)
+        harness.check()
         # A pass takes long, and whoever waits for something new does not wait for its end.
-        assert "Scan Follow Scan" in " ".join(desk.replica.kinds())
+        assert "Scan Follow Scan" in " ".join(harness.replica.kinds())
 
     run(scenario, scan_keys_max=2, keys_max=3)
 
 
 def test_a_log_that_was_taken_back_is_found_out_though_the_cursor_is_in_both() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.replica.put(job("a", "old"), job("b", "old"), job("a", "new"), job("b", "new"))
+    async def scenario(harness: Harness) -> None:
+        harness.replica.put(job("a", "old"), job("b", "old"), job("a", "new"), job("b", "new"))
 
-        desk.replica.answers_max = 1
+        harness.replica.answers_max = 1
 
         async def a_page() -> None:  # of the first entry, with documents as of the last
-            while desk.places.seen[0].cursor.index < 1:
-                await desk.scribe._moved.wait()
+            while harness.progress.shards[0].cursor.index < 1:
+                await harness.writer._moved.wait()
 
-        await desk.live(a_page)
-        seen = desk.writing.cursors(1)[0]
+        await harness.live(a_page)
+        seen = harness.writing.cursors(1)[0]
         assert seen.index < seen.through
-        kept = desk.replica.digest(seen.index)
-        desk.replica.entries = desk.replica.entries[: seen.index]
-        desk.replica.put(*(job("c", f"{number}") for number in range(6)))
-        assert desk.replica.digest(seen.index) == kept
+        kept = harness.replica.digest(seen.index)
+        harness.replica.entries = harness.replica.entries[: seen.index]
+        harness.replica.put(*(job("c", f"{number}") for number in range(6)))
+        assert harness.replica.digest(seen.index) == kept
 
-        desk.replica.answers_max = None
-        desk.begin()
-        await desk.live(desk.catch_up)
+        harness.replica.answers_max = None
+        harness.begin()
+        await harness.live(harness.catch_up)
 
-        desk.check()
-        assert desk.logged.count("mirror.reset") == 1
+        harness.check()
+        assert harness.logged.count("mirror.reset") == 1
 
     run(scenario, keys_max=1, pause_ms=0)
 
 
 def test_a_rebuild_begins_at_once_and_mends_what_is_wrong() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.replica.put(job("a"), job("b"))
+    async def scenario(harness: Harness) -> None:
+        harness.replica.put(job("a"), job("b"))
 
         async def harm_and_rebuild() -> None:
-            await desk.catch_up()
-            connection = desk.writing._connection
+            await harness.catch_up()
+            connection = harness.writing._connection
             connection.execute("UPDATE jobs SET state = 'lost' WHERE id = 'a'")
             connection.execute("UPDATE jobs SET id = 'x' WHERE id = 'b'")
-            desk.follower.begin_pass()  # while it waits for news
-            [asked] = desk.places.standings()
+            harness.follower.begin_pass()  # while it waits for news
+            [asked] = harness.progress.standings()
             assert (asked.is_linked, asked.is_whole) == (True, False)
-            while desk.places.seen[0].passes == 0 or not desk.is_there:
-                await desk.scribe._moved.wait()
+            while harness.progress.shards[0].passes == 0 or not harness.is_there:
+                await harness.writer._moved.wait()
 
-        await desk.live(harm_and_rebuild)
-        desk.check()
+        await harness.live(harm_and_rebuild)
+        harness.check()
 
     run(scenario)
 
@@ -291,11 +293,11 @@ def test_a_rebuild_of_a_shard_that_is_away_is_tried_no_more_often(
 
     async def main() -> None:
         with TemporaryDirectory(prefix="c") as directory:
-            desk = Desk(Path(directory))
-            desk.follower.begin_pass()
+            harness = Harness(Path(directory))
+            harness.follower.begin_pass()
             with trio.move_on_after(2):
-                await desk.follower.run()
-            desk.writing.close()
+                await harness.follower.run()
+            harness.writing.close()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
@@ -309,7 +311,7 @@ def test_a_link_that_is_cut_for_a_rebuild_is_made_again_at_once(
 
     async def main() -> None:
         with TemporaryDirectory(prefix="c") as directory:
-            desk = Desk(Path(directory))
+            harness = Harness(Path(directory))
             async with trio.open_nursery() as nursery:
 
                 async def replica(stream: trio.abc.Stream) -> None:
@@ -325,12 +327,12 @@ def test_a_link_that_is_cut_for_a_rebuild_is_made_again_at_once(
                     return ours
 
                 monkeypatch.setattr(corvo.link, "connect", dialled)
-                nursery.start_soon(desk.follower.run)
+                nursery.start_soon(harness.follower.run)
                 await trio.testing.wait_all_tasks_blocked()
-                desk.follower.begin_pass()
+                harness.follower.begin_pass()
                 await trio.testing.wait_all_tasks_blocked()
                 nursery.cancel_scope.cancel()
-            desk.writing.close()
+            harness.writing.close()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
@@ -339,16 +341,16 @@ def test_a_link_that_is_cut_for_a_rebuild_is_made_again_at_once(
 
 
 def test_a_link_that_was_lost_costs_nothing() -> None:
-    async def scenario(desk: Desk) -> None:
+    async def scenario(harness: Harness) -> None:
         async def meanwhile() -> None:
             for number in range(5):
-                desk.replica.put(job(f"j{number}"))
-                await desk.catch_up()
-                desk.replica.hang_up()
+                harness.replica.put(job(f"j{number}"))
+                await harness.catch_up()
+                harness.replica.hang_up()
 
-        await desk.live(meanwhile)
-        desk.check()
-        assert set(desk.replica.kinds()) == {"Follow"}
+        await harness.live(meanwhile)
+        harness.check()
+        assert set(harness.replica.kinds()) == {"Follow"}
 
     run(scenario)
 
@@ -356,7 +358,7 @@ def test_a_link_that_was_lost_costs_nothing() -> None:
 def test_without_room_it_waits_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "_RETRY_S", 0.001)
 
-    async def scenario(desk: Desk) -> None:
+    async def scenario(harness: Harness) -> None:
         tries = 0
 
         def check_room(_: int) -> None:
@@ -365,68 +367,68 @@ def test_without_room_it_waits_and_says_so_once(monkeypatch: pytest.MonkeyPatch)
             if tries <= 3:
                 raise Stuck("no room")
 
-        monkeypatch.setattr(desk.writing, "check_room", check_room)
-        desk.replica.put(job("a"))
-        await desk.live(desk.catch_up)
-        desk.check()
+        monkeypatch.setattr(harness.writing, "check_room", check_room)
+        harness.replica.put(job("a"))
+        await harness.live(harness.catch_up)
+        harness.check()
         assert tries > 3
-        assert desk.logged.count("mirror.stuck") == 1
-        assert desk.logged.count("mirror.unstuck") == 1
+        assert harness.logged.count("mirror.stuck") == 1
+        assert harness.logged.count("mirror.unstuck") == 1
 
     run(scenario)
 
 
 def test_sqlite_s_log_is_emptied_when_the_last_reader_has_gone() -> None:
-    async def scenario(desk: Desk) -> None:
+    async def scenario(harness: Harness) -> None:
         async def meanwhile() -> None:
-            await desk.scribe.enter()
-            desk.replica.put(job("a"))
-            await desk.catch_up()
+            await harness.writer.enter()
+            harness.replica.put(job("a"))
+            await harness.catch_up()
             entered = trio.Event()
 
             async def another() -> None:
-                await desk.scribe.enter()
+                await harness.writer.enter()
                 entered.set()
-                desk.scribe.leave()
+                harness.writer.leave()
 
             async with trio.open_nursery() as nursery:
-                while desk.scribe._gate.is_set():
+                while harness.writer._gate.is_set():
                     await trio.lowlevel.checkpoint()
                 nursery.start_soon(another)
                 await trio.testing.wait_all_tasks_blocked()
                 assert not entered.is_set()
-                desk.scribe.leave()
+                harness.writer.leave()
                 await entered.wait()
 
-        await desk.live(meanwhile)
-        assert desk.writing.wal_bytes == 0
+        await harness.live(meanwhile)
+        assert harness.writing.wal_bytes == 0
 
     run(scenario, wal_bytes_max=1)
 
 
 def test_who_reads_the_file_from_outside_holds_up_nobody_for_long() -> None:
-    async def scenario(desk: Desk) -> None:
+    async def scenario(harness: Harness) -> None:
         tries = 0
-        shrink = desk.writing.shrink
+        shrink = harness.writing.shrink
 
         def count() -> bool:
             nonlocal tries
             tries += 1
             return shrink()
 
-        vars(desk.writing)["shrink"] = count
-        with closing(sqlite3.connect(desk.writing.path, isolation_level=None)) as outside:
+        vars(harness.writing)["shrink"] = count
+        with closing(sqlite3.connect(harness.writing.path, isolation_level=None)) as outside:
             outside.execute("BEGIN")
             outside.execute("SELECT count(*) FROM jobs").fetchone()
 
             async def meanwhile() -> None:
                 for number in range(60):
-                    desk.replica.put(job(f"j{number}"))
-                    await desk.catch_up()
+                    harness.replica.put(job(f"j{number}"))
+                    await harness.catch_up()
 
-            await desk.live(meanwhile)
+            await harness.live(meanwhile)
             assert 0 < tries < 20
-        desk.check()
+        harness.check()
 
     run(scenario, wal_bytes_max=2_000_000)
 
@@ -456,16 +458,16 @@ def test_a_rest_ends_when_somebody_waits_for_what_is_not_written(
     # Whoever rests for so long never comes back within a test.
     monkeypatch.setattr(following, "rest_behind", lambda **_: 1e9)
 
-    async def scenario(desk: Desk) -> None:
-        desk.replica.put(job("a"))
+    async def scenario(harness: Harness) -> None:
+        harness.replica.put(job("a"))
 
         async def until() -> None:
-            await desk.scribe.wait_for({0: 1})
-            desk.replica.put(job("b"))
-            await desk.scribe.wait_for({0: 2})
+            await harness.writer.wait_for({0: 1})
+            harness.replica.put(job("b"))
+            await harness.writer.wait_for({0: 2})
 
-        await desk.live(until)
-        assert desk.ids() == ["a", "b"]
+        await harness.live(until)
+        assert harness.ids() == ["a", "b"]
 
     run(scenario)
 
@@ -497,23 +499,23 @@ class InPieces(Replica):
 def test_an_entry_that_is_too_large_for_one_answer_is_taken_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.replica.__class__ = InPieces
-        desk.replica.put(job("a"), job("b"))
+    async def scenario(harness: Harness) -> None:
+        harness.replica.__class__ = InPieces
+        harness.replica.put(job("a"), job("b"))
         moves: list[tuple[int, int]] = []
-        put = desk.scribe.put
+        put = harness.writer.put
 
         async def noted(page: Page) -> None:
             moves.append((page.cursor.index, page.cursor.now_ns))
             await put(page)
 
-        monkeypatch.setattr(desk.scribe, "put", noted)
+        monkeypatch.setattr(harness.writer, "put", noted)
 
-        await desk.live(desk.catch_up)
-        desk.check()
+        await harness.live(harness.catch_up)
+        harness.check()
         assert moves[0] == (0, 0)
         assert moves[1][1] > 0
-        first, second, *_ = desk.replica.asked
+        first, second, *_ = harness.replica.asked
         assert isinstance(first, wire.Follow)
         assert isinstance(second, wire.Follow)
         assert (first.after_key, second.after_key) == (b"", b"j|a")

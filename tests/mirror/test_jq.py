@@ -425,12 +425,12 @@ def test_whatever_is_written_is_an_expression_or_refused(source: str) -> None:
     try:
         rows = found(source, PAYLOAD, "5", '"x"', "[[1]]", "null")
     except BadJq as refused:
-        is_told = 0 <= refused.at <= len(source) and bool(refused.error)
+        is_counted_by_shards = 0 <= refused.at <= len(source) and bool(refused.error)
     else:
-        is_told = len(rows) == 5
+        is_counted_by_shards = len(rows) == 5
         event("an expression")
 
-    assert is_told
+    assert is_counted_by_shards
 
 
 @given(st.data())

@@ -29,7 +29,7 @@ from corvo.mirror import readers
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.follow import following
 from corvo.mirror.follow.writing import NAME, Damaged, Writing, open_writing
-from corvo.mirror.process import Desk, Mirror
+from corvo.mirror.process import Mirror, QuestionServer
 from corvo.mirror.query.reading import Reading
 from corvo.mirror.readers import Task, answer
 from corvo.protocol import wire
@@ -254,11 +254,11 @@ def test_as_many_sockets_as_shards() -> None:
         read_config(line)
 
 
-# ---- Its desk, in this process.
+# ---- Its server, in this process.
 
 
 @asynccontextmanager
-async def open_desk(
+async def open_server(
     directory: Path, logged: list[str] | None = None, **changed: object
 ) -> AsyncIterator[tuple[MirrorConfig, Mirror]]:
     """A mirror that follows a replica with one job, and can be asked."""
@@ -273,22 +273,22 @@ async def open_desk(
     log = Log(take, "mirror", Style(is_text=False), Level.INFO)
     writing, _ = open_writing(Path(config.data_dir), "rookery", 1, boot_id="one")
     mirror = Mirror(config, writing, log)
-    desk = Desk(config)
-    desk.open(mirror)
+    server = QuestionServer(config)
+    server.open(mirror)
     listener = await listen_unix(config.socket)
     with trio.fail_after(20):
         async with replica.serving(), trio.open_nursery() as nursery:
             nursery.start_soon(mirror.run)
-            nursery.start_soon(trio.serve_listeners, desk.serve, [listener])
+            nursery.start_soon(trio.serve_listeners, server.serve, [listener])
             yield config, mirror
             nursery.cancel_scope.cancel()
-    desk.close()
+    server.close()
 
 
 def test_who_needs_more_than_there_is_is_told_how_far_it_is() -> None:
     async def scenario(directory: Path) -> None:
         async with (
-            open_desk(directory, catch_up_ms=30) as (config, _),
+            open_server(directory, catch_up_ms=30) as (config, _),
             calling(config) as client,
         ):
             await standing(client, s0=1)
@@ -315,7 +315,7 @@ def test_the_disk_is_made_to_take_what_there_is_and_who_cannot_write_ends(
     monkeypatch.setattr(Writing, "settle", settle)
 
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory):
+        async with open_server(directory):
             await trio.sleep_forever()
 
     with pytest.raises(BaseExceptionGroup) as caught:
@@ -326,11 +326,13 @@ def test_the_disk_is_made_to_take_what_there_is_and_who_cannot_write_ends(
 
 def test_a_rebuild_looks_at_everything_again() -> None:
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory) as (config, mirror), calling(config) as client:
+        async with open_server(directory) as (config, mirror), calling(config) as client:
             await standing(client, s0=1)
             begun = await ask(client, Rebuild())
-            while mirror.places.seen[0].passes == 0 or not mirror.places.as_of()["s0"].is_whole:
-                await mirror.scribe._moved.wait()
+            while (
+                mirror.progress.shards[0].passes == 0 or not mirror.progress.as_of()["s0"].is_whole
+            ):
+                await mirror.writer._moved.wait()
             seen = await standing(client)
 
         assert msgspec.json.decode(body_of(begun), type=Rebuilding) == Rebuilding(shards=1)
@@ -345,7 +347,7 @@ def test_a_rebuild_looks_at_everything_again() -> None:
 )
 def test_what_is_no_question_is_refused(number: int, body: bytes, code: str) -> None:
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory) as (config, _), calling(config) as client:
+        async with open_server(directory) as (config, _), calling(config) as client:
             answer = await client.ask(number, body)
             changed = await client.submit(1, b"{}")
 
@@ -389,13 +391,13 @@ def test_what_nobody_waits_for_any_more_is_ended(
     monkeypatch.setattr(readers, "answer", slow)
 
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory) as (config, mirror):
+        async with open_server(directory) as (config, mirror):
             async with calling(config) as client, trio.open_nursery() as nursery:
                 nursery.start_soon(ask, client, Search(scope=EVERYTHING))
                 while not slow.began:
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
-            while mirror.scribe.readers:
+            while mirror.writer.readers:
                 await trio.lowlevel.checkpoint()
         assert slow.ended == 1
 
@@ -407,7 +409,7 @@ def test_too_many_questions_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(readers, "answer", slow)
 
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory, readers=1, questions_max=3) as (config, _):
+        async with open_server(directory, readers=1, questions_max=3) as (config, _):
             answers: list[wire.Answer] = []
             async with calling(config) as client, trio.open_nursery() as nursery:
 
@@ -430,7 +432,7 @@ def test_too_many_questions_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_whoever_waits_for_what_will_never_be_keeps_nobody_out() -> None:
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory, questions_max=2, catch_up_ms=600_000) as (config, _):
+        async with open_server(directory, questions_max=2, catch_up_ms=600_000) as (config, _):
             turned_away: list[wire.Answer] = []
             async with calling(config) as client, trio.open_nursery() as nursery:
 
@@ -464,7 +466,7 @@ def test_scans_leave_a_reader_to_other_questions(
 
     async def scenario(directory: Path) -> None:
         async with (
-            open_desk(directory, readers=2) as (config, _),
+            open_server(directory, readers=2) as (config, _),
             calling(config) as client,
             trio.open_nursery() as nursery,
         ):
@@ -497,7 +499,7 @@ def test_a_question_that_is_a_bug_costs_nobody_else_anything(
     monkeypatch.setattr(readers, "answer", faulty)
 
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory, logged) as (config, _), calling(config) as client:
+        async with open_server(directory, logged) as (config, _), calling(config) as client:
             await standing(client, s0=1)
             bug = await ask(client, Search(scope=EVERYTHING, budget_ms=7))
             wrong = await ask(client, Search(scope=EVERYTHING, budget_ms=8))
@@ -522,7 +524,7 @@ def test_an_answer_that_is_too_large_for_a_message_costs_nobody_else_anything(
     monkeypatch.setattr(readers, "answer", huge)
 
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory, logged) as (config, _), calling(config) as client:
+        async with open_server(directory, logged) as (config, _), calling(config) as client:
             await standing(client, s0=1)
             large = await ask(client, Search(scope=EVERYTHING, budget_ms=7))
             right = await ask(client, Search(scope=EVERYTHING))
@@ -546,7 +548,7 @@ def test_answers_that_are_more_than_a_link_takes_at_a_time_come_all(
             answers.append(await ask(client, Search(scope=EVERYTHING)))
 
         async with (
-            open_desk(directory) as (config, _),
+            open_server(directory) as (config, _),
             calling(config) as client,
             trio.open_nursery() as nursery,
         ):
@@ -565,7 +567,7 @@ def test_what_is_nested_too_deeply_for_sqlite_is_refused_by_its_name(jq: str) ->
     """How deep that is depends on how SQLite was built: here at least `.a` is not."""
 
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory) as (config, _), calling(config) as client:
+        async with open_server(directory) as (config, _), calling(config) as client:
             await standing(client, s0=1)
             answer = await ask(client, Search(scope=EVERYTHING, search=SearchBody(payload_jq=jq)))
 
@@ -620,7 +622,7 @@ def test_a_mirror_that_is_held_up_holds_up_nobody() -> None:
 
 def test_a_process_that_is_no_router_of_this_cluster_is_refused() -> None:
     async def scenario(directory: Path) -> None:
-        async with open_desk(directory) as (config, _):
+        async with open_server(directory) as (config, _):
             ours = wire.make_hello(config, wire.ROUTER, shard=wire.ALL_SHARDS)
             unfit = {
                 "has no links to the follower": msgspec.structs.replace(ours, role=wire.FOLLOWER),

@@ -273,12 +273,12 @@ def test_nothing_is_known_to_be_whole_of_a_shard_of_which_nothing_was_told_yet()
 
     rates = shelf.ask(GetRates(scope=EVERYTHING), AllRates)
     found = shelf.ask(Search(scope=EVERYTHING), Found)
-    sifted = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(kind="x")), Found)
+    checked = shelf.ask(Search(scope=EVERYTHING, search=SearchBody(kind="x")), Found)
     counted = shelf.ask(Count(scope=EVERYTHING), Counted)
 
     assert [place.is_whole for place in rates.as_of.values()] == [True, False, True]
     assert (found.total, found.total_is_exact) == (1, False)
-    assert (sifted.total, sifted.total_is_exact) == (0, False)
+    assert (checked.total, checked.total_is_exact) == (0, False)
     assert (counted.total, counted.is_exact) == (1, False)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corvo.kv import keys
 from corvo.mirror.follow import schema
-from corvo.mirror.follow.places import Cursor, Page
+from corvo.mirror.follow.progress import Cursor, Page
 from corvo.mirror.follow.rows import BadDocument, Rows, fields_of
 from corvo.mirror.follow.writing import Writing, open_writing
 from corvo.model import (

@@ -12,7 +12,7 @@ from corvo.kv.keys import JOB
 from corvo.mirror.follow import building, planned, schema
 from corvo.mirror.follow.building import Unfit
 from corvo.mirror.follow.columns import TableSpec
-from corvo.mirror.follow.places import Cursor, Page
+from corvo.mirror.follow.progress import Cursor, Page
 from corvo.mirror.follow.writing import NAME, open_writing
 from corvo.model import Job, State
 from tests.mirror.pages import tables_in

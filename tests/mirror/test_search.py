@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo.mirror.query import looking, plan
+from corvo.mirror.query import plan, scan
 from corvo.mirror.query.cursors import digest_of, write_cursor
 from corvo.mirror.query.terms import understand
 from corvo.model import Event, Job, JobError, State
@@ -29,8 +29,8 @@ ORDERS = ("asc", "desc")
 def paths(set_max: int, streams_max: int = 96) -> Iterator[None]:
     """Few jobs go other ways than many: make few look like many."""
     with (
-        mock.patch.object(looking, "SET_MAX", set_max),
-        mock.patch.object(looking, "STREAMS_MAX", streams_max),
+        mock.patch.object(scan, "SET_MAX", set_max),
+        mock.patch.object(scan, "STREAMS_MAX", streams_max),
         mock.patch.object(plan, "_MARK_EVERY", 2),
     ):
         yield

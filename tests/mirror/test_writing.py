@@ -14,7 +14,7 @@ import pytest
 
 from corvo.mirror.follow import building, schema
 from corvo.mirror.follow import writing as module
-from corvo.mirror.follow.places import Cursor, Page
+from corvo.mirror.follow.progress import Cursor, Page
 from corvo.mirror.follow.rows import BadDocument
 from corvo.mirror.follow.writing import NAME, Damaged, Stuck, Writing, is_damage, open_writing
 from corvo.model import Job, State

@@ -1,9 +1,10 @@
-"""The mirror's tasks: one that follows each shard, and one that writes what they bring.
+"""The mirror's tasks: one follower for each shard, and one writer for the pages that they read.
 
-A follower asks for changes behind its cursor and hands them to the scribe, which writes what came
-from all shards in one transaction. When a shard cannot tell what changed from there (`Reset`), the
-follower takes the shard's present place for its cursor and begins a full pass, page by page, with
-changes in between. Whatever comes later is newer, so it is written in the order in which it came.
+A follower asks its shard for changes after its cursor and gives them to the writer, which writes
+the pages of all shards in one transaction. When a shard does not know what changed since that
+cursor (`Reset`), the follower sets the cursor to the shard's present index and begins a full pass,
+page by page, with changes in between. A later page is newer, so pages are written in the order in
+which they came.
 """
 
 from bisect import bisect_left
@@ -19,7 +20,7 @@ from corvo.errors import WireError
 from corvo.kept_link import KeptLink, Retry
 from corvo.link import Link, LinkLost, UnixAddress
 from corvo.mirror.config import MirrorConfig
-from corvo.mirror.follow.places import Cursor, Page, Places
+from corvo.mirror.follow.progress import Cursor, Page, Progress
 from corvo.mirror.follow.writing import Stuck, Writing, scheduled
 from corvo.protocol import wire
 from corvo.protocol.questions import LAG_BOUNDS_MS
@@ -27,21 +28,21 @@ from corvo.telemetry import Log
 from corvo.times import MS
 
 _RETRY_S: Final = 0.25
-"""Between two tries to write, while the disk has no room."""
+"""Time between two tries to write, while the disk is full."""
 _RETRY: Final = Retry(first_s=0.05, max_s=0.25)
 """Of links to shards: the mirror leaves the processor to the shard that starts again."""
 _PAGES_MAX: Final = 4
-"""Pages that wait to be written, beside the one that each shard may hold."""
+"""Pages in the writer's queue; each follower may hold one more."""
 _GATHERED_MAX: Final = 8_000
-"""Documents of one transaction, but for those of its last page."""
+"""Documents of one transaction, without those of its last page."""
 _LOOK_S: Final = 2.0
-"""Between two looks whether the file is still there."""
+"""Time between two checks that the file is still there."""
 _SETTLE_S: Final = 1.0
-"""Between two times that the disk is made to take what it has of ours. More often, pages that
-change all the time are written again and again; more seldom, they hold up the shards' syncs."""
+"""Time between two flushes to the disk. With more of them, pages that change often are written
+again and again; with fewer, a large flush delays the shards' syncs."""
 _RESTS: Final = 16
-"""Whoever had to queue long for a processor rests so many times as long, for others want it.
-Niceness alone does not do: what two threads of one core take from each other no scheduler sees."""
+"""The writer's pause after a write, as a multiple of the time that it waited for a processor.
+Niceness is not enough: no scheduler sees what two threads of one core take from each other."""
 _REST_S_MAX: Final = 1.0
 
 
@@ -53,19 +54,21 @@ class Lag:
         self.sum_ms = 0.0
 
     def note(self, late_ns: int) -> None:
-        """Rows of a page were so late."""
+        """Count a page by how late its rows are."""
         late_ms = max(0, late_ns) / MS
         self.counts[bisect_left(LAG_BOUNDS_MS, late_ms)] += 1
         self.sum_ms += late_ms
 
 
-class Scribe:
-    """Writes pages in the order in which they come, many at a time."""
+class WriterTask:
+    """The task that writes pages, many at a time, in the order in which they come."""
 
-    def __init__(self, writing: Writing, places: Places, config: MirrorConfig, log: Log) -> None:
+    def __init__(
+        self, writing: Writing, progress: Progress, config: MirrorConfig, log: Log
+    ) -> None:
         self.lag: Final = Lag()
         self._writing = writing
-        self._places = places
+        self._progress = progress
         self._config = config
         self._log = log
         self._limiter = trio.CapacityLimiter(1)
@@ -73,17 +76,17 @@ class Scribe:
         self._moved = trio.Event()  # something was written
         self._is_stuck = False
         self._wal_bytes_max = config.wal_bytes_max
-        self._wanted = 0  # how many wait for what is not written yet
+        self._waiting = 0  # questions that wait for rows which are not written yet
         self._hurry = trio.Event()
-        # A reader that begins while another still reads keeps SQLite's log growing, so from time
-        # to time new ones wait until there is none.
+        # Readers that overlap keep SQLite's log growing, so from time to time new ones wait until
+        # there is none.
         self.readers = 0
         self._gate = trio.Event()
         self._gate.set()
         self._quiet = trio.Event()
 
     async def put(self, page: Page) -> None:
-        """Have a page written; waits while too many do."""
+        """Queue a page to be written; waits while the queue is full."""
         await self._put.send(page)
 
     async def run(self) -> None:
@@ -99,7 +102,7 @@ class Scribe:
             rest_s = await self._write(pages)
             now_ns = clock.now_ns()
             for page in pages:
-                self._places.written(page)
+                self._progress.written(page)
                 if page.is_news:
                     self.lag.note(now_ns - page.cursor.now_ns)
             self._moved.set()
@@ -109,21 +112,21 @@ class Scribe:
             await self._rest(rest_s)
 
     async def _rest(self, seconds: float) -> None:
-        """Leave the processor to others, unless somebody waits for us; news coalesces meanwhile."""
+        """Pause, unless a question waits for rows; changes coalesce in the meantime."""
         self._hurry = trio.Event()
-        if not self._wanted:
+        if not self._waiting:
             with trio.move_on_after(seconds):
                 await self._hurry.wait()
 
     async def _next(self) -> Page:
-        """The next page. While there is none, look whether the file is still there."""
+        """The next page. While there is none, check that the file is still there."""
         while True:
             with trio.move_on_after(_LOOK_S):
                 return await self._taken.receive()
             self._writing.check_place()
 
     async def _write(self, pages: list[Page]) -> float:
-        """Write pages; returns for how many seconds to rest behind that."""
+        """Write pages; returns how many seconds to pause after that."""
         while True:
             try:
                 self._writing.check_place()
@@ -147,7 +150,7 @@ class Scribe:
                 return rest_s
 
     async def settle(self) -> None:
-        """Have the disk take a little at a time, until cancelled. Raises `Damaged`."""
+        """Flush to the disk at intervals, until cancelled. Raises `Damaged`."""
         while True:
             await trio.sleep(_SETTLE_S)
             await trio.to_thread.run_sync(self._writing.settle)
@@ -155,19 +158,19 @@ class Scribe:
     # Readers.
 
     async def enter(self) -> None:
-        """A question begins to read; waits while SQLite's log is being emptied."""
+        """Count a question as a reader; waits while SQLite's log is being emptied."""
         while not self._gate.is_set():
             await self._gate.wait()
         self.readers += 1
 
     def leave(self) -> None:
-        """It has read."""
+        """Count a reader off."""
         self.readers -= 1
         if not self.readers:
             self._quiet.set()
 
     async def _shrink(self) -> None:
-        """Empty SQLite's log when nobody reads: a question has its time, so that is soon."""
+        """Empty SQLite's log once no question reads: each has a limited time, so that is soon."""
         self._gate = trio.Event()
         try:
             while self.readers:
@@ -178,24 +181,24 @@ class Scribe:
                 is_empty = await trio.to_thread.run_sync(
                     self._writing.shrink, limiter=self._limiter
                 )
-            # Whoever reads the file from outside keeps it as it is: it is tried again when there is
-            # more, and not with each page.
+            # Another process that reads the file prevents it: the next try is when the log has
+            # grown, and not with each page.
             bound = self._config.wal_bytes_max
             self._wal_bytes_max = bound if is_empty else self._writing.wal_bytes + bound // 4
         finally:
             self._gate.set()
 
-    # Whoever waits for us to come somewhere.
+    # Questions that wait for a position.
 
     async def wait_for(self, least: Mapping[int, int]) -> None:
-        """Wait until everything up to these places, by shard, is written."""
-        self._wanted += 1
+        """Wait until everything up to these indexes, by shard, is written."""
+        self._waiting += 1
         self._hurry.set()
         try:
-            while not self._places.has(least):
+            while not self._progress.has(least):
                 await self._moved.wait()
         finally:
-            self._wanted -= 1
+            self._waiting -= 1
 
 
 def _write(writing: Writing, pages: list[Page]) -> float:
@@ -206,9 +209,9 @@ def _write(writing: Writing, pages: list[Page]) -> float:
 
 
 def rest_behind(*, ran_ns: int, queued_ns: int) -> float:
-    """For how many seconds to leave the processors to others.
+    """How many seconds to pause, so that other processes have the processors.
 
-    Some queueing is everybody's lot, and news must not be late for it.
+    A quarter of the time that it ran is no reason to pause: rows must not be late for it.
     """
     return min(_RESTS * max(0, queued_ns - ran_ns // 4) / 1e9, _REST_S_MAX)
 
@@ -217,17 +220,17 @@ class Follower:
     """Follows one shard."""
 
     def __init__(
-        self, number: int, config: MirrorConfig, places: Places, scribe: Scribe, log: Log
+        self, number: int, config: MirrorConfig, progress: Progress, writer: WriterTask, log: Log
     ) -> None:
         self._number = number
         self._config = config
-        self._seen = places.seen[number]
-        self._scribe = scribe
+        self._seen = progress.shards[number]
+        self._writer = writer
         self._log = log
-        # Ahead of what is written: pages that wait to be are behind it.
+        # Ahead of the rows: it counts the pages that wait to be written.
         self._cursor: Cursor = self._seen.cursor
         self._more = b""
-        """The last key told of an entry whose documents are too large for one answer."""
+        """The last key of an entry whose documents are too large for one answer."""
         self._last_id = 0
         self._serving: trio.CancelScope | None = None  # while there is a link
         self._link: Final = KeptLink(
@@ -241,13 +244,13 @@ class Follower:
         self._hurry = trio.Event()
 
     def hurry(self) -> None:
-        """Somebody waits for what is new."""
+        """End the pause: a question waits for changes."""
         self._hurry.set()
 
     def begin_pass(self) -> None:
         """Go through all documents, from the first on."""
         self._is_anew = self._seen.is_due = True
-        if self._serving is not None:  # which may be waiting for news
+        if self._serving is not None:  # it may be waiting for changes
             self._serving.cancel()
 
     async def run(self) -> None:
@@ -275,17 +278,17 @@ class Follower:
         """One page of changes; while a pass is under way, one of the pass before it."""
         if self._cursor.pass_key is not None:
             through = await self._scan(link, self._cursor.pass_key)
-            # Without news an answer would wait for some, and the pass with it.
+            # Without changes the answer, and the pass with it, would wait for some.
             if through > self._cursor.index:
                 await self._follow(link)
         elif await self._follow(link) * 2 < self._config.keys_max:
-            # There is little news, so what changes now had better be taken together.
+            # There are few changes: after a pause there are more to write together.
             with trio.move_on_after(self._config.pause_ms / 1_000):
                 await self._hurry.wait()
             self._hurry = trio.Event()
 
     async def _scan(self, link: Link, after: bytes) -> int:
-        """Take a page of the pass; the place that it is as of."""
+        """Read a page of the pass; returns the index that it is of."""
         self._last_id += 1
         request = wire.Scan(self._last_id, after, self._config.scan_keys_max)
         answer = await self._ask(link, request)
@@ -302,7 +305,7 @@ class Follower:
         return answer.through
 
     async def _follow(self, link: Link) -> int:
-        """Take a page of changes; how many documents there were."""
+        """Read a page of changes; returns how many documents it had."""
         self._last_id += 1
         cursor = self._cursor
         request = wire.Follow(
@@ -321,7 +324,7 @@ class Follower:
                     cursor.reached(answer.through, answer.through_digest),
                     index=answer.index,
                     digest=answer.digest,
-                    # A part of an entry brings us no further, and is no news of a later time.
+                    # A part of an entry moves neither the index nor the time.
                     now_ns=answer.now_ns if answer.index > cursor.index else cursor.now_ns,
                 )
                 await self._move(moved, pairs=answer.pairs, is_news=True)
@@ -334,7 +337,7 @@ class Follower:
         return self._config.keys_max
 
     async def _begin_anew(self, reset: wire.Reset) -> None:
-        """What we have may be of another log: everything is to be looked at."""
+        """Begin a full pass: the rows may be of another log."""
         self._log.info(
             "mirror.reset",
             shard=self._number,
@@ -363,8 +366,8 @@ class Follower:
         is_news: bool = False,
         is_pass: bool = False,
     ) -> None:
-        """Have a page written and be where it ends; when cancelled, neither."""
-        await self._scribe.put(Page(cursor, pairs, scanned, is_news))
+        """Queue a page and move the cursor to its end; when cancelled, neither."""
+        await self._writer.put(Page(cursor, pairs, scanned, is_news))
         self._cursor = cursor
         self._seen.passes += is_pass
 

@@ -20,7 +20,7 @@ from corvo.kv.directories import Held
 from corvo.mirror.config import CHECKPOINT_PAGES
 from corvo.mirror.follow import building, schema
 from corvo.mirror.follow.building import Unfit
-from corvo.mirror.follow.places import Cursor, Page
+from corvo.mirror.follow.progress import Cursor, Page
 from corvo.mirror.follow.rows import Rows
 from corvo.mirror.follow.stale import stale
 

@@ -1,38 +1,38 @@
-"""Counting the jobs that a filter means, as far as there is time for it."""
+"""Counting the jobs that match a filter, as far as there is time for it."""
 
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from corvo.mirror.query.looking import queues_of, sifted, small_set
-from corvo.mirror.query.plan import ORDERS, by_age, totalling
+from corvo.mirror.query.plan import ORDERS, by_age, count_statement
 from corvo.mirror.query.reading import Reading, TimeOver
+from corvo.mirror.query.scan import checked, queues_of, small_set
 from corvo.mirror.query.terms import STATE_WORDS, Meaning, Value, all_of
 
 Group: TypeAlias = tuple[str, str]
 """A queue and a state."""
 
 _STEPS: Final = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
-"""Counting is begun anew with each step, so that there is an answer if it does not come to the
-next; that costs little, for a step is a tenth of what comes behind it."""
+"""Each step counts from the start again, so that there is a result if the next step is too slow.
+That costs little: a step is a tenth of the next one."""
 _BY_AGE: Final = ORDERS["created_at"]
 _QUEUES: Final = ("queue", "scope", "reserved")
-_TOLD: Final = frozenset({"queue", "scope", "reserved", "state"})
+_COUNTED: Final = frozenset({"queue", "scope", "reserved", "state"})
 _COUNTED_AGAIN: Final = 100_000
-"""Jobs that are counted in a few milliseconds, where what the shards count does not fit."""
+"""Jobs that are counted in a few milliseconds, where the shards' counts are of another moment."""
 
 
-def is_told(meaning: Meaning) -> bool:
-    """Whether the shards count themselves what is meant."""
-    return not meaning.heavy and _TOLD.issuperset(meaning.light)
+def is_counted_by_shards(meaning: Meaning) -> bool:
+    """Whether the shards keep the counts that a filter asks for."""
+    return not meaning.heavy and _COUNTED.issuperset(meaning.light)
 
 
-class Tally:
-    """How many there are, as far as they were counted."""
+class JobCount:
+    """A count of jobs, or of as many as were counted."""
 
     def __init__(self) -> None:
         self.is_exact = False
-        """False: there are at least so many."""
+        """False: there are at least this many."""
         self._done: Counter[Group] = Counter()
         self._begun: Counter[Group] = Counter()
 
@@ -47,24 +47,24 @@ class Tally:
         return self._done.total() + self._begun.total()
 
     def begin(self, counts: Mapping[Group, int]) -> None:
-        """So many there are of a part, or more: it replaces what was said of it before."""
+        """Set the count of the part that is being counted, instead of its count before."""
         self._begun = Counter(counts)
 
     def end(self) -> None:
-        """The part has no more."""
+        """Add the part to the total: it is counted to its end."""
         self._done += self._begun
         self._begun = Counter()
 
 
-def tally(
+def count_jobs(
     reading: Reading, meaning: Meaning, *, most: int, grouped: bool, until_ms: float
-) -> Tally:
-    """Count jobs: all of them, or the first ones that there is time for.
+) -> JobCount:
+    """Count jobs: all of them, or as many as there is time for.
 
-    Beyond `most` it is enough to know that there are more. What is not grouped is counted for an
-    empty queue and state.
+    Beyond `most` the count only says that there are more. Without `grouped`, jobs are counted under
+    an empty queue and state.
     """
-    counted = Tally()
+    counted = JobCount()
     if meaning.is_void:
         counted.is_exact = True
         return counted
@@ -76,14 +76,16 @@ def tally(
     return counted
 
 
-def _count(reading: Reading, meaning: Meaning, counted: Tally, *, most: int, grouped: bool) -> bool:
+def _count(
+    reading: Reading, meaning: Meaning, counted: JobCount, *, most: int, grouped: bool
+) -> bool:
     """Whether all were counted."""
-    if is_told(meaning):
-        told = _told(reading, meaning)
-        counted.begin(told)
+    if is_counted_by_shards(meaning):
+        counts = _shard_counts(reading, meaning)
+        counted.begin(counts)
         if _is_of_one_moment(reading, meaning):
             return True
-        if told.total() > _COUNTED_AGAIN:
+        if counts.total() > _COUNTED_AGAIN:
             return False
         counted.begin({})
     queues = queues_of(reading, meaning)
@@ -92,19 +94,19 @@ def _count(reading: Reading, meaning: Meaning, counted: Tally, *, most: int, gro
     rows = small_set(reading, meaning, _BY_AGE, queues or [])
     if rows is not None:
         groups: Counter[Group] = Counter()
-        for row, is_meant in sifted(reading, meaning, rows):
+        for row, is_meant in checked(reading, meaning, rows):
             if is_meant:
                 groups[row[1], row[2]] += 1
                 counted.begin(groups)
         return True
-    text, streams = totalling(by_age(meaning, queues or []), grouped=grouped)
+    text, streams = count_statement(by_age(meaning, queues or []), grouped=grouped)
     return all(
         _count_stream(reading, text, parameters, counted, most=most) for parameters in streams
     )
 
 
-def _told(reading: Reading, meaning: Meaning) -> Counter[Group]:
-    """What the shards count themselves."""
+def _shard_counts(reading: Reading, meaning: Meaning) -> Counter[Group]:
+    """The counts that the shards keep."""
     seen = all_of([meaning.light[name] for name in _QUEUES if name in meaning.light])
     columns = ", ".join(f"sum({word})" for word in STATE_WORDS)
     text = f"SELECT queue, {columns} FROM queue_counts WHERE {seen.text} GROUP BY queue"  # noqa: S608 -- all words are ours
@@ -117,10 +119,10 @@ def _told(reading: Reading, meaning: Meaning) -> Counter[Group]:
 
 
 def _is_of_one_moment(reading: Reading, meaning: Meaning) -> bool:
-    """Whether what the shards count themselves is of the same moment as the jobs.
+    """Whether the shards' counts are of the same moment as the jobs.
 
-    What was told ahead of a cursor may be counts, and not yet the jobs that they count, or the
-    other way round. A queue is in one shard, so that others being behind does not matter to it.
+    Rows ahead of a cursor may be counts whose jobs are not there yet, or the other way round. A
+    queue is in one shard, so the other shards do not matter to it.
     """
     if reading.run(_BEHIND).fetchone() is None:
         return True
@@ -135,11 +137,11 @@ _IS_BEHIND: Final = (
     "SELECT max(shard IN (SELECT shard FROM cursors WHERE through > idx))"
     " FROM queue_counts WHERE queue = ?"
 )
-"""Null where nothing is counted: perhaps only because the counts have not come yet."""
+"""NULL where nothing is counted: perhaps only because the counts are not there yet."""
 
 
 def _count_stream(
-    reading: Reading, text: str, parameters: tuple[Value, ...], counted: Tally, *, most: int
+    reading: Reading, text: str, parameters: tuple[Value, ...], counted: JobCount, *, most: int
 ) -> bool:
     for step in _STEPS:
         groups = {

@@ -36,7 +36,7 @@ class Term:
 
 
 def read_terms(q: str) -> list[Term]:
-    """What is looked for. Raises `NotAnswered`.
+    """The terms of a text. Raises `NotAnswered`.
 
     Every text is read: a quotation mark that has no other goes to the end, and what has neither
     letter nor digit is passed over.

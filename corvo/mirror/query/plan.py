@@ -93,7 +93,7 @@ class Segment:
     """The conditions that the index does not answer: `1` for none."""
     value: str = "NULL"
     """What is sorted by, as SQL. In a segment of equals it is what they share: a mark may stand at
-    a job that is of another segment, but says how far this one was looked at."""
+    a job that is of another segment, but shows how far this one was scanned."""
     above: Value = None
     """The first of `order` is more than that, if it is given."""
     below: Value = None
@@ -216,7 +216,7 @@ def _priorities(meaning: Meaning) -> tuple[int, ...]:
     return _PRIORITIES if meaning.priority is None else (meaning.priority,)
 
 
-def walking(
+def stream_statement(
     segment: Segment, start: Start | None, *, descending: bool
 ) -> tuple[str, list[tuple[Value, ...]]]:
     """The statement that reads a stream, and its parameters for each stream of a segment.
@@ -283,7 +283,7 @@ def _is_behind(value: Value, limit: Value, *, descending: bool) -> bool:
     return value < limit if descending else value > limit
 
 
-def totalling(segment: Segment, *, grouped: bool) -> tuple[str, list[tuple[Value, ...]]]:
+def count_statement(segment: Segment, *, grouped: bool) -> tuple[str, list[tuple[Value, ...]]]:
     """The statement that counts a stream, by queue and state; its parameters for each stream.
 
     The last parameter is not among them: how many jobs to count at most.
@@ -417,13 +417,13 @@ def _plain(meaning: Meaning, queues: Sequence[str]) -> list[Condition]:
     return found
 
 
-def counting(rows: Condition) -> Condition:
+def size_statement(rows: Condition) -> Condition:
     """How many are in a set, as far as it matters."""
     text = f"SELECT count(*) FROM (SELECT row FROM ({rows.text}) LIMIT {SET_MAX + 1})"  # noqa: S608 -- all words are ours
     return Condition(text, rows.parameters)
 
 
-def taking(rows: Condition, order: Order, meaning: Meaning) -> Condition:
+def set_statement(rows: Condition, order: Order, meaning: Meaning) -> Condition:
     """The jobs of a set that are meant as far as their columns tell."""
     value = "NULL" if order.column == "created_at" else order.column
     light = all_of(meaning.without())
@@ -434,7 +434,7 @@ def taking(rows: Condition, order: Order, meaning: Meaning) -> Condition:
     return Condition(text, (*rows.parameters, *light.parameters))
 
 
-def sifting(meaning: Meaning) -> Condition:
+def check_statement(meaning: Meaning) -> Condition:
     """Of the jobs whose numbers are in a JSON array, those that are meant. That comes first."""
     heavy = all_of(meaning.heavy)
     text = (

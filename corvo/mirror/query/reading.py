@@ -82,7 +82,7 @@ class Reading:
         """Run a statement of ours. What others wrote is among the parameters, or nowhere."""
         return self._connection.execute(statement, parameters)
 
-    def surely(self, work: Callable[[], T]) -> T:
+    def retried(self, work: Callable[[], T]) -> T:
         """Do what takes little time, whether the time is over or not.
 
         Whoever minds the time may mean what was done before, and come late.

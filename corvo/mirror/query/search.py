@@ -9,11 +9,11 @@ import msgspec
 
 from corvo.mirror.follow.columns import Value as Stored
 from corvo.mirror.follow.schema import JOBS
-from corvo.mirror.query.counting import is_told, tally
+from corvo.mirror.query.counting import count_jobs, is_counted_by_shards
 from corvo.mirror.query.cursors import Cursor, Way, digest_of, read_cursor, write_cursor
-from corvo.mirror.query.looking import Looked, Wanted, look, needs_scan
 from corvo.mirror.query.plan import ORDERS, Order, Start
 from corvo.mirror.query.reading import Reading
+from corvo.mirror.query.scan import Scan, ScanResult, needs_scan, run_scan
 from corvo.mirror.query.terms import (
     STATE_WORDS,
     Condition,
@@ -70,7 +70,7 @@ def understood(question: Search | Count | Select) -> Understood:
     meaning = understand(given, question.scope)
     is_scan = needs_scan(meaning, order)
     if isinstance(question, Count):
-        is_scan = is_scan or not (meaning.is_void or is_told(meaning))
+        is_scan = is_scan or not (meaning.is_void or is_counted_by_shards(meaning))
     return Understood(meaning=meaning, order=order, is_falling=is_falling, needs_scan=is_scan)
 
 
@@ -82,7 +82,7 @@ def search(reading: Reading, question: Search, known: Understood) -> RawPage:
     digest = digest_of(plain, order.column, "desc" if is_falling else "asc")
     cursor = None if body.cursor is None else read_cursor(body.cursor, digest, order.key_types)
     is_backwards = cursor is not None and cursor.way in {"before", "until"} and cursor.key != ()
-    wanted = Wanted(
+    wanted = Scan(
         meaning=meaning,
         order=order,
         descending=is_falling is not is_backwards,
@@ -92,12 +92,12 @@ def search(reading: Reading, question: Search, known: Understood) -> RawPage:
     )
     with reading.snapshot():
         as_of = reading.as_of()
-        looked = look(reading, wanted, question.budget_ms * _LOOKING)
-        jobs = _shown(reading, looked)
-        total, is_exact = _total(reading, question, meaning, looked, as_of)
-    before, behind = _cursors(wanted, looked, digest)
+        result = run_scan(reading, wanted, question.budget_ms * _LOOKING)
+        jobs = _shown(reading, result)
+        total, is_exact = _total(reading, question, meaning, result, as_of)
+    before, behind = _cursors(wanted, result, digest)
     # A full page has all that it was to have, though nobody knows whether there is one more.
-    is_partial = looked.stopped is not None and len(jobs) < wanted.limit
+    is_partial = result.stopped is not None and len(jobs) < wanted.limit
     return RawPage(
         jobs=jobs[::-1] if is_backwards else jobs,
         total=total,
@@ -137,18 +137,18 @@ def _start(cursor: Cursor | None) -> Start | None:
     return Start(cursor.key, is_inclusive=cursor.way in {"from", "until"})
 
 
-def _shown(reading: Reading, looked: Looked) -> list[msgspec.Raw]:
+def _shown(reading: Reading, result: ScanResult) -> list[msgspec.Raw]:
     """What was found as JSON; as much of it as a page may have."""
     jobs: list[msgspec.Raw] = []
     size = 0
-    for row in looked.rows:
+    for row in result.rows:
         job = _summary(reading, row[0])
         size += len(bytes(job))
         if jobs and size > PAGE_BYTES_MAX:
-            looked.rows = looked.rows[: len(jobs)]
-            looked.has_more = True
-            looked.stopped = None
-            looked.total = None
+            result.rows = result.rows[: len(jobs)]
+            result.has_more = True
+            result.stopped = None
+            result.total = None
             break
         jobs.append(job)
     return jobs
@@ -174,7 +174,7 @@ _encode: Final = msgspec.json.Encoder().encode
 def _summary(reading: Reading, row: int) -> msgspec.Raw:
     """A job by the number of its row. Fields that are NULL, or have their default, are left out."""
     found: tuple[Stored, ...] | None
-    found = reading.surely(lambda: reading.run(_SUMMARY, (row,)).fetchone())
+    found = reading.retried(lambda: reading.run(_SUMMARY, (row,)).fetchone())
     assert found is not None, "it was there a moment ago, and this is the same moment"
     fields: dict[str, object] = {}
     for (name, default, shown_as), value in zip(_SUMMARIES, found, strict=True):
@@ -185,16 +185,16 @@ def _summary(reading: Reading, row: int) -> msgspec.Raw:
 
 
 def _total(
-    reading: Reading, question: Search, meaning: Meaning, looked: Looked, as_of: AsOf
+    reading: Reading, question: Search, meaning: Meaning, result: ScanResult, as_of: AsOf
 ) -> tuple[int, bool]:
     """How many there are, and whether that is all."""
     is_whole = _is_whole(as_of)
-    if looked.total is not None:
-        return looked.total, is_whole
-    least = len(looked.rows) + looked.has_more
+    if result.total is not None:
+        return result.total, is_whole
+    least = len(result.rows) + result.has_more
     budget_ms = question.budget_ms
     until_ms = min(budget_ms * _LOOKING, reading.taken_ms + budget_ms * _COUNTING)
-    counted = tally(reading, meaning, most=1 << 62, grouped=False, until_ms=until_ms)
+    counted = count_jobs(reading, meaning, most=1 << 62, grouped=False, until_ms=until_ms)
     if counted.is_exact:
         return counted.total, is_whole
     return max(counted.total, least), False
@@ -205,16 +205,16 @@ def _is_whole(as_of: AsOf) -> bool:
     return bool(as_of) and all(place.is_whole for place in as_of.values())
 
 
-def _cursors(wanted: Wanted, looked: Looked, digest: bytes) -> tuple[str | None, str | None]:
+def _cursors(wanted: Scan, result: ScanResult, digest: bytes) -> tuple[str | None, str | None]:
     """For the page before this one, and for the one behind it."""
-    keys = [wanted.order.key(row) for row in looked.rows]
+    keys = [wanted.order.key(row) for row in result.rows]
     on: Way = "before" if wanted.backwards else "after"
     back: Way = "after" if wanted.backwards else "before"
     start = wanted.start
     going_on: str | None = None
-    if looked.stopped is not None:
-        going_on = write_cursor(digest, on, looked.stopped)
-    elif looked.has_more:
+    if result.stopped is not None:
+        going_on = write_cursor(digest, on, result.stopped)
+    elif result.has_more:
         going_on = write_cursor(digest, on, keys[-1])
     coming_back: str | None = None
     if start is not None and keys:
@@ -235,11 +235,13 @@ def count(reading: Reading, question: Count, known: Understood) -> Counted:
         as_of = reading.as_of()
         samples: list[msgspec.Raw] = []
         if question.samples:
-            wanted = Wanted(meaning=meaning, order=_BY_AGE, descending=True, limit=question.samples)
-            looked = look(reading, wanted, question.budget_ms * _COUNTING)
-            samples = _shown(reading, looked)
+            wanted = Scan(meaning=meaning, order=_BY_AGE, descending=True, limit=question.samples)
+            result = run_scan(reading, wanted, question.budget_ms * _COUNTING)
+            samples = _shown(reading, result)
         until_ms = question.budget_ms * _LOOKING
-        counted = tally(reading, meaning, most=question.exact_to, grouped=True, until_ms=until_ms)
+        counted = count_jobs(
+            reading, meaning, most=question.exact_to, grouped=True, until_ms=until_ms
+        )
         bounds = reading.bounds()
     states: Counter[str] = Counter()
     queues: Counter[str] = Counter()
@@ -268,7 +270,7 @@ def select(reading: Reading, question: Select, known: Understood) -> Selected:
     bounds = encode_json(sorted(question.bounds.items())).decode()
     digest = digest_of(question.filter, "select", bounds)
     cursor = read_cursor(question.after, digest, _BY_AGE.key_types) if question.after else None
-    wanted = Wanted(
+    wanted = Scan(
         meaning=meaning,
         order=_BY_AGE,
         descending=False,
@@ -277,13 +279,13 @@ def select(reading: Reading, question: Select, known: Understood) -> Selected:
     )
     with reading.snapshot():
         as_of = reading.as_of()
-        looked = look(reading, wanted, question.budget_ms * _LOOKING)
+        result = run_scan(reading, wanted, question.budget_ms * _LOOKING)
     after = ""
-    if looked.stopped is not None:
-        after = write_cursor(digest, "after", looked.stopped)
-    elif looked.has_more:
-        after = write_cursor(digest, "after", _BY_AGE.key(looked.rows[-1]))
-    members = [Member(row[5], row[6], row[1], row[2]) for row in looked.rows]
+    if result.stopped is not None:
+        after = write_cursor(digest, "after", result.stopped)
+    elif result.has_more:
+        after = write_cursor(digest, "after", _BY_AGE.key(result.rows[-1]))
+    members = [Member(row[5], row[6], row[1], row[2]) for row in result.rows]
     return Selected(members=members, after=after, as_of=as_of)
 
 

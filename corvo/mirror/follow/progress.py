@@ -1,4 +1,4 @@
-"""How far each shard was followed: what is kept in the file with the rows, and what is told."""
+"""How far each shard was followed: the cursors in the file, and what answers and metrics show."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -20,15 +20,15 @@ class Cursor(msgspec.Struct, frozen=True):
     now_ns: int = 0
     """The shard's own time at `index`."""
     through: int = 0
-    """Rows are not newer than this place; they are exact once `index` has come there."""
+    """Rows may be as new as this index; they are exact once `index` has reached it."""
     pass_key: bytes | None = None
-    """Up to here a full pass has come; None when none is under way."""
+    """The last key of a full pass that is under way; None without one."""
     through_digest: int = 0
-    """What the state's digest was at `through`: a log that was taken back to before it, and went
-    another way, is another log, although `index` is in both."""
+    """The state's digest at `through`. A log that was cut before it and went on differently is
+    another log, although both have `index`."""
 
     def reached(self, through: int, digest: int) -> "Cursor":
-        """The same, with rows that are of a later place."""
+        """The cursor with rows as new as a later index."""
         if through <= self.through:
             return self
         return msgspec.structs.replace(self, through=through, through_digest=digest)
@@ -40,55 +40,55 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What is written at once: documents of one shard, and the cursor behind them."""
+    """Documents of one shard, written together with the cursor after them."""
 
     cursor: Cursor
     pairs: tuple[Pair, ...] = ()
     scanned: tuple[bytes, bytes] | None = None
-    """For a page of a full pass, the keys of which it says everything: behind the first, and up to
-    the second; to the very end when that is empty. What else is there of them is gone."""
+    """For a page of a full pass, the range of keys that it covers: after the first, up to the
+    second; to the end when that is empty. Rows of other documents in the range are removed."""
     is_news: bool = False
-    """Whether it says how late rows are: a page of changes does, and a pass does not."""
+    """Whether it counts for the lag of rows: a page of changes does, a page of a pass does not."""
 
 
-class Seen(msgspec.Struct):
-    """One shard, as far as this process has followed it."""
+class ShardProgress(msgspec.Struct):
+    """How far this process has followed one shard."""
 
     cursor: Cursor
     is_linked: bool = False
     is_due: bool = False
-    """A pass was asked for, and has not begun."""
+    """Whether a full pass was requested and has not begun."""
     passes: int = 0
     changes: int = 0
 
 
-class Places:
-    """All shards."""
+class Progress:
+    """How far this process has followed each shard."""
 
     def __init__(self, cursors: Iterable[Cursor]) -> None:
-        self.seen: Final = {cursor.shard: Seen(cursor) for cursor in cursors}
+        self.shards: Final = {cursor.shard: ShardProgress(cursor) for cursor in cursors}
 
     def written(self, page: Page) -> None:
-        """A page is in the file."""
-        seen = self.seen[page.cursor.shard]
+        """Note that a page is in the file."""
+        seen = self.shards[page.cursor.shard]
         seen.cursor = page.cursor
         seen.is_due = seen.is_due and seen.cursor.is_whole
         seen.changes += len(page.pairs)
 
     def has(self, least: Mapping[int, int]) -> bool:
-        """Whether we have come so far, by shard."""
+        """Whether these indexes, by shard, are reached."""
         return all(
-            number in self.seen and self.seen[number].cursor.index >= index
+            number in self.shards and self.shards[number].cursor.index >= index
             for number, index in least.items()
         )
 
     def as_of(self) -> AsOf:
-        """How far we have come, as answers say it."""
+        """How far each shard was followed, as answers show it."""
         return {
             f"s{number}": Place(
                 seen.cursor.index, sortable(seen.cursor.now_ns), seen.cursor.is_whole
             )
-            for number, seen in self.seen.items()
+            for number, seen in self.shards.items()
         }
 
     def standings(self) -> list[ShardStanding]:
@@ -104,5 +104,5 @@ class Places:
                 passes=seen.passes,
                 changes=seen.changes,
             )
-            for number, seen in self.seen.items()
+            for number, seen in self.shards.items()
         ]

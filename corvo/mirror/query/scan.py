@@ -1,6 +1,6 @@
-"""Looking for jobs in an order: as many as are wanted, or as many as there is time for.
+"""Scanning jobs in an order, until a page is full or the time is over.
 
-What is found is always the beginning of what there is: it has no gaps, and where it ends is known.
+The rows found are always the first of all that match: there are no gaps, and the end is known.
 """
 
 import heapq
@@ -17,115 +17,115 @@ from corvo.mirror.query.plan import (
     Row,
     Segment,
     Start,
-    counting,
+    check_statement,
     segment,
+    set_statement,
     sets,
-    sifting,
+    size_statement,
+    stream_statement,
     streams_of,
-    taking,
-    walking,
 )
 from corvo.mirror.query.reading import Reading, TimeOver
 from corvo.mirror.query.terms import Condition, Meaning, encode_json, in_scope
 
 QUEUES_MAX: Final = 8
-"""Queues of a scope whose jobs are looked for one by one."""
+"""Queues of a scope that are scanned one by one."""
 _CHUNK_MIN: Final = 1
 _CHUNK_MAX: Final = 512
 _CHUNK_MS: Final = 20.0
 _ONE_MORE_MS: Final = 50.0
-"""So long it is looked whether there is one more, when there are as many as are wanted."""
+"""Time to look for one more job, once a page is full."""
 
 
 @dataclass(kw_only=True)
-class Looked:
-    """What was found."""
+class ScanResult:
+    """The rows that a scan found, and where it ended."""
 
     rows: list[Row] = field(default_factory=list)
     has_more: bool = False
-    """There is at least one more behind."""
+    """Whether at least one more job follows."""
     stopped: Key | None = None
-    """Not everything was looked at: up to there all was; the empty key is the beginning."""
+    """The key up to which jobs were scanned, the empty key for the start; None: all were."""
     stopped_in: str = ""
     """The queue of the job at which it stopped."""
     has_moved: bool = False
-    """Something was looked at."""
+    """Whether at least one job was scanned."""
     total: int | None = None
-    """How many are meant altogether, if that is known by the way."""
+    """The number of all jobs that match, where the scan found it out."""
 
     def stop_at(self, key: Key, queue: str) -> None:
-        """Up to there all was looked at."""
+        """Note that all jobs up to a key were scanned."""
         self.stopped = key
         self.stopped_in = queue
         self.has_moved = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What is looked for."""
+class Scan:
+    """A scan for a page: its conditions, its order, its start and its limit."""
 
     meaning: Meaning
     order: Order
     descending: bool
-    """How the walk goes, which is not how the page is read when it goes backwards."""
+    """The direction of the scan; that of the page is the opposite when it goes backwards."""
     backwards: bool = False
     start: Start | None = None
     limit: int
 
     @property
     def ranks(self) -> list[int]:
-        """The segments that the walk comes to."""
+        """The segments that the scan comes to, by rank."""
         ranks = self.order.ranks_in_order(descending=self.descending, backwards=self.backwards)
         if self.start is None:
             return ranks
         return ranks[ranks.index(self.order.rank(self.start.key)) :]
 
     def start_in(self, rank: int) -> Start | None:
-        """Where it begins in a segment."""
+        """Where the scan starts within a segment."""
         if self.start is None or self.order.rank(self.start.key) != rank:
             return None
         return self.start
 
 
-def look(reading: Reading, wanted: Wanted, until_ms: float) -> Looked:
-    """Look for jobs."""
-    looked = Looked(stopped=wanted.start.key if wanted.start is not None else ())
+def run_scan(reading: Reading, wanted: Scan, until_ms: float) -> ScanResult:
+    """Scan jobs until the page is full or the time is over."""
+    result = ScanResult(stopped=wanted.start.key if wanted.start is not None else ())
     meaning = wanted.meaning
     if meaning.is_void:
-        return Looked(total=0)
+        return ScanResult(total=0)
     try:
         with reading.until(until_ms):
             queues = queues_of(reading, meaning)
             if queues == []:
-                return Looked(total=0)
+                return ScanResult(total=0)
             rows = small_set(reading, meaning, wanted.order, queues or [])
             if rows is None:
-                _walk(reading, wanted, queues or [], looked)
+                _scan_segments(reading, wanted, queues or [], result)
             else:
-                _sift(reading, wanted, rows, looked)
+                _filter_set(reading, wanted, rows, result)
     except TimeOver:
-        if not looked.has_moved:
-            _creep(reading, wanted, looked)
-    is_foreign = looked.has_moved and not meaning.scope.covers(looked.stopped_in)
-    if looked.stopped is not None and is_foreign:
-        looked.stopped = _blunted(wanted, looked.stopped, looked.rows)
-    return looked
+        if not result.has_moved:
+            _scan_one(reading, wanted, result)
+    is_foreign = result.has_moved and not meaning.scope.covers(result.stopped_in)
+    if result.stopped is not None and is_foreign:
+        result.stopped = _coarse_key(wanted, result.stopped, result.rows)
+    return result
 
 
 _MINUTE: Final = len("2026-02-11T10:00")
 _SECOND: Final = len("2026-02-11T10:00:00")
 _FIRST_TEXT: Final = ""
 _LAST_TEXT: Final = "~"
-"""Behind all letters of times and ids."""
+"""A text after all times and ids."""
 _LAST_NUMBER: Final = 1 << 32
 
 
-def _blunted(wanted: Wanted, key: Key, shown: Sequence[Row]) -> Key:
-    """A place to go on from that says little of the job there: whoever asks may not see it.
+def _coarse_key(wanted: Scan, key: Key, shown: Sequence[Row]) -> Key:
+    """A key to go on from that reveals little of a job which the caller may not see.
 
-    It is not behind that job. It is behind the last one that is shown, or else behind the start, or
-    whoever goes on from there would stand still. The minute will mostly do; the whole key is told
-    where no more was done than look at what is of one time.
+    It is not after that job, and it is after the last job that is shown, or else after the start:
+    the next page must make progress. Mostly a time cut to the minute is enough. The whole key is
+    used where all scanned jobs have one time.
     """
     start = wanted.start.key if wanted.start is not None else None
     floor = wanted.order.key(shown[-1]) if shown else start
@@ -143,8 +143,8 @@ def _blunted(wanted: Wanted, key: Key, shown: Sequence[Row]) -> Key:
     return wanted.order.key(shown[-1]) if shown else key
 
 
-def _is_behind(wanted: Wanted, key: Key, start: Key) -> bool:
-    """Whether a place is behind the start, in its segment or in a later one."""
+def _is_behind(wanted: Scan, key: Key, start: Key) -> bool:
+    """Whether a key is after the start, in its segment or in a later one."""
     if wanted.order.rank(key) != wanted.order.rank(start):
         return True
     if key == start:
@@ -154,7 +154,7 @@ def _is_behind(wanted: Wanted, key: Key, start: Key) -> bool:
 
 
 def queues_of(reading: Reading, meaning: Meaning) -> list[str] | None:
-    """The queues that jobs that are meant may be in; None when they are too many to be told."""
+    """The queues that may have jobs that match; None when they are too many to be named."""
     if meaning.queue:
         return [meaning.queue]
     if meaning.scope.has_everything:
@@ -193,7 +193,7 @@ def needs_scan(meaning: Meaning, order: Order) -> bool:
 
 
 def _known_queues(meaning: Meaning) -> Sequence[str]:
-    """The queues that jobs that are meant may be in, as far as that needs no look."""
+    """The queues that may have jobs that match, as far as that needs no query."""
     if meaning.queue:
         return [meaning.queue]
     names = meaning.scope.names
@@ -208,30 +208,30 @@ def _is_pattern(name: str) -> bool:
 def small_set(
     reading: Reading, meaning: Meaning, order: Order, queues: Sequence[str]
 ) -> list[Row] | None:
-    """The jobs that may be meant, if they are few: all of them, in no order."""
+    """A set that all matching jobs are in, if there is one with few jobs; in no order."""
     for rows in sets(meaning, order, queues):
-        count = counting(rows)
+        count = size_statement(rows)
         size: int = reading.run(*count).fetchone()[0]
         if size <= SET_MAX:
-            found: list[Row] = reading.run(*taking(rows, order, meaning)).fetchall()
+            found: list[Row] = reading.run(*set_statement(rows, order, meaning)).fetchall()
             return found
     return None
 
 
-def _sift(reading: Reading, wanted: Wanted, rows: list[Row], looked: Looked) -> None:
-    """Find those of a set that are meant, in order."""
+def _filter_set(reading: Reading, wanted: Scan, rows: list[Row], result: ScanResult) -> None:
+    """Find the jobs of a set that match, in order."""
     ordered = _in_order(wanted, rows)
     behind = _behind_start(wanted, ordered)
-    for row, is_meant in sifted(reading, wanted.meaning, behind):
-        if is_meant and _take(reading, wanted, row, looked):
+    for row, is_meant in checked(reading, wanted.meaning, behind):
+        if is_meant and _take(reading, wanted, row, result):
             return
-        looked.stop_at(wanted.order.key(row), row[1])
-    looked.stopped = None
+        result.stop_at(wanted.order.key(row), row[1])
+    result.stopped = None
     if len(behind) == len(ordered):
-        looked.total = len(looked.rows)
+        result.total = len(result.rows)
 
 
-def _in_order(wanted: Wanted, rows: list[Row]) -> list[Row]:
+def _in_order(wanted: Scan, rows: list[Row]) -> list[Row]:
     order = wanted.order
     by_rank: dict[int, list[Row]] = {}
     for row in rows:
@@ -244,7 +244,7 @@ def _in_order(wanted: Wanted, rows: list[Row]) -> list[Row]:
     return ordered
 
 
-def _behind_start(wanted: Wanted, ordered: list[Row]) -> list[Row]:
+def _behind_start(wanted: Scan, ordered: list[Row]) -> list[Row]:
     start = wanted.start
     if start is None:
         return ordered
@@ -264,12 +264,12 @@ def _plain(key: Key) -> tuple[str | int, ...]:
     return tuple("" if part is None else part for part in key)
 
 
-def sifted(reading: Reading, meaning: Meaning, rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
-    """Each of the rows, and whether it is meant; a few at a time, as long as each few takes."""
+def checked(reading: Reading, meaning: Meaning, rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
+    """Each row, and whether it matches; checked in chunks whose size follows from their cost."""
     if not meaning.heavy:
         yield from ((row, True) for row in rows)
         return
-    text, parameters = sifting(meaning)
+    text, parameters = check_statement(meaning)
     place, size = 0, _CHUNK_MIN
     while place < len(rows):
         begun_ms = reading.taken_ms
@@ -282,21 +282,23 @@ def sifted(reading: Reading, meaning: Meaning, rows: Sequence[Row]) -> Iterator[
         size = min(size * 2, _CHUNK_MAX) if is_quick else max(size // 2, 1)
 
 
-def _walk(reading: Reading, wanted: Wanted, queues: Sequence[str], looked: Looked) -> None:
-    """Find what is meant, along the order."""
+def _scan_segments(
+    reading: Reading, wanted: Scan, queues: Sequence[str], result: ScanResult
+) -> None:
+    """Find jobs that match, segment by segment."""
     for row in _rows(reading, wanted, queues):
-        if row[7] and _take(reading, wanted, row, looked):
+        if row[7] and _take(reading, wanted, row, result):
             return
-        looked.stop_at(wanted.order.key(row), row[1])
-    looked.stopped = None
+        result.stop_at(wanted.order.key(row), row[1])
+    result.stopped = None
     if wanted.start is None:
-        looked.total = len(looked.rows)
+        result.total = len(result.rows)
 
 
-def _creep(reading: Reading, wanted: Wanted, looked: Looked) -> None:
-    """Look at one job, however long it takes, or whoever goes on from here would stand still.
+def _scan_one(reading: Reading, wanted: Scan, result: ScanResult) -> None:
+    """Scan one job even when the time is over, so that the next page makes progress.
 
-    That is not long: there is a mark soon, and what it passes over is told by its columns.
+    That takes little time: a mark is near, and only conditions on columns are checked on the way.
     """
     meaning = wanted.meaning
     plain = replace(wanted, meaning=replace(meaning, heavy=[]))
@@ -304,38 +306,36 @@ def _creep(reading: Reading, wanted: Wanted, looked: Looked) -> None:
     def next_one() -> Row | None:
         return next(_rows(reading, plain, queues_of(reading, meaning) or []), None)
 
-    row = reading.surely(next_one)
+    row = reading.retried(next_one)
     if row is None:
-        looked.stopped = None
+        result.stopped = None
         return
     if row[7]:
-        sieved = reading.surely(lambda: list(sifted(reading, meaning, [row])))
-        looked.rows += [row for row, is_meant in sieved if is_meant]
-    looked.stop_at(wanted.order.key(row), row[1])
+        sieved = reading.retried(lambda: list(checked(reading, meaning, [row])))
+        result.rows += [row for row, is_meant in sieved if is_meant]
+    result.stop_at(wanted.order.key(row), row[1])
 
 
-def _rows(reading: Reading, wanted: Wanted, queues: Sequence[str]) -> Iterator[Row]:
+def _rows(reading: Reading, wanted: Scan, queues: Sequence[str]) -> Iterator[Row]:
     for rank in wanted.ranks:
         found = segment(wanted.order, rank, wanted.meaning, queues)
         yield from _merged(reading, wanted, found, wanted.start_in(rank))
 
 
-def _take(reading: Reading, wanted: Wanted, row: Row, looked: Looked) -> bool:
-    """Whether it is enough; then one more is there, and is not taken."""
-    if len(looked.rows) < wanted.limit:
-        looked.rows.append(row)
-        if len(looked.rows) == wanted.limit:
+def _take(reading: Reading, wanted: Scan, row: Row, result: ScanResult) -> bool:
+    """Take a row; returns whether the page was full already, so that one more job follows."""
+    if len(result.rows) < wanted.limit:
+        result.rows.append(row)
+        if len(result.rows) == wanted.limit:
             reading.hurry(_ONE_MORE_MS)
         return False
-    looked.has_more = True
-    looked.stopped = None
+    result.has_more = True
+    result.stopped = None
     return True
 
 
-def _merged(
-    reading: Reading, wanted: Wanted, segment: Segment, start: Start | None
-) -> Iterator[Row]:
-    text, streams = walking(segment, start, descending=wanted.descending)
+def _merged(reading: Reading, wanted: Scan, segment: Segment, start: Start | None) -> Iterator[Row]:
+    text, streams = stream_statement(segment, start, descending=wanted.descending)
     cursors = [reading.run(text, parameters) for parameters in streams]
     try:
         if len(cursors) == 1:
@@ -354,5 +354,5 @@ _BY_VALUE: Final = itemgetter(3, 4, 5, 6)
 
 
 def _comparable(order: Order) -> "itemgetter[tuple[str | int, ...]]":
-    """What rows of one segment are compared by."""
+    """The values by which rows of one segment are compared."""
     return _BY_AGE if order.column == "created_at" else _BY_VALUE
