@@ -147,19 +147,42 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_error: str = ""
 
 
-class FoundJob(JobSummary, frozen=True, kw_only=True, omit_defaults=True):
+class FoundJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job as a search shows it.
 
-    The mirror writes it by the names and the defaults here: each field is the column of its name,
-    and `last_error` the text of the newest error.
+    The mirror writes it by the names and the defaults here, in this order: each field is the column
+    of its name, and `last_error` the text of the newest error.
     """
 
+    id: str
+    queue: str
+    state: State
+    payload: msgspec.Raw
+    priority: int
+    attempt: int
+    max_retries: int
+    kind: str = ""
+    unique_key: str = ""
+    batch_id: str = ""
+    worker_id: str = ""
     hostname: str = ""
+    tags: dict[str, str] = {}
+    parent_id: str = ""
+    chain_id: str = ""
+    chain_step: int | None = None
+    scheduled_at: Time | None = None
     expire_at: Time | None = None
-    failures: int = 0
-    """Errors ever recorded of it."""
+    created_at: Time
+    started_at: Time | None = None
+    completed_at: Time | None = None
+    failed_at: Time | None = None
+    finished_at: Time | None = None
     changed_at: Time
     """The moment of its last event."""
+    hold_reason: str = ""
+    failures: int = 0
+    """Errors ever recorded of it."""
+    last_error: str = ""
 
 
 def error_bodies(job: Job, errors: Sequence[JobError]) -> list[ErrorBody]:
