@@ -76,6 +76,8 @@ class Poison:
             return
         assert self._watched is not None
         standing = self._watched.standing()
+        if self._noted is not None:
+            return  # by a block before this one, which did not come to apply it
         before = self._before = self._read()
         # A suspect further on is the better one: the state is older than it was when that died.
         is_first = before is None or before.index <= standing.applied + 1
@@ -116,9 +118,9 @@ class Poison:
 
     def _forget(self, watched: Watched) -> None:
         """Remove the note once the entry that it names is applied."""
-        before, noted = self._before, self._noted
-        self._before = self._noted = None
-        if noted is not None or (before is not None and before.index <= watched.standing().applied):
+        suspect = self._noted or self._before
+        if suspect is not None and suspect.index <= watched.standing().applied:
+            self._before = self._noted = None
             self._note.unlink()
             self._is_wary = False
 

@@ -128,6 +128,36 @@ def test_a_bug_is_not_counted_twice_when_it_was_expected(note: Path) -> None:
     Poison(note).refuse(applied=12)
 
 
+def test_a_block_that_applies_nothing_keeps_the_note_and_counts_no_death(note: Path) -> None:
+    """A turn of the replica may only begin a write, and apply what is committed in the next one."""
+    for _ in range(2):
+        poison, applier = Poison(note), Applier(applied=12)
+        poison.refuse(applied=12)
+        poison.be_wary()
+        for _ in range(2):
+            with poison.watching(applier):
+                pass
+        with pytest.raises((ValueError, Poisoned)), poison.watching(applier):
+            applier.work(dies_at=13)
+
+    with pytest.raises(Poisoned, match="entry 13 ended this replica 2 times"):
+        Poison(note).refuse(applied=12)
+
+
+def test_a_note_that_waited_for_its_entry_goes_when_that_is_applied(note: Path) -> None:
+    poison, applier = Poison(note), Applier(applied=12)
+    poison.be_wary()
+
+    with poison.watching(applier):
+        pass
+    was_noted = note.exists()
+    with poison.watching(applier):
+        applier.work()
+
+    assert was_noted
+    assert not note.exists()
+
+
 def test_nothing_is_noted_once_an_entry_went_well(note: Path) -> None:
     poison, applier = Poison(note), Applier()
     poison.be_wary()
