@@ -1,13 +1,23 @@
 """One log, one state: whatever a process's hash seed, and wherever it begins."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from corvo.kv.feed import Row, row_key
+from corvo.kv.memory import MemoryStore
+from corvo.model import EventType
+from corvo.protocol.wire import Happening
+from corvo.shard.entry import Stamp, encode
+from corvo.shard.machine import Machine
+from corvo.shard.ops import OPS
 from tests.shard.replaying import Log, record
 
 ENTRIES = 400
@@ -69,3 +79,61 @@ def test_another_log_comes_to_another_digest(log: Log) -> None:
     other, _ = record(seed=21, entries=ENTRIES)
 
     assert other.digest != log.digest
+
+
+# What an earlier version wrote.
+
+
+def old_logs() -> list[str]:
+    return (Path(__file__).parent / "logs_version_1.txt").read_text().split("\n\n")
+
+
+@pytest.mark.parametrize("log", old_logs(), ids=lambda log: log.partition("\n")[0])
+def test_a_log_of_an_earlier_version_comes_to_the_digest_that_it_came_to_then(log: str) -> None:
+    """Logs are added to the file, and never changed.
+
+    Replicas of two versions apply the same entries. A change that needs another digest is a change
+    of the format of the log.
+    """
+    machine = applied(log)
+
+    assert machine.digest == int(log.partition("\n")[0].rpartition(" ")[2])
+
+
+def test_the_logs_of_an_earlier_version_have_every_op_and_every_event() -> None:
+    ops = {int(number) for number in re.findall(r"^  (\d+) ", "\n".join(old_logs()), re.MULTILINE)}
+    events = {word for log in old_logs() for word in words_of(applied(log))}
+
+    assert ops == set(OPS)
+    assert events == {each.stored for each in EventType}
+
+
+def applied(log: str) -> Machine:
+    """A machine that has applied a log.
+
+    The first line has the shard, the number of shards and the digest. An entry is a line with
+    index, term and stamp, and a line for each op. An entry of Raft's own has no stamp and no ops.
+    """
+    header, *lines = log.splitlines()
+    shard, shards, _ = map(int, re.findall(r"\d+", header))
+    machine = Machine(MemoryStore(), shard=shard, shards=shards)
+    begins = [number for number, line in enumerate(lines) if not line.startswith(" ")]
+    for begin, end in pairwise([*begins, len(lines)]):
+        index, term, *stamp = map(int, lines[begin].split())
+        ops = [line.split(maxsplit=1) for line in lines[begin + 1 : end]]
+        if stamp:
+            data = encode(Stamp(*stamp), [(int(number), body.encode()) for number, body in ops])
+            machine.apply(index=index, term=term, data=data)
+        else:
+            machine.skip(index=index, term=term)
+    return machine
+
+
+def words_of(machine: Machine) -> Iterator[str]:
+    """The stored words of the events in the feed."""
+    for index in range(1, machine.applied + 1):
+        data = machine.store.get(row_key(index))
+        assert data is not None
+        row = msgspec.msgpack.decode(data, type=Row)
+        for event in msgspec.msgpack.decode(row.events, type=list[Happening]):
+            yield event.what
