@@ -459,7 +459,8 @@ class LinkClient:
     async def finish(self, call: Call) -> Answer:
         """The answer to what was begun. Raises `LinkLost`."""
         try:
-            await call.ended.wait()
+            if call.answer is None:  # else there is no reason to let other tasks go first
+                await call.ended.wait()
         finally:
             self._waiting.pop(call.id, None)
         if call.answer is None:

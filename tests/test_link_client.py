@@ -9,6 +9,7 @@ from trio.testing import (
 
 from corvo.errors import WireError
 from corvo.link import (
+    Call,
     LinkClient,
     LinkLost,
     LinkSettings,
@@ -260,3 +261,19 @@ async def test_a_bug_in_whoever_hears_pushes_comes_out_as_itself() -> None:
             await block()
 
     assert len(losses) == 1
+
+
+@jumping
+async def test_answers_that_are_there_are_taken_without_another_turn() -> None:
+    async with client_and_raw() as (client, raw):
+        begun = [client.begin(1, b"") for _ in range(3)]
+        await raw.hear(3)
+        await raw.say(*(Reply(number, "", b"") for number in (1, 2, 3)))
+        await wait_all_tasks_blocked()
+
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            answers = [await client.finish(call) for call in begun if isinstance(call, Call)]
+
+    assert answers == [Reply(number, "", b"") for number in (1, 2, 3)]
+    assert not scope.cancelled_caught
