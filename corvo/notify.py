@@ -1,6 +1,6 @@
-"""What systemd wants to hear: that the node is ready, what it does, that it stops, that it lives.
+"""Notifications to systemd: ready, status, stopping, watchdog.
 
-See sd_notify(3). Without `NOTIFY_SOCKET` nobody wants to hear anything, and nothing is said.
+See sd_notify(3). Without `NOTIFY_SOCKET`, none is sent.
 """
 
 import os
@@ -10,20 +10,20 @@ from contextlib import suppress
 from typing import Final
 
 VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
-"""Ours alone: a child that inherited them could speak for us."""
+"""Variables that no child inherits, because it could send notifications for the node."""
 
 
 class Notifier:
-    """Speaks to whoever started the node."""
+    """Sends notifications to the service manager."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_s: Final = _watchdog_s(environment) if address else None
-        """How often a sign of life is due; None when nobody waits for one."""
+        """Interval of watchdog notifications; None if they are not requested."""
 
     def say(self, *lines: str) -> None:
-        """Tell it. That nobody listens any more is no reason to stop."""
+        """Send lines. An error is ignored: the node runs without a service manager, too."""
         if not self._address:
             return
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK

@@ -1,8 +1,8 @@
-"""What follows when a process of the node ends: start it again, let it lie, or end the node.
+"""Decisions after the end of a process: restart it, leave it down, or stop the node.
 
-Exit codes are those of `docs/operations.md`: 70 may be mended by a restart, 71 is not, 72 is a
-config that cannot work. A process that keeps dying is started again five times within ten minutes
-and not a sixth: somebody has to look, and a process that dies once a second helps nobody.
+Exit codes are those of `docs/operations.md`: a restart may help after 70 and does not after 71; 72
+is a config that cannot work. A process is restarted five times within ten minutes, and then left
+down until an operator looks.
 """
 
 import signal
@@ -19,37 +19,37 @@ WINDOW_NS: Final = 600 * 1_000_000_000
 _BASE_MS: Final = 1_000
 _DELAY_MS_MAX: Final = 30_000
 _JITTER: Final = 20
-"""Per cent: processes that died of one cause do not start in the same moment."""
+"""Per cent of the delay, so that processes that ended together do not restart together."""
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """Start it again, after a while."""
+    """Restart the process after a delay."""
 
     delay_ms: int
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """It stays down; the others go on."""
+    """Leave the process down; the others continue."""
 
     reason: str
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """The whole node ends."""
+    """Stop the node."""
 
     code: int
     reason: str
 
 
 class Restarts:
-    """What one process has gone through, and what follows from its next end."""
+    """The ends of one process, and the decision after the next one."""
 
     def __init__(self, *, is_vital: bool) -> None:
         self._is_vital = is_vital
         self._times_ns: list[int] = []
 
     def ended(self, code: int, *, now_ns: int, dice: int) -> Restart | Hold | Leave:
-        """It ended unasked, with an exit code or, below zero, by a signal."""
+        """Decide after an unasked end, by an exit code or, below zero, by a signal."""
         if code == MISCONFIGURED:
             return Leave(MISCONFIGURED, "invalid settings: a restart does not help")
         if code == DAMAGED:
@@ -60,7 +60,7 @@ class Restarts:
         self._times_ns.append(now_ns)
         attempt = len(self._times_ns)
         if attempt == 1:
-            return Restart(0)  # most ends are the only one
+            return Restart(0)  # most processes end only once
         delay = delay_ms(
             Backoff.EXPONENTIAL, attempt=attempt - 1, base_ms=_BASE_MS, max_ms=_DELAY_MS_MAX
         )
@@ -71,7 +71,7 @@ class Restarts:
 
 
 def meaning(code: int) -> str:
-    """An exit code in words."""
+    """The meaning of an exit code, for the log."""
     if code < 0:
         return f"killed by {signal_name(-code)}"
     return {
@@ -83,7 +83,7 @@ def meaning(code: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """A signal as people call it."""
+    """The name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

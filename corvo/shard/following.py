@@ -1,8 +1,7 @@
-"""Followers of a replica's feed: what changed, page by page, as fast as they ask for it.
+"""Followers of a replica's feed: pages of changes, as fast as a follower asks for them.
 
-A follower asks for one thing after the other, and is answered in that order. A page is made in
-short steps, and in between the replica goes on. One that has come to the end waits here until
-something is applied, and costs nothing until then.
+Requests of a follower are answered in their order. A page is made in short steps, between which the
+replica works. A follower at the end of the feed waits until an entry is applied, without cost.
 """
 
 from typing import Final, assert_never
@@ -18,10 +17,10 @@ from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk
 from corvo.shard.replica import Replica
 
 REQUESTS_MAX: Final = 8
-"""Requests of one follower that wait. It has little use for more than one."""
+"""Largest number of waiting requests of one follower; it needs hardly more than one."""
 UNSENDABLE_S: Final = 5.0
-"""How long a follower is kept whose answer is too large for any frame. It will come again and ask
-the same, and each time the answer is made anew."""
+"""Time before a follower is disconnected whose answer is too large for a frame: it will repeat its
+request, and the answer is made again each time."""
 
 
 class AppliedSignal:
@@ -80,8 +79,8 @@ async def _answer(
                 answer = await _scan(replica, request)
             case _:
                 assert_never(request)
-        # Nothing may be raised here: a nursery would wrap it in a group, and whoever serves a link
-        # is to see what ended it.
+        # Nothing is raised here: a nursery would wrap the error in a group, and the caller that
+        # serves the link needs the error itself.
         try:
             is_taken = link.send_many((answer,), at_once=True)
         except WireError as error:
@@ -96,7 +95,7 @@ async def _answer(
 async def _follow(
     replica: Replica, signal: AppliedSignal, request: wire.Follow
 ) -> wire.Changes | wire.Reset:
-    """What changed behind a place, once there is something."""
+    """The changes after a place, once there are some."""
     while True:
         machine = replica.machine
         page = begin_page(replica, request)
@@ -119,7 +118,7 @@ async def _scan(replica: Replica, request: wire.Scan) -> wire.Scanned:
 
 
 async def is_made(replica: Replica, machine: Machine, answer: Page | Walk) -> bool:
-    """Make an answer step by step; False when another state took the place of this one."""
+    """Make an answer step by step; False if another state replaced this one."""
     while not answer.advance():
         await trio.lowlevel.checkpoint()
         if replica.machine is not machine:
