@@ -128,6 +128,7 @@ class Feed:
         self._bytes_max = bytes_max
         self.index = applied
         """The last entry."""
+        self._digest = digest  # the state's, behind that entry
         self.begin = Begin(applied, digest)
         """Behind this entry there are rows of all."""
         self._is_begun = False  # whether the store says where it begins
@@ -177,6 +178,7 @@ class Feed:
             self._cut(writes, size)
         writes[_EVENT + index.to_bytes(8, "big")] = row
         self.index = index
+        self._digest = digest
         self._bytes_total += size
 
     def _cut(self, writes: dict[bytes, bytes | None], size: int) -> None:
@@ -221,6 +223,8 @@ class Feed:
         """What the digest was behind an entry; None where the feed does not know."""
         if not self.begin.index <= index <= self.index:
             return None
+        if index == self.index:
+            return self._digest
         if index == self.begin.index:
             return self.begin.digest
         return _decode_head(self._data(index)).digest

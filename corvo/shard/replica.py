@@ -258,6 +258,9 @@ class Replica:
                 self._untaken = ready  # first let the disk begin: it works while this is applied
                 break
             applied_bytes += self._take_in(ready)
+            if not ready.committed:
+                has_more = False  # only an entry that is applied makes more to do
+                break
             if applied_bytes >= APPLIED_BYTES_MAX:
                 break
         self._feed(now_ns)

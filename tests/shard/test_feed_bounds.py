@@ -138,8 +138,9 @@ class Strict:
             return []
         return [wire.Scan(1)]
 
-    def send(self, _: object) -> bool:
+    def send_many(self, _: object, *, at_once: bool) -> bool:
         """As for any message that is too large."""
+        assert at_once
         raise WireError("a message of many bytes")
 
     def close(self, reason: str) -> None:
