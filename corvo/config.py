@@ -16,12 +16,13 @@ from ipaddress import ip_address
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import inspect
+from msgspec import Meta, inspect
 
 from corvo.errors import CorvoError
+from corvo.mirror.config import MirrorSettings
 from corvo.protocol.ops.base import Limits as JobLimits
 from corvo.router.config import Limits as DoorLimits
-from corvo.shard.config import OP_BYTES_MAX
+from corvo.shard.config import OP_BYTES_MAX, ShardSettings
 
 ENVIRONMENT: Final = "CORVO_"
 SHARDS_MAX: Final = 64
@@ -43,51 +44,96 @@ class ConfigRefused(CorvoError):
         super().__init__("; ".join(self.problems))
 
 
-class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """How the shards work: `corvo.shard.config.ShardConfig` has the same names and defaults."""
+class Mirror(MirrorSettings, frozen=True, kw_only=True):
+    """Settings of the mirror, and whether there is one."""
 
-    tick_ms: Count = 100
-    election_ticks: Annotated[int, msgspec.Meta(ge=2)] = 15
-    grace_ms: Amount = 5_000
-    segment_bytes: Annotated[int, msgspec.Meta(ge=1 << 10)] = 64 << 20
-    ballast_bytes: Amount = 0
-    checkpoint_bytes: Count = 128 << 20
-    checkpoint_entries: Count = 200_000
-    keep_entries: Amount = 10_000
-    feed_bytes: Count = 256 << 20
-    room_bytes_min: Amount = 64 << 20
-
-
-class Mirror(msgspec.Struct, frozen=True, kw_only=True):
-    """How the mirror works: `corvo.mirror.config.MirrorConfig` has the same names and defaults."""
-
-    enabled: Literal["on", "off"] = "on"
-    readers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
-    questions_max: Count = 64
-    pause_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 50
-    wal_bytes_max: Annotated[int, msgspec.Meta(ge=1 << 20)] = 256 << 20
-    room_bytes_min: Amount = 128 << 20
-    niceness: Annotated[int, msgspec.Meta(ge=0, le=19)] = 10
+    enabled: Annotated[
+        Literal["on", "off"],
+        Meta(description="`off`: no search, no bulk operations by filter, no rates"),
+    ] = "on"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node was told."""
+    """The settings of a node, each declared once with its text."""
 
-    data_dir: Annotated[str, msgspec.Meta(min_length=1)] = "data"
-    bind: Annotated[str, msgspec.Meta(min_length=1)] = "127.0.0.1:8080"
-    node: Count = 1
-    shards: Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MAX)] = 4
-    durability: Literal["sync", "relaxed"] = "sync"
-    retention_ms: Amount = msgspec.field(default=7 * _DAY_MS, name="retention")
-    auth: Literal["on", "off"] = "on"
-    admin_key: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    cors_origins: tuple[str, ...] = ()
-    log_format: Literal["auto", "text", "json"] = "auto"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    drain_ms: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 1_500
-    shard: Shard = Shard()
+    data_dir: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="directory for all data; created, readable by this user only, if it"
+            " does not exist",
+        ),
+    ] = "data"
+    bind: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="addresses and ports to listen on: HOST:PORT, several with commas"
+            " between them; without HOST, all addresses",
+        ),
+    ] = "127.0.0.1:8080"
+    node: Annotated[Count, Meta(description="number of this node in its cluster")] = 1
+    shards: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=SHARDS_MAX,
+            description="number of processes that share the queues; cannot be changed after"
+            " the first start",
+        ),
+    ] = 4
+    durability: Annotated[
+        Literal["sync", "relaxed"],
+        Meta(
+            description="`sync`: a job is on disk before it is confirmed; `relaxed`: it is"
+            " on disk within half a second"
+        ),
+    ] = "sync"
+    retention_ms: Annotated[Amount, Meta(description="time that finished jobs are kept")] = (
+        msgspec.field(default=7 * _DAY_MS, name="retention")
+    )
+    auth: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="`on`: requests need an API key, once one exists; `off`: every"
+            " client has full access"
+        ),
+    ] = "on"
+    admin_key: Annotated[
+        str,
+        Meta(description="API key with full access; `CORVO_ADMIN_PASSWORD` is the same setting"),
+    ] = ""
+    tls_cert: Annotated[
+        str,
+        Meta(description="file with the TLS certificate and its chain, in PEM; needs `tls_key`"),
+    ] = ""
+    tls_key: Annotated[
+        str, Meta(description="file with the private key of the TLS certificate, in PEM")
+    ] = ""
+    cors_origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="origins of web pages that may call the API, such as"
+            " https://ops.example; `*` is any origin"
+        ),
+    ] = ()
+    log_format: Annotated[
+        Literal["auto", "text", "json"],
+        Meta(description="`auto`: text on a terminal, JSON lines otherwise"),
+    ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="lowest level that is logged"),
+    ] = "info"
+    drain_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=600_000,
+            description="time that running requests have to end when the node stops",
+        ),
+    ] = 1_500
+    shard: ShardSettings = ShardSettings()
     mirror: Mirror = Mirror()
     limits: DoorLimits = DoorLimits()
     jobs: JobLimits = JobLimits()
@@ -103,82 +149,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.auth == "on" and not self.admin_key
 
 
-ABOUT: Final = {
-    "data_dir": "directory for all data; created, readable by this user only, if it does not exist",
-    "bind": "addresses and ports to listen on: HOST:PORT, several with commas between them; without"
-    " HOST, all addresses",
-    "node": "number of this node in its cluster",
-    "shards": "number of processes that share the queues; cannot be changed after the first start",
-    "durability": "`sync`: a job is on disk before it is confirmed; `relaxed`: it is on disk within"
-    " half a second",
-    "retention": "time that finished jobs are kept",
-    "auth": "`on`: requests need an API key, once one exists; `off`: every client has full access",
-    "admin_key": "API key with full access; `CORVO_ADMIN_PASSWORD` is the same setting",
-    "tls_cert": "file with the TLS certificate and its chain, in PEM; needs `tls_key`",
-    "tls_key": "file with the private key of the TLS certificate, in PEM",
-    "cors_origins": "origins of web pages that may call the API, such as https://ops.example;"
-    " `*` is any origin",
-    "log_format": "`auto`: text on a terminal, JSON lines otherwise",
-    "log_level": "lowest level that is logged",
-    "drain_ms": "time that running requests have to end when the node stops",
-    "shard.tick_ms": "interval of a shard's Raft clock",
-    "shard.election_ticks": "ticks without a message of the leader, after which an election starts",
-    "shard.grace_ms": "after a start or change of leader, no lease expires for this long",
-    "shard.segment_bytes": "size of one log file",
-    "shard.ballast_bytes": "disk space that is reserved, and freed when the disk is full",
-    "shard.checkpoint_bytes": "bytes of log after which a checkpoint is made",
-    "shard.checkpoint_entries": "log entries after which a checkpoint is made",
-    "shard.keep_entries": "log entries that are kept before a checkpoint, for slow replicas",
-    "shard.feed_bytes": "size of the list of changes that is kept for the mirror and for events",
-    "shard.room_bytes_min": "free disk space below which new jobs are rejected",
-    "mirror.enabled": "`off`: no search, no bulk operations by filter, no rates",
-    "mirror.readers": "searches that run at the same time",
-    "mirror.questions_max": "searches that run or wait; more are rejected",
-    "mirror.pause_ms": "time that changes are collected before they are written",
-    "mirror.wal_bytes_max": "size of SQLite's write-ahead log above which new searches wait until"
-    " it is emptied",
-    "mirror.room_bytes_min": "free disk space below which the mirror stops writing",
-    "mirror.niceness": "nice value of the mirror's process: 0 is normal, 19 the lowest priority",
-    "limits.body_bytes_max": "size of a request's body",
-    "limits.bodies_bytes_max": "size of all bodies together that are being received",
-    "limits.header_bytes_max": "size of a request's line and headers together",
-    "limits.headers_max": "number of headers in a request",
-    "limits.connections_max": "open connections; above it, an idle or slow one is closed",
-    "limits.idle_ms": "time that a connection may be idle between two requests",
-    "limits.header_ms": "time from the first byte of a request to the end of its headers",
-    "limits.body_grace_ms": "time before the minimum upload speed (`limits.body_rate_min`) is"
-    " enforced",
-    "limits.body_rate_min": "minimum upload speed of a body, in bytes a second",
-    "limits.send_ms": "time that an answer waits for a client that does not read it",
-    "limits.in_flight_max": "requests that are answered at the same time, without waiting fetches",
-    "limits.parked_max": "fetches that wait for a job at the same time",
-    "limits.fetch_wait_s_max": "time that a fetch may wait for a job",
-    "limits.batch_jobs_max": "jobs in one `enqueue/batch`",
-    "limits.leader_wait_ms": "time that a request waits for a shard that has no leader",
-    "limits.search_ms_max": "time that a search may take; then it answers with what it has found",
-    "limits.listeners_max": "clients that follow events at the same time",
-    "limits.streams_max": "open streams (`/api/v1/stream`)",
-    "limits.stream_frames_max": "frames of one stream that are answered at the same time",
-    "limits.read_rate": "reading requests of one client in a second; 0 is no limit",
-    "limits.read_burst": "reading requests that one client may send at once",
-    "limits.write_rate": "changing requests of one client in a second; 0 is no limit",
-    "limits.write_burst": "changing requests that one client may send at once",
-    "limits.payload_bytes_max": "size of a job's payload",
-    "limits.result_bytes_max": "size of a job's result",
-    "limits.checkpoint_bytes_max": "size of a job's checkpoint",
-    "limits.progress_bytes_max": "size of a job's progress",
-    "limits.tags_max": "number of tags of a job",
-    "limits.tag_bytes_max": "size of a tag's name, and of its value",
-    "limits.error_bytes_max": "size of an error message; a longer one is cut",
-    "limits.backtrace_bytes_max": "size of a stack trace; a longer one is cut",
-    "limits.op_bytes_max": "size of one operation in a shard's log",
-}
-"""The text of each setting, for `corvo config` and `docs/config.md`."""
-
 _SECRETS: Final = ("admin_key",)
 _SECTIONS: Final[tuple[tuple[str, str, type[msgspec.Struct]], ...]] = (
     ("", "", Config),
-    ("shard.", "shard", Shard),
+    ("shard.", "shard", ShardSettings),
     ("mirror.", "mirror", Mirror),
     ("limits.", "limits", DoorLimits),
     ("limits.", "jobs", JobLimits),
@@ -198,6 +172,8 @@ class Key(msgspec.Struct, frozen=True):
     """The field of `Config` whose struct has it; empty for `Config` itself."""
     field: str
     type: inspect.Type
+    about: str
+    """Its text, for `corvo config` and `docs/config.md`."""
     default: object
     unit: str
     """`ms`, `s`, `bytes`, or none."""
@@ -278,15 +254,23 @@ def _unit_of(field: str) -> str:
     return ""
 
 
+def _described(annotation: object) -> tuple[inspect.Type, str]:
+    """The type of a setting, and its text."""
+    kind = inspect.type_info(annotation)
+    assert isinstance(kind, inspect.Metadata), "every setting has a description"
+    extra = kind.extra_json_schema or {}
+    return kind.type, str(extra["description"])
+
+
 def _keys() -> Iterator[Key]:
     for prefix, held_in, struct in _SECTIONS:
         for field in msgspec.structs.fields(struct):
             if isinstance(field.default, msgspec.Struct):
                 continue  # a section of its own
-            kind = inspect.type_info(field.type)
+            kind, about = _described(field.type)
             unit = _unit_of(field.name)
             name = prefix + field.encode_name
-            yield Key(name, held_in, field.name, kind, field.default, unit)
+            yield Key(name, held_in, field.name, kind, about, field.default, unit)
 
 
 KEYS: Final = {key.name: key for key in _keys()}
@@ -385,13 +369,8 @@ class Resolved(msgspec.Struct, frozen=True):
             value = value_of(self.config, key)
             shown = key.show(value)
             kept = shown if key.is_secret else value
-            rows.append(Row(key.name, kept, shown, self.sources.get(key.name, DEFAULT), about(key)))
+            rows.append(Row(key.name, kept, shown, self.sources.get(key.name, DEFAULT), key.about))
         return rows
-
-
-def about(key: Key) -> str:
-    """What a key means."""
-    return ABOUT[key.name]
 
 
 def value_of(config: Config, key: Key) -> object:

@@ -244,7 +244,7 @@ def setting_table() -> str:
     for key in config.KEYS.values():
         default = key.show(key.default)
         shown = f"`{default}`" if default else ""
-        rows.append((f"`{key.name}`", shown, key.wanted, config.ABOUT[key.name]))
+        rows.append((f"`{key.name}`", shown, key.wanted, key.about))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

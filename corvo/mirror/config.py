@@ -3,6 +3,7 @@
 from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from corvo.errors import CorvoError
 
@@ -17,7 +18,44 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class MirrorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the mirror, each declared once: `corvo.config` shows them as `mirror.NAME`."""
+
+    readers: Annotated[
+        int,
+        Meta(ge=1, le=64, description="searches that run at the same time"),
+    ] = 4
+    questions_max: Annotated[
+        Count, Meta(description="searches that run or wait; more are rejected")
+    ] = 64
+    pause_ms: Annotated[
+        int,
+        Meta(
+            ge=0, le=60_000, description="time that changes are collected before they are written"
+        ),
+    ] = 50
+    wal_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            description="size of SQLite's write-ahead log above which new searches wait"
+            " until it is emptied",
+        ),
+    ] = 256 << 20
+    room_bytes_min: Annotated[
+        Amount, Meta(description="free disk space below which the mirror stops writing")
+    ] = 128 << 20
+    niceness: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=19,
+            description="nice value of the mirror's process: 0 is normal, 19 the lowest priority",
+        ),
+    ] = 10
+
+
+class MirrorConfig(MirrorSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One mirror. Every field can be given; those without a default must be."""
 
     cluster: Annotated[str, msgspec.Meta(min_length=1)]
@@ -29,13 +67,6 @@ class MirrorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The mirror's own directory; made if it is not there."""
     socket: str
     """Where routers of this node come in."""
-    readers: Count = 4
-    """Questions that are looked up at a time; each has a thread."""
-    questions_max: Count = 64
-    """Questions that are looked up or wait; beyond them, whoever asks is told to come again."""
-    pause_ms: Amount = 50
-    """Between two looks at a shard that has little news, so that what changes twice is written
-    once."""
     catch_up_ms: Amount = 2_000
     """How long a question waits for the mirror to come as far as it has to."""
     keys_max: Count = 4_000
@@ -46,12 +77,6 @@ class MirrorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Of SQLite's log, 32 MiB, after which what is in it is brought to its place, and it is used
     again. With fewer, pages that many jobs share are copied again and again; with more, much waits
     to go to the disk at once."""
-    wal_bytes_max: Count = 256 << 20
-    """What SQLite's log may grow to while somebody reads all the time."""
-    room_bytes_min: Amount = 128 << 20
-    """With less room than this on the disk nothing is written: what is left is for the shards."""
-    niceness: Annotated[int, msgspec.Meta(ge=0, le=19)] = 10
-    """How much the mirror stands back for whoever else wants a processor."""
     log_level: str = "info"
     log_format: str = "json"
 

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from corvo.errors import CorvoError
 
@@ -15,49 +16,77 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is allowed at the door. Every one has its line in `docs/config.md`."""
+    """Limits of the router, each declared once: `corvo.config` shows them as `limits.NAME`."""
 
-    body_bytes_max: Count = 8 << 20
-    """Of a request's body."""
-    bodies_bytes_max: Count = 256 << 20
-    """Of all bodies together that are still coming in: each may be large, and not all at once."""
-    header_bytes_max: Count = 16 << 10
-    """Of a request's line and headers together."""
-    headers_max: Count = 100
-    connections_max: Count = 10_000
-    """Open at a time; beyond it one that is slow or idle is closed, or else the newcomer."""
-    idle_ms: Count = 75_000
-    """How long a connection may be quiet between two requests."""
-    header_ms: Count = 10_000
-    """From the first byte of a request to the end of its headers."""
-    body_grace_ms: Count = 5_000
-    """How long a body may take whatever its size is."""
-    body_rate_min: Count = 1_024
-    """Bytes in a second that a body has to bring once its grace is over."""
-    send_ms: Count = 10_000
-    """How long an answer may wait for a client that does not read."""
-    in_flight_max: Count = 10_000
-    """Requests being answered at a time; parked fetches are not counted."""
-    parked_max: Count = 20_000
-    """Fetches that wait for work."""
-    fetch_wait_s_max: Count = 60
-    batch_jobs_max: Count = 10_000
-    """Jobs of one `enqueue/batch`."""
-    leader_wait_ms: Annotated[int, msgspec.Meta(ge=0)] = 3_000
-    """How long a request waits for a shard that has no leader."""
-    search_ms_max: Count = 1_000
-    """How long the mirror may look for an answer."""
-    listeners_max: Count = 1_000
-    """Clients that events are sent to as they happen."""
-    streams_max: Count = 1_000
-    stream_frames_max: Count = 64
-    """Frames of one stream that are being answered."""
-    read_rate: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Requests that read, of one client, in a second; 0 is no limit."""
-    read_burst: Count = 4_000
-    write_rate: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Requests that change something, of one client, in a second; 0 is no limit."""
-    write_burst: Count = 2_000
+    body_bytes_max: Annotated[Count, Meta(description="size of a request's body")] = 8 << 20
+    bodies_bytes_max: Annotated[
+        Count, Meta(description="size of all bodies together that are being received")
+    ] = 256 << 20
+    header_bytes_max: Annotated[
+        Count, Meta(description="size of a request's line and headers together")
+    ] = 16 << 10
+    headers_max: Annotated[Count, Meta(description="number of headers in a request")] = 100
+    connections_max: Annotated[
+        Count, Meta(description="open connections; above it, an idle or slow one is closed")
+    ] = 10_000
+    idle_ms: Annotated[
+        Count, Meta(description="time that a connection may be idle between two requests")
+    ] = 75_000
+    header_ms: Annotated[
+        Count, Meta(description="time from the first byte of a request to the end of its headers")
+    ] = 10_000
+    body_grace_ms: Annotated[
+        Count,
+        Meta(
+            description="time before the minimum upload speed (`limits.body_rate_min`) is enforced"
+        ),
+    ] = 5_000
+    body_rate_min: Annotated[
+        Count, Meta(description="minimum upload speed of a body, in bytes a second")
+    ] = 1_024
+    send_ms: Annotated[
+        Count, Meta(description="time that an answer waits for a client that does not read it")
+    ] = 10_000
+    in_flight_max: Annotated[
+        Count,
+        Meta(description="requests that are answered at the same time, without waiting fetches"),
+    ] = 10_000
+    parked_max: Annotated[
+        Count, Meta(description="fetches that wait for a job at the same time")
+    ] = 20_000
+    fetch_wait_s_max: Annotated[Count, Meta(description="time that a fetch may wait for a job")] = (
+        60
+    )
+    batch_jobs_max: Annotated[Count, Meta(description="jobs in one `enqueue/batch`")] = 10_000
+    leader_wait_ms: Annotated[
+        int,
+        Meta(ge=0, description="time that a request waits for a shard that has no leader"),
+    ] = 3_000
+    search_ms_max: Annotated[
+        Count,
+        Meta(description="time that a search may take; then it answers with what it has found"),
+    ] = 1_000
+    listeners_max: Annotated[
+        Count, Meta(description="clients that follow events at the same time")
+    ] = 1_000
+    streams_max: Annotated[Count, Meta(description="open streams (`/api/v1/stream`)")] = 1_000
+    stream_frames_max: Annotated[
+        Count, Meta(description="frames of one stream that are answered at the same time")
+    ] = 64
+    read_rate: Annotated[
+        int,
+        Meta(ge=0, description="reading requests of one client in a second; 0 is no limit"),
+    ] = 0
+    read_burst: Annotated[
+        Count, Meta(description="reading requests that one client may send at once")
+    ] = 4_000
+    write_rate: Annotated[
+        int,
+        Meta(ge=0, description="changing requests of one client in a second; 0 is no limit"),
+    ] = 0
+    write_burst: Annotated[
+        Count, Meta(description="changing requests that one client may send at once")
+    ] = 2_000
 
 
 class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,9 +3,9 @@
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from corvo.errors import CorvoError
-from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.protocol.ops.base import Limits
 
 SOCKET_BYTES_MAX: Final = 107
@@ -13,6 +13,8 @@ SOCKET_BYTES_MAX: Final = 107
 OP_BYTES_MAX: Final = 4 << 20
 """An op is an entry of its own when it is large, and an entry has a limit."""
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+Count: TypeAlias = Annotated[int, Meta(ge=1)]
+Amount: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
 class BadConfig(CorvoError):
@@ -27,7 +29,44 @@ class Peer(msgspec.Struct, frozen=True):
     port: Port
 
 
-class ShardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a shard, each declared once: `corvo.config` shows them as `shard.NAME`."""
+
+    tick_ms: Annotated[Count, Meta(description="interval of a shard's Raft clock")] = 100
+    election_ticks: Annotated[
+        int,
+        Meta(
+            ge=2,
+            description="ticks without a message of the leader, after which an election starts",
+        ),
+    ] = 15
+    grace_ms: Annotated[
+        Amount,
+        Meta(description="after a start or change of leader, no lease expires for this long"),
+    ] = 5_000
+    segment_bytes: Annotated[int, Meta(ge=1 << 10, description="size of one log file")] = 64 << 20
+    ballast_bytes: Annotated[
+        Amount, Meta(description="disk space that is reserved, and freed when the disk is full")
+    ] = 0
+    checkpoint_bytes: Annotated[
+        Count, Meta(description="bytes of log after which a checkpoint is made")
+    ] = 128 << 20
+    checkpoint_entries: Annotated[
+        Count, Meta(description="log entries after which a checkpoint is made")
+    ] = 200_000
+    keep_entries: Annotated[
+        Amount, Meta(description="log entries that are kept before a checkpoint, for slow replicas")
+    ] = 10_000
+    feed_bytes: Annotated[
+        Count,
+        Meta(description="size of the list of changes that is kept for the mirror and for events"),
+    ] = 256 << 20
+    room_bytes_min: Annotated[
+        Amount, Meta(description="free disk space below which new jobs are rejected")
+    ] = 64 << 20
+
+
+class ShardConfig(ShardSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One replica of one shard. Every field can be given; those without a default must be."""
 
     cluster: Annotated[str, msgspec.Meta(min_length=1)]
@@ -51,24 +90,7 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     relaxed: bool = False
     """Answer before the disk has it. A machine that loses power then loses what was acknowledged in
     the last moments; nothing else ever does."""
-    tick_ms: Annotated[int, msgspec.Meta(ge=1)] = 100
-    election_ticks: Annotated[int, msgspec.Meta(ge=2)] = 15
-    """With the tick, the silence after which another replica stands for election."""
     retention_ms: Annotated[int, msgspec.Meta(ge=0)] = 7 * 86_400_000
-    grace_ms: Annotated[int, msgspec.Meta(ge=0)] = 5_000
-    segment_bytes: Annotated[int, msgspec.Meta(ge=1 << 10)] = 64 << 20
-    ballast_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    checkpoint_bytes: Annotated[int, msgspec.Meta(ge=1)] = 128 << 20
-    """Log written since the last checkpoint after which the next is made: what a start may have to
-    replay, and what the log takes on disk, is about this much."""
-    checkpoint_entries: Annotated[int, msgspec.Meta(ge=1)] = 200_000
-    keep_entries: Annotated[int, msgspec.Meta(ge=0)] = 10_000
-    """Entries left in the log behind a checkpoint, for followers that lag a little."""
-    feed_bytes: Annotated[int, msgspec.Meta(ge=1)] = FEED_BYTES_MAX
-    """Kept of what followers are told: how far behind one may be without a full pass."""
-    room_bytes_min: Annotated[int, msgspec.Meta(ge=0)] = 64 << 20
-    """With less room than this on the disk nothing new is taken. It is for what was taken before:
-    a state that cannot be written any more ends the process."""
     limits: Limits = Limits()
 
     def check(self) -> None:

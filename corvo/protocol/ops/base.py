@@ -11,6 +11,7 @@ with a default, and no bound is ever tightened: an old log must still be read th
 from typing import Annotated, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 NAME_BYTES_MAX: Final = 255
@@ -72,18 +73,26 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits that are checked before an op reaches the log, and never after."""
+    """Limits that are checked before an op reaches the log, and never after.
 
-    payload_bytes_max: int = 1 << 20
-    result_bytes_max: int = 1 << 20
-    checkpoint_bytes_max: int = 1 << 20
-    progress_bytes_max: int = 16 << 10
-    tags_max: int = 32
-    tag_bytes_max: int = 256
-    error_bytes_max: int = 16 << 10
-    backtrace_bytes_max: int = 64 << 10
-    op_bytes_max: int = 4 << 20
-    """Largest op as JSON: half of an entry."""
+    Each is declared once: `corvo.config` shows them as `limits.NAME`.
+    """
+
+    payload_bytes_max: Annotated[int, Meta(description="size of a job's payload")] = 1 << 20
+    result_bytes_max: Annotated[int, Meta(description="size of a job's result")] = 1 << 20
+    checkpoint_bytes_max: Annotated[int, Meta(description="size of a job's checkpoint")] = 1 << 20
+    progress_bytes_max: Annotated[int, Meta(description="size of a job's progress")] = 16 << 10
+    tags_max: Annotated[int, Meta(description="number of tags of a job")] = 32
+    tag_bytes_max: Annotated[int, Meta(description="size of a tag's name, and of its value")] = 256
+    error_bytes_max: Annotated[
+        int, Meta(description="size of an error message; a longer one is cut")
+    ] = 16 << 10
+    backtrace_bytes_max: Annotated[
+        int, Meta(description="size of a stack trace; a longer one is cut")
+    ] = 64 << 10
+    op_bytes_max: Annotated[int, Meta(description="size of one operation in a shard's log")] = (
+        4 << 20
+    )
 
 
 def left_out(job_id: str) -> Rejected:
