@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from corvo import child as child_process
-from corvo.link import LinkClient, LinkLost, UnixAddress, connect
+from corvo.link import LinkClient, LinkLost, UnixAddress, accept_link, connect, listen_tcp
 from corvo.protocol import wire
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause
@@ -600,3 +600,29 @@ async def test_a_process_that_does_not_fit_is_refused_and_others_are_served(tmp_
     assert len(refusals) == len(unfit)
     for refusal, words in zip(refusals, unfit, strict=True):
         assert words in refusal
+
+
+@on_sockets
+async def test_a_replica_sends_nothing_to_a_node_that_answers_for_another(tmp_path: Path) -> None:
+    [listener] = await listen_tcp("127.0.0.1", 0)
+    [port] = await free_ports(1)
+    peer = {"node": 2, "host": "127.0.0.1", "port": listener.socket.getsockname()[1]}
+    config = config_in(tmp_path, voters=[1, 2], port=port, peers=[peer])
+    received: list[list[wire.Peer]] = []
+    reasons: list[str | None] = []
+
+    child = await launch(config)
+    async with listener:
+        for node in (2, 3):
+            replica = msgspec.structs.replace(config, node=node)
+            hello = wire.make_hello(replica, wire.REPLICA, shard=config.shard)
+            async with accept_link(await listener.accept(), hello) as link:
+                received.append(await link.receive(wire.BETWEEN_REPLICAS))
+                reasons.append(link.goodbye)
+    await child.kill()
+
+    assert [bool(votes) for votes in received] == [True, False]
+    assert reasons == [
+        None,
+        "the replica of node 3 answers at the address of node 2: check the address",
+    ]
