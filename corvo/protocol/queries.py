@@ -131,6 +131,11 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     oldest_pending_ns: int = 0
     """The place of the pending job that waits longest for a worker; 0 when none does."""
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a queue: one that was deleted or never named has no such time."""
+        return self.queue.created_ns != 0
+
 
 class Queues(msgspec.Struct, frozen=True):
     """A page of queues, and the name behind which the next one begins; empty at the end."""

@@ -15,7 +15,6 @@ from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
 from corvo.router import keys
 from corvo.router.actions import Action
 from corvo.router.addressing import Addresses
-from corvo.router.boards import Summaries
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
 from corvo.router.fan_out import together
@@ -30,6 +29,7 @@ from corvo.router.rates import Rates, client_of
 from corvo.router.rights import Rights
 from corvo.router.shards import Answer, Shards
 from corvo.router.sightings import WorkerHealth
+from corvo.router.summary import Summaries
 
 R = TypeVar("R")
 _CATCH_UP_S: Final = 1.0

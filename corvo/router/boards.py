@@ -13,46 +13,19 @@ import trio
 from corvo.router.caller import Caller
 from corvo.router.events import EventFilter
 from corvo.router.http import Problem, encode_json
-from corvo.router.seeing import SummaryBody
+from corvo.router.summary import SUMMARY_S, Summaries, SumUp
 from corvo.router.topics import (
-    SUMMARY_S,
     WATCH_S,
     AwayFrame,
     Changes,
     Topics,
     WatchFrame,
 )
-from corvo.scopes import Scope
 
 LOOK_S: Final = 1.0
 """How long one thing may take to be looked at, while the events of this client wait."""
-SCOPES_MAX: Final = 64
-"""Summaries that are kept: one of each scope."""
 
-SumUp: TypeAlias = Callable[[Caller], Awaitable[SummaryBody]]
 Look: TypeAlias = Callable[[Caller, str], Awaitable[bytes]]
-
-
-class Summaries:
-    """Summaries of the last second, by what may be seen."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, Scope], tuple[float, SummaryBody]] = {}
-        self._asking: Final = trio.Lock()
-
-    async def get(self, caller: Caller, sum_up: SumUp) -> SummaryBody:
-        """One that is no older than a second. Raises `Problem`."""
-        async with self._asking:
-            seen = caller.namespace, caller.scope
-            made_at, kept = self._kept.get(seen, (-SUMMARY_S, None))
-            if kept is not None and trio.current_time() - made_at < SUMMARY_S:
-                return kept
-            asked_at = trio.current_time()
-            told = await sum_up(caller.as_of({}))
-            if len(self._kept) >= SCOPES_MAX:
-                self._kept.clear()
-            self._kept[seen] = asked_at, told
-            return told
 
 
 class Board:

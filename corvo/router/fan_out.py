@@ -14,23 +14,16 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 import trio
 
-from corvo.ids import shard_of
-from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import ITEMS_MAX, Op, Rejected, encode_json
-from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
 from corvo.router.addressing import Addresses, Search, missing
-from corvo.router.http import UNKNOWN, Problem
-from corvo.router.leases import Lease, LeaseVerb, Outcome, read_results
-from corvo.router.producing import Part
+from corvo.router.http import Problem
 from corvo.router.shards import Begun, Shards
-from corvo.router.words import key_of
 
 R = TypeVar("R")
 ItemT = TypeVar("ItemT", bound=msgspec.Struct)
 
 _ELSEWHERE: Final = frozenset({"job_moved", "job_not_found"})
 """Rejections after which the job may be in another shard."""
-decode_enqueued: Final = msgspec.json.Decoder(EnqueueResults).decode
 
 
 # One job.
@@ -77,6 +70,13 @@ async def send_to_job(
 # Many items.
 
 
+class Part(NamedTuple):
+    """Items of a request that go to a shard in one op, by their places in the request."""
+
+    shard: int
+    places: list[int]
+
+
 class _Begun(NamedTuple):
     """A part that was sent."""
 
@@ -96,7 +96,7 @@ class FanOut(Generic[ItemT, R]):
         """
         self.items: Final = items
         self.outcomes: Final[list[R | Rejected | Problem]] = [
-            item if isinstance(item, (Rejected, Problem)) else _NOT_SENT for item in items
+            item if isinstance(item, (Rejected, Problem)) else NOT_SENT for item in items
         ]
         self.positions: Final[dict[int, int]] = {}
         """By shard, for those that answered."""
@@ -182,135 +182,12 @@ class FanOut(Generic[ItemT, R]):
         raise NotImplementedError
 
 
-_NOT_SENT: Final = Problem(
+NOT_SENT: Final = Problem(
     503,
     "LEADER_UNAVAILABLE",
     "not sent, because an earlier part of the request failed",
     retry_after_ms=1_000,
 )
-
-
-class LeaseFanOut(FanOut[Lease, Outcome]):
-    """One operation on jobs under their leases. A job that moves is followed."""
-
-    def __init__(
-        self,
-        shards: Shards,
-        addresses: Addresses,
-        verb: LeaseVerb,
-        items: Sequence[Lease | Rejected | Problem],
-        body_bytes: int,
-        *,
-        key: str = "",
-        by: str = "",
-    ) -> None:
-        super().__init__(shards, items, body_bytes)
-        self.verb: Final = verb
-        self._addresses: Final = addresses
-        self._key: Final = key
-        self._by: Final = by
-        self._searches: dict[int, Search] = {}
-        """Items that were sent more than once, by place."""
-        self._again: list[int] = []
-        """Places of items that may have another outcome when they are sent again."""
-
-    async def finish(self) -> None:
-        """Wait for all answers, also of items that have to be sent again."""
-        await super().finish()
-        while self._again:
-            again, self._again = sorted(self._again), []
-            await together([partial(self._go_on, place) for place in again])
-            by_shard: dict[int, list[int]] = {}
-            for place in again:
-                if self.outcomes[place] is _NOT_SENT:
-                    by_shard.setdefault(self._searches[place].shard, []).append(place)
-            self._begin_each(by_shard)
-            await super().finish()
-
-    async def _go_on(self, place: int) -> None:
-        outcome = self.outcomes[place]
-        self.outcomes[place] = _NOT_SENT
-        if not isinstance(outcome, Rejected):
-            return  # to the same shard again
-        try:
-            final = await self._searches[place].go_on(self._shards, outcome)
-        except Problem as problem:
-            self.outcomes[place] = problem
-        else:
-            if final is not None:
-                self.outcomes[place] = final
-
-    def _settle(self, place: int, shard: int, outcome: Outcome | Rejected | Problem) -> None:
-        self.outcomes[place] = outcome
-        item = self._item(place)
-        if isinstance(outcome, Outcome):
-            self._addresses.remember(item.job_id, shard)
-        elif self._may_help(item, outcome, is_first=place not in self._searches):
-            if place not in self._searches:
-                self._searches[place] = Search(self._addresses, item.job_id, shard)
-            self._again.append(place)
-
-    def _may_help(self, item: Lease, outcome: Rejected | Problem, *, is_first: bool) -> bool:
-        """Whether an item may have another outcome when it is sent again."""
-        if isinstance(outcome, Problem):
-            # Under a lease's token, twice has the same effect as once.
-            return is_first and outcome.outcome == UNKNOWN and item.lease_token is not None
-        if outcome.code == "job_not_found":
-            return shard_of(item.job_id) is None
-        return outcome.code == "job_moved"
-
-    def _shard_of(self, item: Lease) -> int | Rejected:
-        shard = self._addresses.first(item.job_id)
-        return shard if shard >= 0 else missing(item.job_id)
-
-    def _op(self, places: Sequence[int]) -> Op:
-        key = key_of(self._key, places, len(self.items))
-        items = [self._item(place) for place in places]
-        return self.verb.op.of(items, request_key=key, by=self._by)
-
-    def _read(self, body: bytes) -> Sequence[Outcome | Rejected]:
-        return read_results(body)
-
-
-class EnqueueFanOut(FanOut[NewJob, Enqueued]):
-    """Jobs to be created, each in the shard of its queue."""
-
-    def __init__(
-        self,
-        shards: Shards,
-        addresses: Addresses,
-        items: Sequence[NewJob | Rejected | Problem],
-        body_bytes: int,
-        *,
-        key: str = "",
-        by: str = "",
-    ) -> None:
-        super().__init__(shards, items, body_bytes)
-        self.created = 0
-        """Jobs that did not exist before."""
-        self._addresses: Final = addresses
-        self._key: Final = key
-        self._by: Final = by
-
-    def _settle(self, place: int, shard: int, outcome: Enqueued | Rejected | Problem) -> None:
-        self.outcomes[place] = outcome
-        if isinstance(outcome, Enqueued):
-            self.created += not outcome.unique_existing
-            chosen = self._item(place).id
-            if chosen is not None:
-                self._addresses.remember(chosen, shard)
-
-    def _shard_of(self, item: NewJob) -> int:
-        return shard_of_queue(item.queue, len(self._shards))
-
-    def _op(self, places: Sequence[int]) -> Enqueue:
-        # Ops of other shards have other places, so that each has its own key; and the same request
-        # again has the same places.
-        key = key_of(self._key, places, len(self.items))
-        return Enqueue(jobs=[self._item(place) for place in places], request_key=key, by=self._by)
-
-    def _read(self, body: bytes) -> Sequence[Enqueued]:
-        return decode_enqueued(body).jobs
 
 
 # How many items one op may have.

@@ -22,9 +22,10 @@ from corvo.router import keys
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.caller import Caller
-from corvo.router.fan_out import EnqueueFanOut, LeaseFanOut
+from corvo.router.enqueue_fan_out import EnqueueFanOut
 from corvo.router.frames import FetchPart, Frame, Reply
 from corvo.router.http import Problem, problem_body
+from corvo.router.lease_fan_out import LeaseFanOut
 from corvo.router.leases import VERBS, Outcome, entries_of
 from corvo.router.positions import render
 from corvo.router.problems import problem_of

@@ -6,7 +6,7 @@ wrongly is a `Problem` that names the field, before anything is sent to a shard.
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from corvo.protocol.ops.workflow import (
     Step,
     bad_batch_id,
 )
+from corvo.router.fan_out import Part
 from corvo.router.http import NOT_APPLIED, UNKNOWN, Problem
 from corvo.router.problems import problem_of
 from corvo.router.words import (
@@ -436,13 +437,6 @@ def check_batch(batch: NewBatch | None, jobs: int) -> None:
     refused = batch.check("batch", jobs) if batch is not None else None
     if refused is not None:
         raise problem_of(refused)
-
-
-class Part(NamedTuple):
-    """Items of a request that go to a shard in one op, by their places in the request."""
-
-    shard: int
-    places: list[int]
 
 
 def plan(jobs: Sequence[NewJob], shards: int, batch: NewBatch | None = None) -> list[list[Part]]:

@@ -12,6 +12,7 @@ from corvo.router.endpoints import (
     producing,
     queues,
     searching,
+    workers,
     working,
 )
 from corvo.router.routes import Routes
@@ -25,6 +26,7 @@ _ROWS: Final = (
     *bulk.ROUTES,
     *jobs.ROUTES,
     *queues.ROUTES,
+    *workers.ROUTES,
     *searching.ROUTES,
 )
 

@@ -11,9 +11,8 @@ import msgspec
 from corvo.protocol.ops.base import ID_BYTES_MAX
 from corvo.router.events import NAMES_MAX
 from corvo.router.http import Problem, encode_json
-from corvo.router.seeing import SummaryBody, SummaryQueue
+from corvo.router.summary import SummaryBody, SummaryQueue
 
-SUMMARY_S: Final = 1.0
 WATCH_S: Final = 0.25
 TAIL_EVENTS_MAX: Final = 200
 """Within a second."""

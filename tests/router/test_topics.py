@@ -11,13 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import ApiKey
-from corvo.router import boards, topics
+from corvo.router import topics
 from corvo.router.api import Api
-from corvo.router.boards import Board, Summaries
+from corvo.router.boards import Board
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.endpoints import events
 from corvo.router.http import Problem, Response
-from corvo.router.seeing import SummaryBody, SummaryQueue, SummaryWorkers
+from corvo.router.summary import (
+    SCOPES_MAX,
+    SUMMARY_S,
+    Summaries,
+    SummaryBody,
+    SummaryQueue,
+    SummaryWorkers,
+)
 from corvo.router.topics import Changes, SummaryFrame, Tail, Topics, read_topics
 from corvo.scopes import Scope
 from tests.router.feeds import Ear, House, house
@@ -182,7 +189,7 @@ def test_all_with_the_same_scope_share_one_summary_of_each_second() -> None:
             for board in some:
                 await board.frames(ADMIN)
             await board.frames(scoped)
-            await trio.sleep(topics.SUMMARY_S)
+            await trio.sleep(SUMMARY_S)
         other = world.board("summary")
         await other.frames(scoped)
 
@@ -193,10 +200,10 @@ def test_all_with_the_same_scope_share_one_summary_of_each_second() -> None:
 
 def test_summaries_of_few_scopes_are_kept() -> None:
     async def scene(world: World) -> None:
-        for number in range(boards.SCOPES_MAX + 10):
+        for number in range(SCOPES_MAX + 10):
             await world.board("summary").frames(Caller(name="k", scope=Scope((f"q{number}",))))
 
-        assert len(world.summaries._kept) <= boards.SCOPES_MAX
+        assert len(world.summaries._kept) <= SCOPES_MAX
 
     run(scene)
 
@@ -207,7 +214,7 @@ def test_a_summary_that_cannot_be_had_is_said_to_be_away_and_comes_back() -> Non
         board = world.board("summary")
         away = await board.frames(ADMIN)
         world.summary = summary(mail=3)
-        await trio.sleep(topics.SUMMARY_S)
+        await trio.sleep(SUMMARY_S)
         [back] = await board.frames(ADMIN)
 
         assert away == [b'{"type":"away","topic":"summary","error":"away"}']

@@ -1,19 +1,18 @@
 """Asking several shards at once, and finding jobs wherever they are."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import trio
 
 from corvo.ids import shard_of
 from corvo.protocol.ops.base import ITEMS_MAX
-from corvo.protocol.queries import Form, FoundJob, GetJobs, Jobs, Query
+from corvo.protocol.queries import Form, FoundJob, GetJobs, Jobs
 from corvo.router import keys
 from corvo.router.addressing import HOPS_MAX, missing
 from corvo.router.api import Api
+from corvo.router.ask import ask_each
 from corvo.router.caller import Caller
-from corvo.router.fan_out import together
 from corvo.router.http import Problem
 from corvo.router.jobs import read_jobs
 from corvo.router.problems import problem_of
@@ -23,29 +22,6 @@ ANSWER_BYTES_MAX: Final = 32 << 20
 """Of the jobs that one request may ask for."""
 _TRAVEL_S: Final = 0.05
 """A job on its way to another shard is there within a few milliseconds."""
-
-Q_co = TypeVar("Q_co", bound=Query, covariant=True)
-
-
-async def ask_each(api: Api, caller: Caller, questions: Sequence[tuple[int, Q_co]]) -> list[Answer]:
-    """Ask shards at once; their answers in the order of the questions. Raises `Problem`."""
-    answers: dict[int, Answer | Problem] = {}
-
-    async def ask(place: int) -> None:
-        shard, query = questions[place]
-        try:
-            answers[place] = await api.ask(shard, query, caller)
-        except Problem as problem:
-            answers[place] = problem
-
-    await together([partial(ask, place) for place in range(len(questions))])
-    given: list[Answer] = []
-    for place in range(len(questions)):
-        answer = answers[place]
-        if isinstance(answer, Problem):
-            raise answer
-        given.append(answer)
-    return given
 
 
 class Found(NamedTuple):

@@ -14,7 +14,7 @@ from corvo.router.http import Request, Response, Sink, encode_json
 from corvo.router.listening import GoneBody, Listener, PlaceGone
 from corvo.router.rights import RESULT
 from corvo.router.routes import Parameter, Route
-from corvo.router.seeing import SummaryBody
+from corvo.router.summary import SummaryBody
 from corvo.router.topics import Topics, read_topics
 
 

@@ -32,8 +32,9 @@ from corvo.protocol.queries import (
 from corvo.router import keys, params, positions
 from corvo.router.actions import Action
 from corvo.router.api import Api
+from corvo.router.ask import ask_each
 from corvo.router.caller import Caller
-from corvo.router.endpoints.asking import ask_each, find_job, find_jobs
+from corvo.router.endpoints.asking import find_job, find_jobs
 from corvo.router.fan_out import send_to_job
 from corvo.router.http import Problem, Request, Response, json_response, raw_response
 from corvo.router.jobs import (

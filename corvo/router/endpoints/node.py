@@ -22,7 +22,7 @@ from corvo.router import params, positions
 from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.caller import ROUTER
-from corvo.router.endpoints.queues import classify_workers
+from corvo.router.endpoints.workers import classify_workers
 from corvo.router.exposition import CONTENT_TYPE
 from corvo.router.families import render
 from corvo.router.fan_out import together

@@ -13,7 +13,8 @@ from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob
 from corvo.protocol.ops.workflow import NewBatch
 from corvo.router import field_texts
 from corvo.router.api import Api
-from corvo.router.fan_out import EnqueueFanOut, decode_enqueued, together
+from corvo.router.enqueue_fan_out import EnqueueFanOut, decode_enqueued
+from corvo.router.fan_out import Part, together
 from corvo.router.http import Problem, Request, Response, json_response
 from corvo.router.positions import render
 from corvo.router.producing import (
@@ -22,7 +23,6 @@ from corvo.router.producing import (
     EnqueueBatchBody,
     EnqueueBody,
     EnqueueItem,
-    Part,
     PartialAnswer,
     batch_answer,
     check_batch,

@@ -1,14 +1,10 @@
 """Queues: what is in them and what is set for them; and the workers that fetch from them."""
 
-from collections.abc import Callable, Iterable
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
-import trio
 
-from corvo import clock
-from corvo.model import Worker
 from corvo.protocol.ops.base import NAME_BYTES_MAX
 from corvo.protocol.ops.queues import (
     Clear,
@@ -26,18 +22,17 @@ from corvo.protocol.ops.queues import (
 from corvo.protocol.queries import (
     GetQueue,
     GetQueues,
-    GetWorkers,
     Query,
     Queues,
     QueueView,
     Workers,
 )
-from corvo.protocol.questions import Beats, GetBeats, GetRates
+from corvo.protocol.questions import Beats, GetRates
 from corvo.router import params, positions
 from corvo.router.actions import Action
 from corvo.router.api import Api
-from corvo.router.caller import ROUTER, Caller
-from corvo.router.endpoints.asking import ask_each
+from corvo.router.ask import PART, Lists, read_lists
+from corvo.router.caller import Caller
 from corvo.router.http import Request, Response, json_response
 from corvo.router.queues import (
     PAGE_MAX,
@@ -47,31 +42,15 @@ from corvo.router.queues import (
     SetConcurrencyBody,
     SetRetentionBody,
     SetThrottleBody,
-    WorkerBody,
-    exists,
-    merge_workers,
     no_such_queue,
     queue_body,
     read_rates,
-    worker_body,
 )
 from corvo.router.rights import RESULT, queue_in_path
 from corvo.router.routes import Endpoint, Parameter, Route
-from corvo.router.seeing import SummaryWorkers
-from corvo.router.sightings import (
-    ALIVE,
-    NOT_FETCHING,
-    STEP,
-    KnownWorker,
-    WorkerState,
-    gather_by_steps,
-    in_order,
-)
 from corvo.router.words import not_reserved, read_body, request_key
 from corvo.scopes import RESERVED, Scope, is_reserved
 
-PART: Final = 250
-"""Queues that one question asks for: 4 ms of a shard's loop."""
 _NAMED_MAX: Final = 100
 """Queues that the mirror is asked for by their names; for more it tells all."""
 _QUIET: Final = QueueRates()
@@ -84,59 +63,6 @@ _read_views: Final = msgspec.json.Decoder(Queues).decode
 _read_workers: Final = msgspec.json.Decoder(Workers).decode
 _read_beats: Final = msgspec.json.Decoder(Beats).decode
 _read_done: Final = msgspec.json.Decoder(QueueDone).decode
-
-
-class _Page(Protocol):
-    """A part of a shard's list."""
-
-    @property
-    def after(self) -> str:
-        """Behind what the next part begins; empty at the end."""
-
-
-P_co = TypeVar("P_co", bound=_Page, covariant=True)
-
-
-class _Lists(NamedTuple, Generic[P_co]):
-    """Lists of all shards, as far as they were read."""
-
-    pages: list[P_co]
-    reached: str
-    """Up to this name all of them were; empty when that is to the end."""
-    seen: dict[int, int]
-    """How far the shards had come."""
-
-
-async def _lists(
-    api: Api,
-    caller: Caller,
-    question: Callable[[str, int], Query],
-    read: Callable[[bytes], P_co],
-    *,
-    after: str,
-    limit: int,
-) -> _Lists[P_co]:
-    """The lists of all shards behind a name, up to `limit` of each.
-
-    `question` asks for so many behind a name.
-    """
-    part = min(limit, PART)
-    following = {shard.number: after for shard in api.shards}
-    pages: list[P_co] = []
-    seen: dict[int, int] = {}
-    for _ in range(-(-limit // part)):
-        if not following:
-            break
-        questions = [(shard, question(name, part)) for shard, name in following.items()]
-        answers = await ask_each(api, caller, questions)
-        following = {}
-        for (shard, _query), answer in zip(questions, answers, strict=True):
-            page = read(answer.body)
-            pages.append(page)
-            seen[shard] = answer.index
-            if page.after:
-                following[shard] = page.after
-    return _Lists(pages, min(following.values(), default=""), seen)
 
 
 # Looking.
@@ -155,7 +81,7 @@ async def list_queues(api: Api, request: Request) -> Response:
     # here, from one name of the scope to the next: there are no more parts than a scope has names.
     while behind is not None:
         part = limit if not seen else min(limit, PART)
-        lists = await _lists(api, caller, _ask_queues, _read_views, after=behind, limit=part)
+        lists = await read_lists(api, caller, _ask_queues, _read_views, after=behind, limit=part)
         seen = {**lists.seen, **seen}
         found += _visible(caller, lists, shows_reserved=shows_reserved)
         if len(found) > limit:
@@ -176,14 +102,14 @@ async def list_queues(api: Api, request: Request) -> Response:
     return json_response([*bodies], seq=positions.render(seen), headers=headers)
 
 
-def _visible(caller: Caller, lists: _Lists[Queues], *, shows_reserved: bool) -> list[QueueView]:
+def _visible(caller: Caller, lists: Lists[Queues], *, shows_reserved: bool) -> list[QueueView]:
     """The queues of the caller's scope, by name, as far as all lists were read."""
     found = [
         view
         for page in lists.pages
         for view in page.queues
         if (not lists.reached or view.queue.name <= lists.reached)
-        and exists(view)
+        and view.exists
         and caller.scope.covers(view.queue.name)
         and (shows_reserved or not is_reserved(view.queue.name))
     ]
@@ -223,7 +149,7 @@ def _ask_queues(after: str, limit: int) -> Query:
 
 async def all_queues(api: Api, caller: Caller) -> list[QueueView]:
     """The queues of all shards, as many as one answer lists. Raises `Problem`."""
-    lists = await _lists(api, caller, _ask_queues, _read_views, after="", limit=PAGE_MAX)
+    lists = await read_lists(api, caller, _ask_queues, _read_views, after="", limit=PAGE_MAX)
     views = [view for page in lists.pages for view in page.queues]
     return sorted(views, key=lambda view: view.queue.name)[:PAGE_MAX]
 
@@ -249,73 +175,12 @@ async def get_queue(api: Api, request: Request) -> Response:
     shard = api.shards.of_queue(name).number
     answer = await api.ask(shard, GetQueue(queue=name), request.caller)
     view = _read_view(answer.body)
-    if not exists(view):
+    if not view.exists:
         raise no_such_queue(name)
     rates = await _rates(api, request.caller, [name])
     body = queue_body(view, _rates_of(rates, view))
     seq = positions.render({shard: answer.index})
     return json_response(body, seq=seq, headers=_told_without(rates))
-
-
-async def list_workers(api: Api, request: Request) -> Response:
-    """Workers that were heard of within the last day, the one heard of last first."""
-    lists = await _lists(api, request.caller, _ask_workers, _read_workers, after="", limit=PAGE_MAX)
-    known = (worker for page in lists.pages for worker in page.workers)
-    classified = await classify_workers(api, known)
-    shown: list[msgspec.Struct] = []
-    tells_jobs = classified.knows_jobs and request.caller.scope.has_everything
-    for count, (heard, state) in enumerate(classified.workers, start=1):
-        names = _names_for(request.caller, heard)
-        if names:
-            active = heard.active if tells_jobs else None
-            shown.append(worker_body(heard, names, state, active=active))
-        if count % STEP == 0:
-            await trio.lowlevel.checkpoint()
-    return json_response(shown[:PAGE_MAX], seq=positions.render(lists.seen))
-
-
-def _ask_workers(after: str, limit: int) -> Query:
-    return GetWorkers(after=after, limit=limit)
-
-
-def _names_for(caller: Caller, heard: KnownWorker) -> list[str]:
-    """The queues of a worker that the caller's scope has."""
-    return [
-        name for name in sorted(heard.queues) if caller.scope.covers(name) and not is_reserved(name)
-    ]
-
-
-class ClassifiedWorkers(NamedTuple):
-    """Workers with their states, and whether the mirror told which jobs they hold."""
-
-    workers: list[tuple[KnownWorker, WorkerState]]
-    knows_jobs: bool
-
-
-async def classify_workers(api: Api, workers: Iterable[Worker]) -> ClassifiedWorkers:
-    """States of workers: of those that shards know, that hold jobs, or that this router saw."""
-    # For all queues: how many jobs a worker holds must not depend on the caller.
-    answer = await api.mirror.ask_now(GetBeats(), ROUTER)
-    told = _read_beats(answer.body) if answer is not None else Beats(workers=[])
-    knows_jobs = answer is not None and all(place.is_whole for place in told.as_of.values())
-    now_ns = clock.now_ns()
-    heard: dict[str, KnownWorker] = {}
-    known = merge_workers(workers)
-    for _ in gather_by_steps(heard, known, told.workers, api.sightings, now_ns):
-        await trio.lowlevel.checkpoint()
-    classified: list[tuple[KnownWorker, WorkerState]] = []
-    for each in in_order(heard.values()):
-        classified.append((each, api.worker_health.state(each, now_ns, knows_jobs=knows_jobs)))
-        if len(classified) % STEP == 0:
-            await trio.lowlevel.checkpoint()
-    return ClassifiedWorkers(classified, knows_jobs)
-
-
-async def count_workers(api: Api, caller: Caller) -> SummaryWorkers:
-    """How many workers there are that fetch from a queue of the caller's scope."""
-    classified = await classify_workers(api, ())
-    states = [state for heard, state in classified.workers if _names_for(caller, heard)]
-    return SummaryWorkers(alive=states.count(ALIVE), not_fetching=states.count(NOT_FETCHING))
 
 
 # Changing.
@@ -504,14 +369,4 @@ ROUTES: Final[tuple[Route, ...]] = (
         SetRetentionBody,
     ),
     _row("DELETE", _QUEUE, delete_queue, "Delete a queue with its settings and all its jobs"),
-    Route(
-        method="GET",
-        path="/api/v1/workers",
-        endpoint=list_workers,
-        action=Action.READ,
-        rights=RESULT,
-        summary="List workers of the last 24 hours, the most recent first",
-        gives={200: list[WorkerBody]},
-        has_min_seq=True,
-    ),
 )

@@ -23,18 +23,17 @@ from corvo.router.actions import Action
 from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.endpoints.asking import find_job
-from corvo.router.endpoints.queues import all_queues, count_workers
+from corvo.router.endpoints.queues import all_queues
+from corvo.router.endpoints.workers import count_workers
 from corvo.router.field_texts import FIELDS, key_of
 from corvo.router.http import Request, Response, json_response, raw_response
 from corvo.router.jobs import read_stored
 from corvo.router.rights import RESULT, Rights, found_by_path
 from corvo.router.routes import Endpoint, Parameter, Route
-from corvo.router.seeing import (
-    QUERY_TEXT_MAX,
-    FoundBody,
+from corvo.router.seeing import QUERY_TEXT_MAX, FoundBody, TextFoundBody
+from corvo.router.summary import (
     SummaryBody,
     SummaryShard,
-    TextFoundBody,
     mirror_status,
     queues_at_a_glance,
     summary_queues,

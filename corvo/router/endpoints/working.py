@@ -10,9 +10,10 @@ from corvo import clock
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
 from corvo.router.api import Api
-from corvo.router.fan_out import LeaseFanOut, send_to_job
+from corvo.router.fan_out import send_to_job
 from corvo.router.fetching import Fetched
 from corvo.router.http import Problem, Request, Response, json_response
+from corvo.router.lease_fan_out import LeaseFanOut
 from corvo.router.leases import (
     BATCH_MAX,
     BEATS_MAX,
