@@ -29,7 +29,7 @@ check: $(READY) ## Check format, lint, types, imports, house rules and docs
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
-	$(PYTHON) -m pytest --quiet tests/test_tidy.py tests/test_docs.py
+	$(PYTHON) -m pytest --quiet tests/test_tidy.py tests/test_docs.py tests/test_floors.py
 
 fix: $(READY) ## Format, and mend what the linter can mend
 	$(PYTHON) -m ruff format
@@ -62,6 +62,7 @@ bench: $(READY) ## Measure
 
 docs: $(READY) ## Write the parts of the docs that are generated
 	$(PYTHON) -m tests.test_docs --rewrite
+	$(PYTHON) -m tests.test_floors --rewrite
 	$(PYTHON) -m tests.raft.conformance
 	$(PYTHON) -m tests.router.test_openapi
 

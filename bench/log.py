@@ -15,11 +15,11 @@ from time import perf_counter
 from typing import Final
 
 from bench.measure import Measurement
-from corvo.raft.files import RealFiles
-from corvo.raft.identity import Identity
+from corvo.raft.disk.files import RealFiles
+from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.messages import Entry, Kind
 from corvo.raft.ready import Write
-from corvo.raft.wal import DiskStorage
 
 ENTRY_BYTES: Final = (1 << 10, 4 << 10, 64 << 10)
 GROUP: Final = 64

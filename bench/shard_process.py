@@ -28,7 +28,7 @@ from corvo.link import LinkClient, UnixAddress, dial, open_client
 from corvo.protocol import wire
 from corvo.protocol.ops.work import Claim, Claims
 from corvo.shard.config import ShardConfig
-from corvo.shard.entry import Record
+from corvo.shard.state.entry import Record
 
 CLUSTER: Final = "bench"
 MEASURED_S: Final = 4.0

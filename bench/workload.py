@@ -27,10 +27,10 @@ from corvo.protocol.ops.work import (
     Fetch,
     Heartbeat,
 )
-from corvo.shard.entry import Record, Stamp, encode
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.upkeep import Promote
+from corvo.shard.state.entry import Record, Stamp, encode
 
 OPS_AN_ENTRY: Final = 64
 """What gathers into one entry on a busy shard."""

@@ -94,7 +94,7 @@ def config(arguments: Sequence[str]) -> int:
 def openapi(arguments: Sequence[str]) -> int:
     """`corvo openapi`: print the description of the HTTP API."""
     argparse.ArgumentParser("corvo openapi", description=openapi.__doc__).parse_args(arguments)
-    from corvo.router.openapi import document  # noqa: PLC0415 -- heavy, and only needed here
+    from corvo.router.openapi.document import document  # noqa: PLC0415 -- heavy, and only needed here
     from corvo.router.table import ROUTES  # noqa: PLC0415 -- as above
 
     sys.stdout.buffer.write(msgspec.json.format(document(ROUTES, __version__)) + b"\n")
@@ -103,7 +103,7 @@ def openapi(arguments: Sequence[str]) -> int:
 
 def shard(_: Sequence[str]) -> int:
     """`corvo shard`: one shard of a node, told by its stdin what it is."""
-    from corvo.shard import process  # noqa: PLC0415 -- only a shard is one
+    from corvo.shard.driver import process  # noqa: PLC0415 -- only a shard is one
 
     return process.main()
 

@@ -16,8 +16,8 @@
     ├── DirectoryUnfit      the data directory is not one for this node (corvo.datadir)
     ├── DirectoryDamaged    what says whose it is cannot be read (corvo.datadir)
     ├── ListenFailed        nobody can listen where the node was told to (corvo.listening)
-    ├── Problem             a request that is not done, as its client is told (corvo.router.http)
-    ├── LineBroken          a client's connection is gone (corvo.router.lines)
+    ├── Problem             a request that is refused or fails (corvo.router.http.messages)
+    ├── LineBroken          a client's connection is gone (corvo.router.http.lines)
     └── Poisoned            an entry that ended the process twice; see `docs/operations.md`
 
 Refusals of an op are values (`corvo.protocol.ops.base.Rejected`), and bugs are assertions; neither

@@ -239,7 +239,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     unique_period_ms: int = 0
     """Duration of its unique lock, from each time that it takes the lock."""
     chain_marks: int = 0
-    """Steps of its chain that it has enqueued: bits of `corvo.shard.chains`."""
+    """Steps of its chain that it has enqueued: bits of `corvo.shard.state.chains`."""
     awaited: bool = False
     """Whether other jobs depend on it, or did."""
 

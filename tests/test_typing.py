@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from corvo.model import EventType, Job, State
 from corvo.protocol.ops.enqueue import NewJob
-from corvo.shard import lifecycle
-from corvo.shard.lifecycle import RunChanges
-from corvo.shard.tables import JOBS
+from corvo.shard.state import lifecycle
+from corvo.shard.state.lifecycle import RunChanges
+from corvo.shard.state.tables import JOBS
 from tests.shard.shard import Shard
 
 JOB = Job(id="a", queue="mail", state=State.PENDING, payload=b"{}", created_ns=1, order_ns=1)

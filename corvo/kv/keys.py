@@ -5,7 +5,8 @@ and last, sometimes, text that runs to the end. So bytewise order is the order o
 no key of one space is a prefix of another's. A prefix once used is never given another meaning.
 
 `SPACES` is the registry; `docs/formats.md` shows it. `Space.build` and `Space.parse` are derived
-from the layout. What the hot paths build by hand, in `corvo.shard.tables`, is tested against them.
+from the layout. What the hot paths build by hand, in `corvo.shard.state.tables`, is tested against
+them.
 """
 
 from enum import Enum

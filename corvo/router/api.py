@@ -12,24 +12,24 @@ from corvo.protocol import wire
 from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.protocol.ops.keys import HOME
 from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
-from corvo.router import keys
-from corvo.router.actions import Action
-from corvo.router.addressing import Addresses
+from corvo.router.auth import keyring
+from corvo.router.auth.actions import Action
+from corvo.router.auth.keeper import Keeper
+from corvo.router.auth.keyring import Keyring
+from corvo.router.auth.rates import Rates, client_of
+from corvo.router.auth.rights import Rights
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
-from corvo.router.fan_out import together
-from corvo.router.fetching import Fetching
-from corvo.router.following import Hub
-from corvo.router.http import Problem, Request
-from corvo.router.keeping import Keeper
-from corvo.router.keys import Keyring
+from corvo.router.feeds.hub import Hub
+from corvo.router.http.messages import Problem, Request
 from corvo.router.metrics import Metrics
-from corvo.router.mirror import Mirror
-from corvo.router.rates import Rates, client_of
-from corvo.router.rights import Rights
-from corvo.router.shards import Answer, Shards
-from corvo.router.sightings import WorkerHealth
+from corvo.router.shards.addressing import Addresses
+from corvo.router.shards.fan_out import together
+from corvo.router.shards.links import Answer, Shards
+from corvo.router.shards.long_poll import Fetching
+from corvo.router.shards.mirror import Mirror
 from corvo.router.summary import Summaries
+from corvo.router.worker_health import WorkerHealth
 
 R = TypeVar("R")
 _CATCH_UP_S: Final = 1.0
@@ -102,7 +102,7 @@ class Api:
 
     def admit(self, caller: Caller, action: Action) -> None:
         """Check the caller's role for an action, and its rate. Raises `Problem`."""
-        keys.allow(caller, action)
+        keyring.allow(caller, action)
         self.charge(caller, action, items=1)
 
     def charge(self, caller: Caller, action: Action, *, items: int, charged: int = 0) -> None:
@@ -124,7 +124,7 @@ class Api:
         if caller.scope.has_everything:
             return
         if rights.needs_everything:
-            raise keys.needs_everything(caller)
+            raise keyring.needs_everything(caller)
         await self.allow(caller, rights.queues_of(request), rights.jobs_of(request))
 
     async def allow(self, caller: Caller, queues: Iterable[str], job_ids: Sequence[str]) -> None:
@@ -135,9 +135,9 @@ class Api:
         if caller.scope.has_everything:
             return
         for queue in queues:
-            keys.allow_queue(caller, queue)
+            keyring.allow_queue(caller, queue)
         for job_id, queue in sorted(await self._queues_of(job_ids) if job_ids else ()):
-            keys.allow_job(caller, job_id, queue)
+            keyring.allow_job(caller, job_id, queue)
 
     async def _queues_of(self, job_ids: Sequence[str]) -> set[tuple[str, str]]:
         """Jobs and their queues: the one place that says how the queue of a named job is found.

@@ -7,9 +7,9 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from corvo.protocol.queries import Query
 from corvo.router.api import Api
 from corvo.router.caller import Caller
-from corvo.router.fan_out import together
-from corvo.router.http import Problem
-from corvo.router.shards import Answer
+from corvo.router.http.messages import Problem
+from corvo.router.shards.fan_out import together
+from corvo.router.shards.links import Answer
 
 PART: Final = 250
 """Queues that one question asks for: 4 ms of a shard's loop."""

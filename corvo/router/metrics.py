@@ -1,4 +1,4 @@
-"""What a router counts of itself. Nothing here waits or writes; `corvo.router.families` shows it.
+"""The counters of a router: nothing here waits or writes; `corvo.router.node.families` shows them.
 
 Every label comes from a set that cannot grow: methods that we know, paths of the route table, and
 statuses that we give. A client makes no series.

@@ -12,14 +12,14 @@ from typing import Final
 import trio
 
 from corvo import child, telemetry
-from corvo.router import bulking
 from corvo.router.api import Api
-from corvo.router.app import make_app
+from corvo.router.bulk import executor
 from corvo.router.config import BadRouterConfig, RouterConfig, read_config
-from corvo.router.door import Door
-from corvo.router.http import Request
-from corvo.router.serving import serve
-from corvo.router.stream import run_stream
+from corvo.router.http.messages import Request
+from corvo.router.server.app import make_app
+from corvo.router.server.door import Door
+from corvo.router.server.serving import serve
+from corvo.router.stream.stream import run_stream
 from corvo.router.table import ROUTES
 from corvo.telemetry import Log
 from corvo.watchdog import watch
@@ -51,7 +51,7 @@ async def run(config: RouterConfig, log: Log) -> None:
         nursery.start_soon(api.mirror.run, log)
         nursery.start_soon(api.hub.run, log)
         nursery.start_soon(api.keeper.run)
-        nursery.start_soon(bulking.run, api, log)
+        nursery.start_soon(executor.run, api, log)
         nursery.start_soon(watch, api.metrics, log)
         nursery.start_soon(_stop_with_parent, api)
         await serve(door, app, config, log, stop=api.stopping, ready=child.say_ready)

@@ -7,10 +7,10 @@ from urllib.parse import unquote
 
 import msgspec
 
-from corvo.router.actions import Action
 from corvo.router.api import Api
-from corvo.router.http import JSON, Request, Response
-from corvo.router.rights import Rights, Where
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import Rights, Where
+from corvo.router.http.messages import JSON, Request, Response
 
 __all__ = ["Action", "Endpoint", "Found", "Parameter", "Route", "Routes"]
 

@@ -2,20 +2,18 @@
 
 from typing import Final
 
-from corvo.router.endpoints import (
-    bulk,
-    docs,
-    events,
-    jobs,
-    keys,
-    node,
-    producing,
-    queues,
-    searching,
-    workers,
-    working,
-)
+from corvo.router.bulk import endpoints as bulk
+from corvo.router.enqueue import endpoints as producing
+from corvo.router.events import endpoints as events
+from corvo.router.jobs import endpoints as jobs
+from corvo.router.keys import endpoints as keys
+from corvo.router.leases import endpoints as working
+from corvo.router.node import endpoints as node
+from corvo.router.openapi import endpoints as docs
+from corvo.router.queues import endpoints as queues
 from corvo.router.routes import Routes
+from corvo.router.search import endpoints as searching
+from corvo.router.workers import endpoints as workers
 
 _ROWS: Final = (
     *producing.ROUTES,

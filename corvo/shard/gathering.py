@@ -12,8 +12,8 @@ import msgspec
 
 from corvo.protocol.numbers import WAITING_OPS_MAX
 from corvo.protocol.ops.base import Op
-from corvo.shard.entry import Record, Stamp
 from corvo.shard.machine import Decoded
+from corvo.shard.state.entry import Record, Stamp
 
 ENTRY_OPS_MAX: Final = 512
 ENTRY_BYTES_MAX: Final = 1 << 20

@@ -14,10 +14,10 @@ from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
 from corvo.protocol.ops.base import Op, Rejected
-from corvo.shard import lifecycle, requests
-from corvo.shard.entry import Stamp, decode
 from corvo.shard.ops import APPLY, OPS
-from corvo.shard.tx import Tx
+from corvo.shard.state import lifecycle, requests
+from corvo.shard.state.entry import Stamp, decode
+from corvo.shard.state.tx import Tx
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):

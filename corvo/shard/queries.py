@@ -56,10 +56,11 @@ from corvo.protocol.queries import (
     Workers,
 )
 from corvo.raft import Node
-from corvo.shard import consequences, lifecycle, presence, rendering, select
+from corvo.shard import rendering
 from corvo.shard.machine import Machine
-from corvo.shard.tables import API_KEYS, JOBS, QUEUES, WORKERS, queue_keys
-from corvo.shard.tx import Tx
+from corvo.shard.state import consequences, lifecycle, presence, select
+from corvo.shard.state.tables import API_KEYS, JOBS, QUEUES, WORKERS, queue_keys
+from corvo.shard.state.tx import Tx
 
 WALK_MAX: Final = 1_000
 """Finished jobs that one such question looks at: some 5 ms."""

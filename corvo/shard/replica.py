@@ -40,7 +40,6 @@ from corvo.raft import (
     Transferring,
     Write,
 )
-from corvo.shard import entry, outbox
 from corvo.shard.commit_times import CommitTimes
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.hunger import Hunger
@@ -51,7 +50,8 @@ from corvo.shard.ops.transfer import Delivered
 from corvo.shard.ops.upkeep import Lead, Walked
 from corvo.shard.ops.upkeep import Upkeep as UpkeepOp
 from corvo.shard.queries import answer_bytes
-from corvo.shard.select import has_work
+from corvo.shard.state import entry, outbox
+from corvo.shard.state.select import has_work
 from corvo.shard.upkeep import Upkeep
 
 GRACE_MS: Final = 5_000

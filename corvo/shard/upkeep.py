@@ -21,8 +21,8 @@ from corvo.shard.ops.upkeep import (
     Sweep,
     Tell,
 )
-from corvo.shard.tables import QUEUES, TIMERS, Timer, queue_keys
-from corvo.shard.tx import Tx
+from corvo.shard.state.tables import QUEUES, TIMERS, Timer, queue_keys
+from corvo.shard.state.tx import Tx
 
 BATCH: Final = 256
 """Limit of one op of upkeep: some milliseconds of work."""

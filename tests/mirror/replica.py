@@ -1,7 +1,7 @@
 """A replica for tests, as a follower sees it: a log of documents, a feed that can be cut, a socket.
 
-It is the dumb twin of `corvo.shard.following`: an entry is a document that was written or removed,
-and every answer is made from the whole log.
+It is the dumb twin of `corvo.shard.driver.following`: an entry is a document that was written or
+removed, and every answer is made from the whole log.
 """
 
 from collections.abc import AsyncIterator

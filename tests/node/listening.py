@@ -21,8 +21,8 @@ from corvo.errors import WireError
 from corvo.link import LinkLost, UnixAddress, dial
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
-from corvo.router.events import KeptEvent, kept_events
-from corvo.router.sse import parse
+from corvo.router.feeds.events import KeptEvent, kept_events
+from corvo.router.http.sse import parse
 from tests.node.crowd import Crowd
 from tests.node.http import Address, Client, Lost
 from tests.node.nodes import House, house_in, kill

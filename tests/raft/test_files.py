@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from corvo.raft.disk.files import RealFiles
+from corvo.raft.disk.filesystem import DirectoryRefused, Files, replace, write_again
 from corvo.raft.errors import DiskFull, LogFailed
-from corvo.raft.files import RealFiles
-from corvo.raft.filesystem import DirectoryRefused, Files, replace, write_again
 from tests.support.files import SECTOR, Extent, MemoryFiles, sectors
 
 

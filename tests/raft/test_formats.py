@@ -6,13 +6,13 @@ from typing import Final
 
 import pytest
 
-from corvo.raft.hard_state import HARD_STATE, SLOT_BYTES
-from corvo.raft.identity import IDENTITY, Identity
-from corvo.raft.manifest import MANIFEST
-from corvo.raft.marks import BLOCK_BYTES, DATA_START
+from corvo.raft.disk.hard_state import HARD_STATE, SLOT_BYTES
+from corvo.raft.disk.identity import IDENTITY, Identity
+from corvo.raft.disk.manifest import MANIFEST
+from corvo.raft.disk.marks import BLOCK_BYTES, DATA_START
+from corvo.raft.disk.snapshot_files import INCOMING
+from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.messages import Entry, HardState, Kind, Membership, Partial, Snapshot
-from corvo.raft.snapshot_files import INCOMING
-from corvo.raft.wal import DiskStorage
 from tests.support.files import MemoryFiles
 from tests.support.logs import append, chunk
 

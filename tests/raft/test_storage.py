@@ -6,13 +6,13 @@ from typing import Protocol
 
 import pytest
 
+from corvo.raft.disk.files import RealFiles
+from corvo.raft.disk.segmented_log import RECENT_BYTES
+from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.errors import Compacted, Unavailable
-from corvo.raft.files import RealFiles
 from corvo.raft.messages import HardState, Membership, Partial, Snapshot
 from corvo.raft.ready import Write
-from corvo.raft.segmented_log import RECENT_BYTES
 from corvo.raft.storage import MemoryStorage, Storage
-from corvo.raft.wal import DiskStorage
 from tests.support.files import MemoryFiles
 from tests.support.logs import (
     MEMBERSHIP,

@@ -9,17 +9,17 @@ from random import Random
 
 import pytest
 
+from corvo.raft.disk.files import RealFiles
+from corvo.raft.disk.filesystem import DirectoryRefused
+from corvo.raft.disk.hard_state import HARD_STATE, SLOT_BYTES
+from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.marks import BLOCK_BYTES, DATA_START
+from corvo.raft.disk.recovery import BALLAST, quarantine
+from corvo.raft.disk.snapshot_files import INCOMING
+from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.errors import DiskFull, LogDamaged, LogFailed
-from corvo.raft.files import RealFiles
-from corvo.raft.filesystem import DirectoryRefused
-from corvo.raft.hard_state import HARD_STATE, SLOT_BYTES
-from corvo.raft.identity import Identity
-from corvo.raft.marks import BLOCK_BYTES, DATA_START
 from corvo.raft.messages import HardState, Membership, Partial
 from corvo.raft.ready import Write
-from corvo.raft.recovery import BALLAST, quarantine
-from corvo.raft.snapshot_files import INCOMING
-from corvo.raft.wal import DiskStorage
 from tests.support.files import Crashed, MemoryFiles
 from tests.support.logs import (
     IDENTITY,
@@ -189,7 +189,7 @@ def test_segments_are_dropped_when_the_base_has_passed_them() -> None:
 
 
 def test_an_entry_larger_than_a_window_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corvo.raft.segments.WINDOW_BYTES", 100)
+    monkeypatch.setattr("corvo.raft.disk.segments.WINDOW_BYTES", 100)
     files = MemoryFiles()
     storage = roomy(files)
     sizes = (10, 300, 0, 60, 20, 101, 75, 1000)

@@ -12,11 +12,11 @@ from typing import Final, Literal
 
 import pytest
 
+from corvo.raft.disk.hard_state import HARD_STATE
+from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.errors import LogDamaged, LogFailed
-from corvo.raft.hard_state import HARD_STATE
 from corvo.raft.messages import Membership, Snapshot
 from corvo.raft.ready import Write
-from corvo.raft.wal import DiskStorage
 from tests.support.files import Crashed, MemoryFiles
 from tests.support.logs import (
     Twin,

@@ -13,20 +13,20 @@ from typing import Final
 import msgspec
 import pytest
 
-from corvo.raft.envelope import seal
+from corvo.raft.disk.envelope import seal
+from corvo.raft.disk.filesystem import DirectoryRefused
+from corvo.raft.disk.hard_state import HARD_STATE, read_hard_state
+from corvo.raft.disk.identity import IDENTITY as IDENTITY_FILE
+from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.manifest import MANIFEST, read_manifest, write_manifest
+from corvo.raft.disk.marks import BLOCK_BYTES, DATA_START
+from corvo.raft.disk.recovery import BALLAST, quarantine
+from corvo.raft.disk.segmented_log import ENTRY_BYTES
+from corvo.raft.disk.segments import RECORD
+from corvo.raft.disk.snapshot_files import INCOMING
+from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.errors import LogDamaged, LogFailed
-from corvo.raft.filesystem import DirectoryRefused
-from corvo.raft.hard_state import HARD_STATE, read_hard_state
-from corvo.raft.identity import IDENTITY as IDENTITY_FILE
-from corvo.raft.identity import Identity
-from corvo.raft.manifest import MANIFEST, read_manifest, write_manifest
-from corvo.raft.marks import BLOCK_BYTES, DATA_START
 from corvo.raft.messages import HardState, Membership, Snapshot
-from corvo.raft.recovery import BALLAST, quarantine
-from corvo.raft.segmented_log import ENTRY_BYTES
-from corvo.raft.segments import RECORD
-from corvo.raft.snapshot_files import INCOMING
-from corvo.raft.wal import DiskStorage
 from tests.support.files import Crashed, MemoryFiles
 from tests.support.logs import (
     MEMBERSHIP,

@@ -7,10 +7,10 @@ from hypothesis import stateful
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from corvo.raft.disk.segmented_log import RECENT_BYTES
 from corvo.raft.errors import LogFailed
 from corvo.raft.messages import Entry, HardState, Membership, Snapshot
 from corvo.raft.ready import Write
-from corvo.raft.segmented_log import RECENT_BYTES
 from corvo.raft.storage import page
 from tests.support.files import Crashed, MemoryFiles
 from tests.support.logs import (

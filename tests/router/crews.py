@@ -10,15 +10,11 @@ from corvo.model import ApiKey, Event, Job
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.enqueue import Enqueue
 from corvo.protocol.ops.jobs import Approve
-from corvo.router import bulk, bulking
-from corvo.router.bulk import (
-    QUEUE,
-    BulkBegun,
-    BulkStatus,
-)
-from corvo.router.shards import Answer
+from corvo.router.bulk import executor, requests
+from corvo.router.bulk.requests import QUEUE, BulkBegun, BulkStatus
+from corvo.router.shards.links import Answer
 from corvo.shard.ops.upkeep import Reclaim
-from corvo.shard.tables import JOBS
+from corvo.shard.state.tables import JOBS
 from corvo.telemetry import Level, Log, Style
 from tests.router.nests import MachineShard, Nest, queue_of, run
 from tests.router.views import WalkingMirror
@@ -76,7 +72,7 @@ class Crew:
         log = Log(self._put, "router", Style(is_text=True), Level.INFO)
         with self._scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(bulking.run, self._nest.api, log)
+                nursery.start_soon(executor.run, self._nest.api, log)
                 await self._ended.wait()
                 nursery.cancel_scope.cancel()
 
@@ -94,13 +90,13 @@ class Crew:
             await self.work()
             status = await self.status(bulk_id)
             if "approve job" in status.error:  # it is held: too many have died over it
-                self._nest[QUEUE].do(Approve(job_ids=[bulk.job_id_of(bulk_id)]))
-            elif status.status in bulk.FINAL:
+                self._nest[QUEUE].do(Approve(job_ids=[requests.job_id_of(bulk_id)]))
+            elif status.status in requests.FINAL:
                 return status
             if at_once:
                 continue
             machine = self._nest[QUEUE]
-            machine.pass_time(bulking.LEASE_MS + 1)
+            machine.pass_time(executor.LEASE_MS + 1)
             machine.do(Reclaim(limit=10))
         raise AssertionError("it has no end")
 

@@ -17,14 +17,14 @@ from corvo.link import Link, LinkLost, listen_unix, open_link
 from corvo.model import ApiKey
 from corvo.protocol import wire
 from corvo.router.api import Api
-from corvo.router.app import make_app
+from corvo.router.auth.keyring import hash_key
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.door import Door
-from corvo.router.events import LiveEvent
-from corvo.router.http import Request
-from corvo.router.keys import hash_key
-from corvo.router.serving import Server
-from corvo.router.stream import run_stream
+from corvo.router.feeds.events import LiveEvent
+from corvo.router.http.messages import Request
+from corvo.router.server.app import make_app
+from corvo.router.server.door import Door
+from corvo.router.server.serving import Server
+from corvo.router.stream.stream import run_stream
 from corvo.router.table import ROUTES
 from tests.support.links import Member
 

@@ -17,17 +17,17 @@ import msgspec
 import trio
 
 from corvo import telemetry
-from corvo.router.actions import Action
 from corvo.router.api import Api
-from corvo.router.app import make_app
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import NODE, found_by_path
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.connections import Stage
-from corvo.router.door import Door
-from corvo.router.http import Problem, Request, Response, Sink, json_response
-from corvo.router.rights import NODE, found_by_path
+from corvo.router.http.connections import Stage
+from corvo.router.http.messages import Problem, Request, Response, Sink, json_response
 from corvo.router.routes import Route, Routes
-from corvo.router.serving import Server
-from corvo.router.stream import Channel
+from corvo.router.server.app import make_app
+from corvo.router.server.door import Door
+from corvo.router.server.serving import Server
+from corvo.router.stream.stream import Channel
 
 HOST: Final = b"host: corvo\r\n"
 

@@ -13,15 +13,15 @@ from corvo.protocol.queries import Query
 from corvo.router.api import Api
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.door import Door
-from corvo.router.http import Problem, Request, Response, problem_response
-from corvo.router.problems import problem_of, read_refusal
-from corvo.router.shards import Answer, Begun, Shard
+from corvo.router.http.messages import Problem, Request, Response, problem_response
+from corvo.router.http.problems import problem_of, read_refusal
+from corvo.router.server.door import Door
+from corvo.router.shards.links import Answer, Begun, Shard
 from corvo.router.table import ROUTES
 from corvo.shard import ops
-from corvo.shard.entry import Stamp, encode
 from corvo.shard.ops.door import admit
 from corvo.shard.queries import Asked, answer
+from corvo.shard.state.entry import Stamp, encode
 from tests.shard import shard as machines
 
 JSON = dict[str, object]

@@ -31,8 +31,8 @@ from corvo.protocol.questions import (
 )
 from corvo.router.api import Api
 from corvo.router.config import RouterConfig
-from corvo.router.http import Problem, encode_json
-from corvo.router.mirror import Mirror, problem_of, unavailable
+from corvo.router.http.messages import Problem, encode_json
+from corvo.router.shards.mirror import Mirror, problem_of, unavailable
 
 Q = TypeVar("Q", bound=Question)
 

@@ -16,18 +16,19 @@ from corvo.protocol.ops.work import Fail, FailItem
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
 from corvo.protocol.queries import Query
 from corvo.router.api import Api
+from corvo.router.auth.keyring import hash_key
 from corvo.router.config import RouterConfig
-from corvo.router.door import Door
-from corvo.router.http import Problem, Request, Response
-from corvo.router.keys import hash_key
-from corvo.router.problems import problem_of, read_refusal
-from corvo.router.shards import Answer, Begun, Shard
+from corvo.router.http.messages import Problem, Request, Response
+from corvo.router.http.problems import problem_of, read_refusal
+from corvo.router.server.door import Door
+from corvo.router.shards.links import Answer, Begun, Shard
 from corvo.router.table import ROUTES
-from corvo.shard import outbox, queries
-from corvo.shard.entry import Stamp, encode
+from corvo.shard import queries
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.door import admit
 from corvo.shard.ops.transfer import Delivered, Receive
+from corvo.shard.state import outbox
+from corvo.shard.state.entry import Stamp, encode
 from tests.shard import shard as machines
 
 JSON = dict[str, object]

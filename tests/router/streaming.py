@@ -14,16 +14,16 @@ from corvo.protocol.ops.base import Limits as OpLimits
 from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.protocol.queries import Query
 from corvo.router.api import Api
+from corvo.router.auth.keyring import hash_key
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.http import Problem, Request
-from corvo.router.keys import hash_key
-from corvo.router.problems import problem_of, read_refusal
-from corvo.router.shards import Answer, Begun, Shard
-from corvo.router.stream import ChannelClosed, run_stream
-from corvo.shard.entry import Stamp, encode
+from corvo.router.http.messages import Problem, Request
+from corvo.router.http.problems import problem_of, read_refusal
+from corvo.router.shards.links import Answer, Begun, Shard
+from corvo.router.stream.stream import ChannelClosed, run_stream
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.door import admit
 from corvo.shard.queries import Asked, answer
+from corvo.shard.state.entry import Stamp, encode
 from tests.shard import shard as machines
 
 JSON = dict[str, object]

@@ -10,9 +10,9 @@ import trio
 import trio.testing
 
 from corvo.router.config import Limits
-from corvo.router.connections import CUTS_MAX, Stage
-from corvo.router.http2_guard import RESETS_MAX
-from corvo.router.rendering import CONTINUE
+from corvo.router.http.connections import CUTS_MAX, Stage
+from corvo.router.http.http2_guard import RESETS_MAX
+from corvo.router.http.rendering import CONTINUE
 from tests.router.lanes import Answer, Client, Gone, Street, get, post
 from tests.router.test_lanes import LANES, Http2Client, run
 from tests.router.test_parsing import REFUSED
@@ -566,7 +566,7 @@ def test_a_body_over_http2_that_is_too_large_is_refused() -> None:
 def test_a_body_over_http2_that_says_it_is_too_large_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("corvo.router.app.LINGER_S", 0.04)
+    monkeypatch.setattr("corvo.router.server.app.LINGER_S", 0.04)
 
     async def scene(street: Street) -> None:
         async with street.client() as client:
@@ -593,7 +593,7 @@ def test_bodies_over_http2_are_counted_with_all_others() -> None:
 
 
 def test_a_body_over_http2_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corvo.router.app.LINGER_S", 0.04)
+    monkeypatch.setattr("corvo.router.server.app.LINGER_S", 0.04)
 
     async def scene(street: Street) -> None:
         async with street.client() as client:

@@ -8,8 +8,8 @@ import trio
 from corvo.link import Call, LinkLost, LinkSettings
 from corvo.protocol import wire
 from corvo.protocol.ops.queues import Pause, Resume
-from corvo.router.http import Problem
-from corvo.router.shards import Answer
+from corvo.router.http.messages import Problem
+from corvo.router.shards.links import Answer
 from tests.router.test_shards import PUT, PUT_WITH_KEY, Replica, World, start, world
 from tests.support.links import client_and_raw, jumping, on_sockets
 

@@ -5,13 +5,13 @@ import re
 import msgspec
 import pytest
 
-from corvo.router.body_errors import explain
-from corvo.router.bulk import BulkBody
-from corvo.router.endpoints.keys import NewKey, OldKey
-from corvo.router.leases import AckBody, HeartbeatBody
-from corvo.router.producing import EnqueueBatchBody, EnqueueBody
+from corvo.router.bulk.requests import BulkBody
+from corvo.router.enqueue.bodies import EnqueueBatchBody, EnqueueBody
+from corvo.router.http.body_errors import explain
+from corvo.router.keys.endpoints import NewKey, OldKey
+from corvo.router.leases.fetch import FetchBody
+from corvo.router.leases.verbs import AckBody, HeartbeatBody
 from corvo.router.table import ROUTES
-from corvo.router.working import FetchBody
 
 BODIES = {row.takes for row in ROUTES.rows if row.takes is not None}
 VALUES: tuple[object, ...] = (

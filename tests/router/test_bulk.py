@@ -9,7 +9,7 @@ import pytest
 from corvo.model import ApiKey, State
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.jobs import Cancel, Delete, Done, Retry
-from corvo.router.bulk import (
+from corvo.router.bulk.requests import (
     DIRECT_MAX,
     IDS_MAX,
     QUEUE,
@@ -27,7 +27,7 @@ from corvo.router.bulk import (
     page_jobs,
     read_order,
 )
-from corvo.router.http import Problem, Response
+from corvo.router.http.messages import Problem, Response
 from tests.router.nests import Nest, die, header, problem, queue_of, run
 from tests.router.views import WalkingMirror
 

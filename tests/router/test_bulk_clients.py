@@ -8,9 +8,9 @@ from corvo.model import State
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.jobs import Cancel, Hold, Move
-from corvo.router import bulk, positions
-from corvo.router.addressing import Addresses
-from corvo.router.bulk import (
+from corvo.router.auth.keyring import hash_key
+from corvo.router.bulk import requests
+from corvo.router.bulk.requests import (
     QUEUE,
     BulkAnswer,
     BulkBegun,
@@ -18,7 +18,8 @@ from corvo.router.bulk import (
     BulkStatus,
     job_id_of,
 )
-from corvo.router.keys import hash_key
+from corvo.router.http import positions
+from corvo.router.shards.addressing import Addresses
 from tests.router.crews import (
     BULK,
     FAX,
@@ -174,7 +175,7 @@ def test_without_a_mirror_on_this_node_a_filter_means_nothing_and_it_is_said() -
 
 def test_ids_that_are_too_many_to_be_remembered_are_refused_by_their_name() -> None:
     async def test(nest: Nest, crew: Crew) -> None:
-        ids = [f"{'x' * 100}{number}" for number in range(bulk.IDS_MAX)]
+        ids = [f"{'x' * 100}{number}" for number in range(requests.IDS_MAX)]
 
         refused = await nest.ask("POST", BULK, {"job_ids": ids, "action": "cancel"})
 

@@ -16,17 +16,12 @@ from corvo.protocol.ops.jobs import Cancel, ChangePriority, Hold, JobsOp, Retry
 from corvo.protocol.ops.work import Ack, AckItem, Fetch, Heartbeat
 from corvo.protocol.questions import Filter
 from corvo.restarts import RESTARTS_MAX
-from corvo.router import bulk, bulking
-from corvo.router.bulk import (
-    ACTIONS,
-    QUEUE,
-    BulkStatus,
-    job_id_of,
-)
-from corvo.router.http import Problem
+from corvo.router.bulk import executor, requests
+from corvo.router.bulk.requests import ACTIONS, QUEUE, BulkStatus, job_id_of
+from corvo.router.http.messages import Problem
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.upkeep import Reclaim
-from corvo.shard.tables import JOBS
+from corvo.shard.state.tables import JOBS
 from tests.router.crews import (
     FAX,
     MAIL,
@@ -90,7 +85,7 @@ def test_pages_follow_each_other_and_are_written_down_before_they_are_done() -> 
             match op:
                 case Heartbeat(jobs=[item]) if item.checkpoint is not msgspec.UNSET:
                     written.update(
-                        job_id for job_id, _ in bulk.read_mark(bytes(item.checkpoint)).page
+                        job_id for job_id, _ in requests.read_mark(bytes(item.checkpoint)).page
                     )
                 case Cancel():
                     assert written >= set(op.job_ids)
@@ -100,7 +95,7 @@ def test_pages_follow_each_other_and_are_written_down_before_they_are_done() -> 
             return False
 
         crew.before = see
-        with patch.object(bulk, "PAGE_JOBS", 3), patch.object(bulk, "OP_JOBS", 2):
+        with patch.object(requests, "PAGE_JOBS", 3), patch.object(requests, "OP_JOBS", 2):
             await crew.work()
 
         assert sorted(done) == sorted(ids)
@@ -127,7 +122,7 @@ def test_two_bulks_are_worked_off_side_by_side_and_a_third_waits() -> None:
         crew.before = see
         await crew.work(bulks=3)
 
-        assert most == bulking.SIDE_BY_SIDE
+        assert most == executor.SIDE_BY_SIDE
         assert nest[QUEUE].counts(QUEUE) == {State.COMPLETED: 3}
 
     with_crew(test)
@@ -162,7 +157,7 @@ def test_a_bulk_that_is_cancelled_stops_between_two_pages_and_keeps_its_counts()
             return False
 
         crew.after = stop
-        with patch.object(bulk, "PAGE_JOBS", 3):
+        with patch.object(requests, "PAGE_JOBS", 3):
             await crew.work()
 
         status = await crew.status(bulk_id)
@@ -224,7 +219,7 @@ def test_what_can_never_be_done_fails_and_says_why() -> None:
         bulk_id = await begin(nest, filter={"queue": MAIL}, action="cancel")
         job_id = job_id_of(bulk_id)
         job = nest[QUEUE].job(job_id)
-        order = bulk.read_order(job.payload)
+        order = requests.read_order(job.payload)
         bad = msgspec.structs.replace(order, filter=Filter(queue="?"))
         unreadable = nest.put(QUEUE, payload=msgspec.Raw(b'{"action":7}'))
         refused = nest.put(QUEUE, payload=msgspec.Raw(encode_json(bad)))
@@ -232,7 +227,7 @@ def test_what_can_never_be_done_fails_and_says_why() -> None:
         await crew.work(bulks=2)
 
         assert nest[QUEUE].state(unreadable) is State.DEAD
-        status = await crew.status(bulk.bulk_id_of(refused))
+        status = await crew.status(requests.bulk_id_of(refused))
         assert (status.status, status.error) == ("failed", "queue: there is no such")
         assert (await crew.status(bulk_id)).status == "completed"
 
@@ -271,7 +266,7 @@ def test_whoever_has_lost_the_lease_does_no_more() -> None:
             return False
 
         crew.after = take_it_away
-        with patch.object(bulk, "PAGE_JOBS", 3):
+        with patch.object(requests, "PAGE_JOBS", 3):
             await crew.work()
 
         assert "bulk.lost" in "".join(crew.lines)
@@ -294,7 +289,7 @@ def test_a_router_that_leaves_gives_its_bulk_back_for_the_next() -> None:
             return False
 
         crew.after = leave
-        with patch.object(bulk, "PAGE_JOBS", 3):
+        with patch.object(requests, "PAGE_JOBS", 3):
             await crew.work()
         given_back = await crew.status(bulk_id)
         crew.after = lambda *_: False
@@ -321,15 +316,15 @@ def test_a_bulk_that_kills_its_routers_is_left_to_its_lease_and_at_last_held() -
             return isinstance(op, Cancel)
 
         crew.before = kill
-        for _ in range(bulk.TAKEOVERS_MAX + 1):
+        for _ in range(requests.TAKEOVERS_MAX + 1):
             await crew.work()
-        assert killed == bulk.TAKEOVERS_MAX + 1
+        assert killed == requests.TAKEOVERS_MAX + 1
         await crew.work()
-        assert killed == bulk.TAKEOVERS_MAX + 1
+        assert killed == requests.TAKEOVERS_MAX + 1
         assert "bulk.lost" in "".join(crew.lines)
 
-        for _ in range(bulk.CRASHES_MAX):
-            nest[QUEUE].pass_time(bulking.LEASE_MS + 1)
+        for _ in range(requests.CRASHES_MAX):
+            nest[QUEUE].pass_time(executor.LEASE_MS + 1)
             nest[QUEUE].do(Reclaim(limit=10))
             if nest[QUEUE].state(job_id_of(bulk_id)) is State.PENDING:
                 await crew.work()
@@ -358,8 +353,8 @@ def test_a_bug_in_one_bulk_costs_no_other_anything_and_it_is_held_at_last() -> N
 
         crew.before = stumble
         await crew.work(2)
-        for _ in range(bulk.CRASHES_MAX):
-            nest[QUEUE].pass_time(bulking.LEASE_MS + 1)
+        for _ in range(requests.CRASHES_MAX):
+            nest[QUEUE].pass_time(executor.LEASE_MS + 1)
             nest[QUEUE].do(Reclaim(limit=10))
             if nest[QUEUE].state(job_id_of(bad)) is State.PENDING:
                 await crew.work()
@@ -385,7 +380,7 @@ def test_as_long_as_it_comes_further_it_is_taken_over_at_once() -> None:
             return is_new
 
         crew.after = kill
-        with patch.object(bulk, "PAGE_JOBS", 1):
+        with patch.object(requests, "PAGE_JOBS", 1):
             status = await crew.work_to_the_end(bulk_id, at_once=True)
 
         assert (status.affected, len(done)) == (8, 8)
@@ -423,7 +418,7 @@ def test_jobs_that_a_full_entry_left_out_come_in_the_next() -> None:
             return False
 
         crew.before = see
-        with patch("corvo.shard.tx.CHANGED_BYTES_MAX", 1):  # one job fills an entry
+        with patch("corvo.shard.state.tx.CHANGED_BYTES_MAX", 1):  # one job fills an entry
             await crew.work()
 
         status = await crew.status(bulk_id)
@@ -517,7 +512,7 @@ def test_just_the_jobs_that_were_meant_and_that_nothing_happened_to_are_done_onc
             crew.mirror.look()
         asked = {"filter": filter_, "action": action, "move_to_queue": FAX, "priority": "critical"}
         bulk_id = await begin(nest, **asked)
-        order = bulk.read_order(nest[QUEUE].job(job_id_of(bulk_id)).payload)
+        order = requests.read_order(nest[QUEUE].job(job_id_of(bulk_id)).payload)
         meant = msgspec.convert(filter_, Filter)
         case = Case(
             {job.id: job for job in jobs_of(nest) if means(meant, job)},
@@ -537,7 +532,7 @@ def test_just_the_jobs_that_were_meant_and_that_nothing_happened_to_are_done_onc
 
         crew.before = disturb
         crew.after = lambda step, _: killed.get(step, False)
-        with patch.object(bulk, "PAGE_JOBS", page), patch.object(bulk, "OP_JOBS", 2):
+        with patch.object(requests, "PAGE_JOBS", page), patch.object(requests, "OP_JOBS", 2):
             status = await crew.work_to_the_end(bulk_id, at_once=is_followed_at_once)
         crew.before = lambda *_: False
         nest.deliver()
@@ -594,7 +589,7 @@ def test_a_router_that_is_killed_at_any_step_has_done_nothing_twice(
         crew.before = lambda at, _: at == step and not is_after
         crew.after = lambda at, _: at == step and is_after
 
-        with patch.object(bulk, "PAGE_JOBS", 3), patch.object(bulk, "OP_JOBS", 2):
+        with patch.object(requests, "PAGE_JOBS", 3), patch.object(requests, "OP_JOBS", 2):
             status = await crew.work_to_the_end(bulk_id, at_once=at_once)
 
         assert (status.affected, status.processed, status.by_code) == (8, 8, {})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.router.config import Limits
-from corvo.router.connections import CUTS_MAX, HEAD_S, LINGER_S, Connections, Seat, Stage
+from corvo.router.http.connections import CUTS_MAX, HEAD_S, LINGER_S, Connections, Seat, Stage
 
 LIMITS: Final = Limits(
     idle_ms=60_000,

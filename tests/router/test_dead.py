@@ -14,9 +14,9 @@ from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.queues import Pause
 from corvo.protocol.ops.work import Ack, AckItem
 from corvo.protocol.queries import Dead, FoundJob, ListDead
-from corvo.router.endpoints import jobs as endpoints
-from corvo.router.jobs import DeadJobs, Newest, Source
-from corvo.router.params import Place
+from corvo.router.http.params import Place
+from corvo.router.jobs import endpoints
+from corvo.router.jobs.bodies import DeadJobs, Newest, Source
 from tests.router.nests import Nest, die, fail, problem, queue_of, run
 
 A, B, C = (queue_of(number) for number in range(3))

@@ -6,11 +6,11 @@ import trio
 import trio.testing
 
 from corvo.router.api import Api
+from corvo.router.auth.rights import NODE, found_by_path
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.door import Door, read_query
-from corvo.router.http import Problem, ProblemBody, Request, Response
-from corvo.router.rights import NODE, found_by_path
+from corvo.router.http.messages import Problem, ProblemBody, Request, Response
 from corvo.router.routes import Action, Route, Routes
+from corvo.router.server.door import Door, read_query
 
 CONFIG = RouterConfig(
     cluster="rookery", node=1, shards=1, sockets=["/nowhere"], listen=[0], is_open=True

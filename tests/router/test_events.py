@@ -10,9 +10,11 @@ import trio.testing
 
 from corvo.model import ApiKey
 from corvo.protocol import wire
-from corvo.router import following, listening, rings, sse
 from corvo.router.config import Limits
-from corvo.router.sse import parse
+from corvo.router.events import listening
+from corvo.router.feeds import hub, rings
+from corvo.router.http import sse
+from corvo.router.http.sse import parse
 from tests.router.feeds import EventSource, House, house, seqs
 
 Scene = Callable[[House], Awaitable[None]]
@@ -21,7 +23,7 @@ Scene = Callable[[House], Awaitable[None]]
 @pytest.fixture(autouse=True)
 def _soon_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody lingers."""
-    monkeypatch.setattr(following, "LINGER_S", 0.01)
+    monkeypatch.setattr(hub, "LINGER_S", 0.01)
 
 
 def run(

@@ -12,12 +12,12 @@ from trio.testing import MockClock
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.protocol.ops.work import Ack, Acked, AckItem, LeaseResults
 from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
-from corvo.router.addressing import REMEMBERED_MAX, Addresses
-from corvo.router.fan_out import Sent, send_to_job, together
-from corvo.router.http import Problem
-from corvo.router.lease_fan_out import LeaseFanOut
-from corvo.router.leases import ACK, Lease, Outcome, read_results
-from corvo.router.shards import Answer, Begun, Shards
+from corvo.router.http.messages import Problem
+from corvo.router.leases.fan_out import LeaseFanOut
+from corvo.router.leases.verbs import ACK, Lease, Outcome, read_results
+from corvo.router.shards.addressing import REMEMBERED_MAX, Addresses
+from corvo.router.shards.fan_out import Sent, send_to_job, together
+from corvo.router.shards.links import Answer, Begun, Shards
 
 SHARDS = 3
 

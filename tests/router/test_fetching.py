@@ -12,9 +12,9 @@ from corvo.protocol import wire
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.work import Claim, Claims, Fetch, Release
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.fetching import Fetched, Fetching
-from corvo.router.http import Problem
-from corvo.router.shards import Answer, Shards
+from corvo.router.http.messages import Problem
+from corvo.router.shards.links import Answer, Shards
+from corvo.router.shards.long_poll import Fetched, Fetching
 from tests.support.links import jumping
 
 SHARDS = 2

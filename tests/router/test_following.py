@@ -10,12 +10,13 @@ import trio
 import trio.testing
 
 from corvo.protocol.wire import Happening
-from corvo.router import following, listening, rings
 from corvo.router.caller import ANONYMOUS
-from corvo.router.events import EventFilter
-from corvo.router.http import ClientGone, Request
-from corvo.router.listening import Listener
-from corvo.router.sse import parse
+from corvo.router.events import listening
+from corvo.router.events.listening import Listener
+from corvo.router.feeds import hub, rings
+from corvo.router.feeds.events import EventFilter
+from corvo.router.http.messages import ClientGone, Request
+from corvo.router.http.sse import parse
 from tests.router.feeds import Ear, EventSource, House, Source, house, seqs
 
 KINDS = ("enqueued", "started", "completed", "dead")
@@ -80,9 +81,9 @@ def test_each_event_is_told_once_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     dice = Random(seed)
-    monkeypatch.setattr(following, "PAGE_EVENTS", dice.choice([1, 3, 50]))
-    monkeypatch.setattr(following, "LINGER_S", dice.choice([0.0, 5.0]))
-    monkeypatch.setattr(following, "_GATHER_S", 0.0)
+    monkeypatch.setattr(hub, "PAGE_EVENTS", dice.choice([1, 3, 50]))
+    monkeypatch.setattr(hub, "LINGER_S", dice.choice([0.0, 5.0]))
+    monkeypatch.setattr(hub, "_GATHER_S", 0.0)
     monkeypatch.setattr(rings, "EVENTS_MAX", dice.choice([1, 5, 100]))
     monkeypatch.setattr(listening, "PIECE_BYTES", dice.choice([100, 1_000, 10_000]))
     monkeypatch.setattr(listening, "LOOKS_MAX", dice.choice([1, 7, 100]))
@@ -128,7 +129,7 @@ def test_each_event_is_told_once_and_in_order(
 def test_all_who_are_far_behind_read_few_pages_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "READERS_MAX", 2)
+    monkeypatch.setattr(hub, "READERS_MAX", 2)
     monkeypatch.setattr(rings, "EVENTS_MAX", 1)
 
     async def main() -> None:

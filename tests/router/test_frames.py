@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.protocol.ops.base import ITEMS_MAX
-from corvo.router.frames import Frame, Reply, Unreadable, decode, encode, refuse
-from corvo.router.http import Problem
-from corvo.router.leases import (
+from corvo.router.enqueue.bodies import BatchedJob, decode_enqueue_batch
+from corvo.router.http.messages import Problem
+from corvo.router.leases.fetch import FetchedJob
+from corvo.router.leases.verbs import (
     AckBatchBody,
     BeatResult,
     FailBatchBody,
     ItemAnswer,
     decode_heartbeat,
 )
-from corvo.router.producing import BatchedJob, decode_enqueue_batch
-from corvo.router.working import FetchedJob
+from corvo.router.stream.frames import Frame, Reply, Unreadable, decode, encode, refuse
 
 pack: Final = msgspec.msgpack.encode
 unpack: Final = msgspec.msgpack.decode

@@ -5,7 +5,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corvo.router.http2_guard import FRAME_BYTES_MAX, RESETS_MAX, Http2Guard
+from corvo.router.http.http2_guard import FRAME_BYTES_MAX, RESETS_MAX, Http2Guard
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

@@ -12,7 +12,7 @@ from corvo.protocol.ops.jobs import Cancel, Expedite, Hold, Move
 from corvo.protocol.ops.work import Ack, AckItem
 from corvo.protocol.ops.workflow import Chain, NewAgent, Step
 from corvo.protocol.queries import GetJobs
-from corvo.router.jobs import DeadJobs, ExplainBody, JobList
+from corvo.router.jobs.bodies import DeadJobs, ExplainBody, JobList
 from corvo.times import format_time
 from tests.router.nests import JSON, Nest, die, fail, header, problem, queue_of, run
 

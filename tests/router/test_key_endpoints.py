@@ -14,15 +14,22 @@ from msgspec.structs import replace
 from corvo.model import ROLES, ApiKey
 from corvo.protocol.ops.keys import DeleteAPIKey, UpsertAPIKey
 from corvo.protocol.queries import ApiKeys, ListKeys, Query
-from corvo.router.actions import Action
 from corvo.router.api import Api
+from corvo.router.auth.actions import Action
+from corvo.router.auth.keeper import Keeper
+from corvo.router.auth.keyring import (
+    ALLOWED,
+    UNCONFIRMED_S_MAX,
+    Keyring,
+    hash_key,
+    is_key,
+    make_key,
+)
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.door import Door
-from corvo.router.http import Problem, Request, Response
-from corvo.router.keeping import Keeper
-from corvo.router.keys import ALLOWED, UNCONFIRMED_S_MAX, Keyring, hash_key, is_key, make_key
+from corvo.router.http.messages import Problem, Request, Response
 from corvo.router.routes import Routes
-from corvo.router.shards import Answer, Shards
+from corvo.router.server.door import Door
+from corvo.router.shards.links import Answer, Shards
 from corvo.router.table import ROUTES
 from tests.shard.processes import calling, config_in, running, submit
 from tests.support.links import on_sockets

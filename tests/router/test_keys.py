@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corvo.model import ROLES, ApiKey
-from corvo.router.actions import Action
-from corvo.router.caller import ANONYMOUS, Caller
-from corvo.router.config import RouterConfig
-from corvo.router.http import Problem, problem_response
-from corvo.router.keys import (
+from corvo.router.auth.actions import Action
+from corvo.router.auth.keyring import (
     ALLOWED,
     KEY_BITS,
     UNCONFIRMED_S_MAX,
@@ -26,6 +23,9 @@ from corvo.router.keys import (
     is_key,
     make_key,
 )
+from corvo.router.caller import ANONYMOUS, Caller
+from corvo.router.config import RouterConfig
+from corvo.router.http.messages import Problem, problem_response
 from corvo.scopes import EVERYTHING, Scope, scope_of_stored
 
 ROOT: Final = Path(__file__).parents[2]
@@ -454,7 +454,7 @@ def test_what_is_stored_of_a_key_is_the_sha_256_of_it_without_spaces_around() ->
 
 
 def test_no_secret_is_compared_but_in_constant_time() -> None:
-    code = (ROOT / "corvo/router/keys.py").read_text()
+    code = (ROOT / "corvo/router/auth/keyring.py").read_text()
 
     compared = re.findall(r"^.*(?:==|!=).*$", code, re.MULTILINE)
 

@@ -15,7 +15,7 @@ import wsproto
 from wsproto import events as ws
 
 from corvo.router.config import Limits
-from corvo.router.connections import Stage
+from corvo.router.http.connections import Stage
 from tests.router.lanes import Answer, Client, Street, get, post, serving
 
 LANES: Final = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])

@@ -28,18 +28,18 @@ from corvo.protocol.ops.keys import HOME, UpsertAPIKey
 from corvo.protocol.ops.work import Fail, FailItem
 from corvo.protocol.queries import GetNumbers, Query
 from corvo.protocol.questions import Count, Counted, GetStanding
-from corvo.router.actions import Action
-from corvo.router.app import make_app
+from corvo.router.auth.actions import Action
+from corvo.router.auth.keyring import hash_key
 from corvo.router.config import Limits
-from corvo.router.door import Door
-from corvo.router.examples import REQUESTS
-from corvo.router.http import encode_json
-from corvo.router.keys import hash_key
-from corvo.router.openapi import operation_id
+from corvo.router.http.messages import encode_json
+from corvo.router.openapi.document import operation_id
 from corvo.router.routes import Route
-from corvo.router.serving import Server
-from corvo.router.shards import Answer
+from corvo.router.server.app import make_app
+from corvo.router.server.door import Door
+from corvo.router.server.serving import Server
+from corvo.router.shards.links import Answer
 from corvo.router.table import ROUTES
+from corvo.router.texts.examples import REQUESTS
 from tests.router.lanes import Client, no_stream
 from tests.router.machines import MachineShard, Node
 from tests.router.mirrors import give

@@ -18,10 +18,17 @@ from corvo.model import STATES
 from corvo.protocol.numbers import Counters, DiskNumbers, Numbers, PeerNumbers, QueueNumbers, Upkeep
 from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.config import RouterConfig
-from corvo.router.exposition import Group, Page, histogram
-from corvo.router.families import FAMILIES, QUEUE_JOBS, REPLICA, render
 from corvo.router.metrics import CODES_MAX, MINUTES, OTHER, Metrics, Throughput
-from corvo.router.scrape import ACTIVE_NS, QUEUES_MAX, ProcessScrape, Queues, Scrape, ShardScrape
+from corvo.router.node.exposition import Group, Page, histogram
+from corvo.router.node.families import FAMILIES, QUEUE_JOBS, REPLICA, render
+from corvo.router.node.scrape import (
+    ACTIVE_NS,
+    QUEUES_MAX,
+    ProcessScrape,
+    Queues,
+    Scrape,
+    ShardScrape,
+)
 
 ROOT: Final = Path(__file__).parents[2]
 NOW_NS: Final = 1_700_000_000_000_000_000

@@ -22,8 +22,8 @@ from corvo.protocol.questions import (
 )
 from corvo.router.caller import ANONYMOUS, NOBODY, Caller
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.http import Problem
-from corvo.router.mirror import Mirror, problem_of
+from corvo.router.http.messages import Problem
+from corvo.router.shards.mirror import Mirror, problem_of
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from tests.router.mirrors import AT, number_of
 from tests.support.links import jumping, on_sockets

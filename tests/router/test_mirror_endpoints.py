@@ -10,8 +10,8 @@ import msgspec
 import trio
 
 from corvo.protocol.questions import Beats, GetBeats, GetStanding, ShardStanding, Standing
-from corvo.router.health import ClusterStatus, MirrorBody, MirrorGlance, Ready, Runtime
-from corvo.router.seeing import FoundBody
+from corvo.router.node.health import ClusterStatus, MirrorBody, MirrorGlance, Ready, Runtime
+from corvo.router.search.bodies import FoundBody
 from tests.node.nodes import House, house_in, kill, pid_of
 from tests.router.mirrors import ScriptedMirror
 from tests.router.test_metrics import standing

@@ -14,16 +14,18 @@ from corvo.placement import shard_of_queue
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.work import Fetch
 from corvo.protocol.queries import GetNumbers
-from corvo.router.actions import Action
 from corvo.router.api import Api
+from corvo.router.auth.actions import Action
 from corvo.router.caller import Caller
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.door import Door
-from corvo.router.endpoints import node, producing, working
-from corvo.router.health import Alive, Check, ClusterStatus, Health, Info, Ready, Runtime
-from corvo.router.http import ProblemBody, Request, Response
+from corvo.router.enqueue import endpoints as producing
+from corvo.router.http.messages import ProblemBody, Request, Response
+from corvo.router.leases import endpoints as working
+from corvo.router.node import endpoints as node
+from corvo.router.node.health import Alive, Check, ClusterStatus, Health, Info, Ready, Runtime
 from corvo.router.routes import Routes
-from corvo.router.seeing import MinuteView
+from corvo.router.search.bodies import MinuteView
+from corvo.router.server.door import Door
 from corvo.scopes import Scope
 from tests.shard.processes import Child, config_in, running
 from tests.support.links import on_sockets

@@ -11,14 +11,14 @@ import pytest
 from corvo.model import State
 from corvo.protocol.ops.jobs import Hold
 from corvo.protocol.ops.work import Fail, FailItem
-from corvo.router import openapi, pages
-from corvo.router.actions import Action
-from corvo.router.api_texts import TAGS
-from corvo.router.examples import ANSWERS, REQUESTS
-from corvo.router.http import Response
-from corvo.router.openapi import operation_id, problems_of
+from corvo.router.auth.actions import Action
+from corvo.router.http.messages import Response
+from corvo.router.openapi import document, pages
+from corvo.router.openapi.document import operation_id, problems_of
 from corvo.router.routes import Route
 from corvo.router.table import ROUTES
+from corvo.router.texts.examples import ANSWERS, REQUESTS
+from corvo.router.texts.operations import TAGS
 from tests.router.nests import Nest, header, queue_of, run
 from tests.router.schemas import Schema, breaches, resolve, unknown_fields
 
@@ -28,7 +28,7 @@ TABLE: Final = re.compile(
     r"(?<=<!-- routes: `make docs` writes this -->\n).*?(?=<!-- /routes -->)", re.DOTALL
 )
 
-WRITTEN: Final = openapi.document(ROUTES, "1.2.3")
+WRITTEN: Final = document.document(ROUTES, "1.2.3")
 DOCUMENT: Final = msgspec.json.decode(WRITTEN, type=dict[str, object])
 ROWS: Final = {operation_id(row): row for row in ROUTES.rows}
 A: Final = queue_of(0)
@@ -81,7 +81,7 @@ def test_what_a_row_answers_is_json_unless_it_is_known_not_to_be() -> None:
 
 
 def test_every_group_has_its_routes() -> None:
-    used = {openapi.tag_of(row) for row in ROUTES.rows}
+    used = {document.tag_of(row) for row in ROUTES.rows}
 
     assert used == set(TAGS)
 
@@ -180,7 +180,7 @@ def test_an_answer_with_a_jobs_id_leads_on_to_what_can_be_done_with_it() -> None
 
 
 def test_the_document_is_the_same_every_time() -> None:
-    assert openapi.document(ROUTES, "1.2.3") == WRITTEN
+    assert document.document(ROUTES, "1.2.3") == WRITTEN
 
 
 # Examples.
@@ -434,7 +434,7 @@ def route_table() -> str:
     """The routes, in groups, as the page of the documents has them."""
     lines: list[str] = []
     for tag in TAGS:
-        rows = [row for row in ROUTES.rows if openapi.tag_of(row) == tag]
+        rows = [row for row in ROUTES.rows if document.tag_of(row) == tag]
         rows.sort(key=lambda row: (row.path, row.method))
         lines += ["", f"**{tag}**", "", "| | | needs |", "|---|---|---|"]
         lines += [

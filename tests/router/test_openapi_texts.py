@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Final, cast
 
-from corvo.router.api_texts import OPERATIONS, SCHEMAS, STATUSES, TAGS
-from corvo.router.field_texts import FIELDS, key_of
-from corvo.router.openapi import problems_of, tag_of
+from corvo.router.openapi.document import problems_of, tag_of
 from corvo.router.table import ROUTES
+from corvo.router.texts.fields import FIELDS, key_of
+from corvo.router.texts.operations import OPERATIONS, SCHEMAS, STATUSES, TAGS
 from tests.router.schemas import Schema, breaches
 from tests.router.test_openapi import DOCUMENT, ROWS, of, operation
 

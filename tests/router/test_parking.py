@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from corvo.router.parking import WAKE_MAX, Parking, Seeker
+from corvo.router.shards.waiting import WAKE_MAX, Parking, Seeker
 
 QUEUES: Final = ("mail", "images")
 

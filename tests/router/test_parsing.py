@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.router.config import Limits
-from corvo.router.parsing import Message, Reader, as_bytes
+from corvo.router.http.parsing import Message, Reader, as_bytes
 from tests.router.lanes import get, post
 
 LIMITS: Final = Limits()

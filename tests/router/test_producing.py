@@ -15,8 +15,7 @@ from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.workflow import Chain, NewAgent, NewBatch, Step
 from corvo.router.caller import Caller
 from corvo.router.config import Limits
-from corvo.router.http import Problem
-from corvo.router.producing import (
+from corvo.router.enqueue.bodies import (
     LIMITS,
     EnqueueItem,
     decode_enqueue,
@@ -26,9 +25,10 @@ from corvo.router.producing import (
     queues_of,
     webhook_payload,
 )
-from corvo.router.words import read_body
+from corvo.router.http.bodies import read_body
+from corvo.router.http.messages import Problem
 from corvo.scopes import EVERYTHING, Scope
-from corvo.shard.tables import BATCHES
+from corvo.shard.state.tables import BATCHES
 from tests.router.machines import Node, json_of, queue_of
 from tests.support.links import jumping
 

@@ -17,10 +17,10 @@ from corvo.protocol.ops.jobs import Cancel, Hold
 from corvo.protocol.ops.queues import DeleteQueue, Pause
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.router.ask import PART
-from corvo.router.http import Problem
-from corvo.router.queues import SetThrottleBody
-from corvo.router.workers import merge_workers
-from corvo.shard.tables import JOBS
+from corvo.router.http.messages import Problem
+from corvo.router.queues.bodies import SetThrottleBody
+from corvo.router.workers.bodies import merge_workers
+from corvo.shard.state.tables import JOBS
 from corvo.times import format_time
 from tests.router.nests import JSON, Nest, header, problem, queue_of, run
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corvo.router.auth.rates import CLIENTS_MAX, Rates, client_of
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits
-from corvo.router.http import Problem, problem_response
-from corvo.router.rates import CLIENTS_MAX, Rates, client_of
+from corvo.router.http.messages import Problem, problem_response
 
 NOW_S: Final = 1_000.0
 

@@ -21,19 +21,27 @@ from msgspec.structs import replace
 from corvo.model import ApiKey, Job, Queue
 from corvo.protocol.queries import GetNumbers, Query
 from corvo.protocol.questions import QUESTIONS, MirrorAnswer, Refused
-from corvo.router.actions import Action
 from corvo.router.api import Api
-from corvo.router.bulk import ACTIONS
-from corvo.router.examples import REQUESTS
-from corvo.router.http import Request, Response
-from corvo.router.leases import decode_heartbeat
-from corvo.router.mirror import Mirror, problem_of
-from corvo.router.openapi import operation_id
-from corvo.router.rights import NODE, RESULT, Rights, Where, in_body, job_in_path, queue_in_query
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import (
+    NODE,
+    RESULT,
+    Rights,
+    Where,
+    in_body,
+    job_in_path,
+    queue_in_query,
+)
+from corvo.router.bulk.requests import ACTIONS
+from corvo.router.http.messages import Request, Response
+from corvo.router.leases.verbs import decode_heartbeat
+from corvo.router.openapi.document import operation_id
 from corvo.router.routes import Route
-from corvo.router.shards import Answer
+from corvo.router.shards.links import Answer
+from corvo.router.shards.mirror import Mirror, problem_of
 from corvo.router.table import ROUTES
-from corvo.shard.tables import JOBS, QUEUES
+from corvo.router.texts.examples import REQUESTS
+from corvo.shard.state.tables import JOBS, QUEUES
 from tests.mirror.shelves import Shelf
 from tests.mirror.twin import Kept
 from tests.router.nests import MachineShard, Nest, die, problem, queue_of, run

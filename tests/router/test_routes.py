@@ -7,8 +7,8 @@ from operator import or_
 import pytest
 
 from corvo.router.api import Api
-from corvo.router.http import Request, Response
-from corvo.router.rights import RESULT, found_by_path
+from corvo.router.auth.rights import RESULT, found_by_path
+from corvo.router.http.messages import Request, Response
 from corvo.router.routes import Action, Route, Routes
 from corvo.router.table import ROUTES as TABLE
 

@@ -25,8 +25,8 @@ from corvo.protocol.questions import (
     Summary,
     Throughput,
 )
-from corvo.router.examples import ANSWERS
-from corvo.router.seeing import read_query
+from corvo.router.search.bodies import read_query
+from corvo.router.texts.examples import ANSWERS
 from corvo.scopes import Scope
 from tests.router.mirrors import AS_OF, AT, give
 from tests.router.nests import JSON, Nest, header, problem, queue_of, run

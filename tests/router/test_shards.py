@@ -16,8 +16,8 @@ from corvo.protocol.ops.queues import Pause
 from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
 from corvo.protocol.queries import GetQueue
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.http import Problem
-from corvo.router.shards import Answer, Shards
+from corvo.router.http.messages import Problem
+from corvo.router.shards.links import Answer, Shards
 from tests.support.links import on_sockets
 
 PUT = Enqueue(jobs=[NewJob(queue="mail")])

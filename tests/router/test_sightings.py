@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from corvo.model import Worker
 from corvo.protocol.questions import Beat
-from corvo.router.sightings import (
+from corvo.router.worker_health import (
     GONE_S,
     KEPT_S,
     NOT_FETCHING_S_MIN,

@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.protocol import wire
-from corvo.router import rings, sse
 from corvo.router.caller import Caller
-from corvo.router.events import EventFilter, kept_events
-from corvo.router.http import Problem
-from corvo.router.rings import Nowhere, Page, Ring
-from corvo.router.sse import Place
+from corvo.router.feeds import rings
+from corvo.router.feeds.events import EventFilter, kept_events
+from corvo.router.feeds.rings import Nowhere, Page, Ring
+from corvo.router.http import sse
+from corvo.router.http.messages import Problem
+from corvo.router.http.sse import Place
 from corvo.scopes import EVERYTHING, Scope
 from tests.router.feeds import EventSource
 

@@ -13,11 +13,11 @@ from corvo.protocol.ops.enqueue import Enqueue
 from corvo.protocol.ops.work import Acked, Fetch, LeaseResults
 from corvo.protocol.queries import Whereabouts
 from corvo.router.config import Limits
-from corvo.router.frames import Frame
-from corvo.router.http import UNKNOWN, Problem, Request
-from corvo.router.leases import VERBS
-from corvo.router.shards import Answer
-from corvo.router.stream import UNSENT_BYTES_MAX, _close, run_stream
+from corvo.router.http.messages import UNKNOWN, Problem, Request
+from corvo.router.leases.verbs import VERBS
+from corvo.router.shards.links import Answer
+from corvo.router.stream.frames import Frame
+from corvo.router.stream.stream import UNSENT_BYTES_MAX, _close, run_stream
 from tests.router.streaming import (
     BULK,
     JSON,

@@ -13,12 +13,12 @@ from wsproto.events import TextMessage
 
 from corvo import telemetry
 from corvo.router.api import Api
-from corvo.router.app import make_app
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.door import Door
-from corvo.router.http import Request
-from corvo.router.serving import Server
-from corvo.router.stream import run_stream
+from corvo.router.http.messages import Request
+from corvo.router.server.app import make_app
+from corvo.router.server.door import Door
+from corvo.router.server.serving import Server
+from corvo.router.stream.stream import run_stream
 from corvo.router.table import ROUTES
 from tests.router.stream_client import Client, Closed, Refused, Reply, connected
 from tests.shard.processes import config_in, running

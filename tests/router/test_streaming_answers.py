@@ -9,11 +9,11 @@ import h11
 import pytest
 import trio
 
-from corvo.router.actions import Action
 from corvo.router.api import Api
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import NODE
 from corvo.router.config import Limits
-from corvo.router.http import ClientGone, Request, Response, Sink
-from corvo.router.rights import NODE
+from corvo.router.http.messages import ClientGone, Request, Response, Sink
 from corvo.router.routes import Route, Routes
 from tests.router.lanes import Client, Street, get, post, serving
 from tests.router.test_lanes import Http2Client

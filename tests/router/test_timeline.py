@@ -13,8 +13,8 @@ from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Approve, Cancel, ChangePriority, Expedite, Hold, Retry
 from corvo.protocol.ops.work import Ack, AckItem, Release, ReleaseItem
 from corvo.protocol.queries import Form, GetJobs, StoredJob
-from corvo.router.jobs import read_jobs, read_stored
-from corvo.router.timeline import BESIDE, PHASES, Timeline, timeline
+from corvo.router.jobs.bodies import read_jobs, read_stored
+from corvo.router.jobs.timeline import BESIDE, PHASES, Timeline, timeline
 from corvo.shard.queries import Asked, answer
 from corvo.times import format_time
 from tests.router.nests import Nest, fail, header, problem, queue_of, run

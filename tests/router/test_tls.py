@@ -11,8 +11,8 @@ import trio
 import trio.testing
 
 from corvo.router.config import BadRouterConfig
-from corvo.router.connections import Stage
-from corvo.router.serving import load_context
+from corvo.router.http.connections import Stage
+from corvo.router.server.serving import load_context
 from tests.router.lanes import Street, get, post
 from tests.router.test_lanes import Http2Client, run
 
@@ -141,7 +141,7 @@ def test_a_client_that_does_not_read_is_cut_off(certificate: Certificate, fast: 
 def test_a_new_certificate_is_taken_and_a_broken_one_is_not(
     certificate: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corvo.router.serving._CERTIFICATE_S", 0.01)
+    monkeypatch.setattr("corvo.router.server.serving._CERTIFICATE_S", 0.01)
 
     async def scene(street: Street) -> None:
         certificate.key.write_text("nonsense")

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import ApiKey
-from corvo.router import topics
 from corvo.router.api import Api
-from corvo.router.boards import Board
 from corvo.router.caller import ANONYMOUS, Caller
-from corvo.router.endpoints import events
-from corvo.router.http import Problem, Response
+from corvo.router.events import endpoints as events
+from corvo.router.events import topics
+from corvo.router.events.boards import Board
+from corvo.router.events.topics import Changes, SummaryFrame, Tail, Topics, read_topics
+from corvo.router.http.messages import Problem, Response
 from corvo.router.summary import (
     SCOPES_MAX,
     SUMMARY_S,
@@ -25,7 +26,6 @@ from corvo.router.summary import (
     SummaryQueue,
     SummaryWorkers,
 )
-from corvo.router.topics import Changes, SummaryFrame, Tail, Topics, read_topics
 from corvo.scopes import Scope
 from tests.router.feeds import Ear, House, house
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.router.caller import ANONYMOUS, Caller
-from corvo.router.http import Problem, Request
-from corvo.router.words import (
+from corvo.router.http.bodies import (
     DURATION_MS_MAX,
     MICROS,
     TIME_NS_MAX,
@@ -25,6 +24,7 @@ from corvo.router.words import (
     request_key,
     time_ns,
 )
+from corvo.router.http.messages import Problem, Request
 from corvo.times import format_duration
 
 S = 1_000_000_000

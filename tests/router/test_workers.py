@@ -9,7 +9,7 @@ import trio
 from corvo.model import ApiKey
 from corvo.protocol.questions import Beat, Beats, GetBeats
 from corvo.router.api import Api
-from corvo.router.sightings import WorkerHealth
+from corvo.router.worker_health import WorkerHealth
 from corvo.scopes import EVERYTHING
 from tests.router.mirrors import AS_OF, ScriptedMirror, give
 from tests.router.nests import JSON, Nest, queue_of, run

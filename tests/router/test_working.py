@@ -26,9 +26,26 @@ from corvo.protocol.ops.work import (
     Usage,
 )
 from corvo.protocol.ops.workflow import AgentStatus
-from corvo.router.fan_out import parts_of
-from corvo.router.http import Problem
-from corvo.router.leases import (
+from corvo.router.enqueue.bodies import (
+    AgentBody,
+    BatchBody,
+    ChainBody,
+    EnqueueAnswer,
+    EnqueueBatchAnswer,
+    EnqueueBatchBody,
+    EnqueueBody,
+)
+from corvo.router.http.bodies import read_body
+from corvo.router.http.messages import Problem
+from corvo.router.leases.fetch import (
+    FetchBatchBody,
+    FetchedJob,
+    decode_fetch_batch,
+    fetch_op,
+    fetched_job,
+    wait_s,
+)
+from corvo.router.leases.verbs import (
     ACK,
     VERBS,
     AckAnswer,
@@ -54,24 +71,7 @@ from corvo.router.leases import (
     cut,
     decode_heartbeat,
 )
-from corvo.router.producing import (
-    AgentBody,
-    BatchBody,
-    ChainBody,
-    EnqueueAnswer,
-    EnqueueBatchAnswer,
-    EnqueueBatchBody,
-    EnqueueBody,
-)
-from corvo.router.words import read_body
-from corvo.router.working import (
-    FetchBatchBody,
-    FetchedJob,
-    decode_fetch_batch,
-    fetch_op,
-    fetched_job,
-    wait_s,
-)
+from corvo.router.shards.fan_out import parts_of
 
 
 def raw(data: bytes) -> msgspec.Raw:

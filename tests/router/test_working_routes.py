@@ -17,8 +17,8 @@ from corvo.protocol.ops.workflow import NewAgent
 from corvo.router.api import Api
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
-from corvo.router.http import Problem, Request, Response
-from corvo.router.leases import Outcome, beat_answer
+from corvo.router.http.messages import Problem, Request, Response
+from corvo.router.leases.verbs import Outcome, beat_answer
 from corvo.router.table import ROUTES
 from corvo.scopes import EVERYTHING, Scope
 from tests.router.machines import JSON, MachineShard, Node, json_of, queue_of

@@ -21,9 +21,9 @@ from corvo.protocol.questions import (
     Selected,
 )
 from corvo.router.caller import Caller
-from corvo.router.http import Problem
-from corvo.router.mirror import Mirror, unavailable
-from corvo.shard.tables import JOBS
+from corvo.router.http.messages import Problem
+from corvo.router.shards.mirror import Mirror, unavailable
+from corvo.shard.state.tables import JOBS
 from tests.router.nests import Nest
 
 _NAMES: Final = {0: "critical", 1: "high", 2: "normal"}

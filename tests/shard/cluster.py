@@ -11,10 +11,10 @@ from corvo.model import Job, Outgoing
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.jobs import Done, Move
-from corvo.shard import outbox, presence
 from corvo.shard.ops.transfer import Delivered, Receive, Received
-from corvo.shard.outbox import Arrival
-from corvo.shard.tables import FORWARDS, JOBS
+from corvo.shard.state import outbox, presence
+from corvo.shard.state.outbox import Arrival
+from corvo.shard.state.tables import FORWARDS, JOBS
 from tests.shard.shard import EVERYTHING, Shard
 
 SHARDS: Final = 3

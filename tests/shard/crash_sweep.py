@@ -33,9 +33,9 @@ from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.work import Ack, AckItem, Claim, Claims, Fail, FailItem, Fetch
 from corvo.protocol.queries import GetJobs, GetQueue, Jobs, QueueView
 from corvo.raft import Kind
-from corvo.raft.files import RealFiles
-from corvo.raft.identity import Identity
-from corvo.raft.wal import DiskStorage
+from corvo.raft.disk.files import RealFiles
+from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.wal import DiskStorage
 from corvo.shard.config import ShardConfig
 from corvo.shard.machine import Machine
 from tests.shard.crashing import Plan, When, rebuild

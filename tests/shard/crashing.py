@@ -24,8 +24,8 @@ import msgspec
 
 from corvo.kv import directories
 from corvo.kv.level import LevelStore
-from corvo.raft.files import RealFiles
-from corvo.shard import process
+from corvo.raft.disk.files import RealFiles
+from corvo.shard.driver import process
 
 When = Literal["before", "after"]
 

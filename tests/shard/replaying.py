@@ -62,7 +62,7 @@ from corvo.shard.ops.upkeep import (
     Sweep,
     Tell,
 )
-from corvo.shard.tables import JOBS
+from corvo.shard.state.tables import JOBS
 from tests.shard.shard import Shard
 
 QUEUES: Final = ("mail", "images", "berichte-ü", "billing")

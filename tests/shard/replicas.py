@@ -20,12 +20,12 @@ from corvo.protocol.ops.work import Claim, Claims, Fetch
 from corvo.protocol.queries import QUERIES, Query
 from corvo.raft import AnyMessage, Entry, Kind, Membership, MemoryStorage, Node, Write
 from corvo.raft import Settings as RaftSettings
-from corvo.shard import entry
-from corvo.shard.entry import Record
 from corvo.shard.machine import Machine
 from corvo.shard.ops import NUMBERS, OPS
-from corvo.shard.outbox import Relay
 from corvo.shard.replica import Replica, Settings, Work
+from corvo.shard.state import entry
+from corvo.shard.state.entry import Record
+from corvo.shard.state.outbox import Relay
 
 START_NS: Final = 1_700_000_000_000_000_000
 MS: Final = 1_000_000

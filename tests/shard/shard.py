@@ -13,12 +13,12 @@ from corvo.model import STATES, Job, JobError, Queue, State
 from corvo.protocol.ops.base import Limits, Op, Rejected, TypedOp
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.work import Claim, Fetch
-from corvo.shard import lifecycle
-from corvo.shard.entry import Record, Stamp, encode
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS
-from corvo.shard.tables import BATCHES, ENDINGS, FORWARDS, JOBS, QUEUES, REQUESTS, WORKERS
-from corvo.shard.tx import Tx
+from corvo.shard.state import lifecycle
+from corvo.shard.state.entry import Record, Stamp, encode
+from corvo.shard.state.tables import BATCHES, ENDINGS, FORWARDS, JOBS, QUEUES, REQUESTS, WORKERS
+from corvo.shard.state.tx import Tx
 
 START_NS: Final = 1_700_000_000_000_000_000
 MS: Final = 1_000_000

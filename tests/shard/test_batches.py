@@ -14,7 +14,7 @@ from corvo.protocol.ops.queues import Clear, DeleteQueue
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.protocol.ops.workflow import NewBatch
 from corvo.shard.ops.upkeep import Expire, Purge, Sweep
-from corvo.shard.tables import BATCHES, JOBS
+from corvo.shard.state.tables import BATCHES, JOBS
 from tests.shard.cluster import QUEUES, Cluster, home_of
 from tests.shard.shard import Shard
 

@@ -7,7 +7,7 @@ from corvo.protocol.ops.work import Ack, AckItem
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
 from corvo.protocol.queries import GetQueue
 from corvo.shard.queries import answer_bytes
-from corvo.shard.tables import JOBS
+from corvo.shard.state.tables import JOBS
 from tests.shard.replicas import Replicas
 from tests.shard.shard import Shard
 

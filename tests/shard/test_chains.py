@@ -13,9 +13,9 @@ from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Cancel, Delete, Hold, Reject, Requeue, Retry
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem, StepStatus
 from corvo.protocol.ops.workflow import CHAIN_BYTES_MAX, STEPS_MAX, Chain, Step
-from corvo.shard import chains
 from corvo.shard.ops.upkeep import Expire, Reclaim
-from corvo.shard.tables import JOBS
+from corvo.shard.state import chains
+from corvo.shard.state.tables import JOBS
 from tests.shard.cluster import QUEUES, Cluster
 from tests.shard.shard import Shard
 

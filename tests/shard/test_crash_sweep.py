@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from corvo.shard import process
+from corvo.shard.driver import process
 from tests.shard.crash_sweep import (
     Scene,
     Verdict,
@@ -76,7 +76,7 @@ def test_nothing_is_lost_wherever_it_ends(
 
 
 FORGETFUL: Final = """
-from corvo.raft.wal import DiskStorage
+from corvo.raft.disk.wal import DiskStorage
 from corvo.kv import directories
 {forget}
 from tests.shard import crashing

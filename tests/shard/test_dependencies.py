@@ -14,10 +14,10 @@ from corvo.protocol.ops.jobs import Approve, Cancel, Delete, Hold, Move, Retry
 from corvo.protocol.ops.queues import Clear
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.protocol.ops.workflow import DEPENDENCIES_MAX
-from corvo.shard import outbox, presence
 from corvo.shard.ops.upkeep import Promote, Purge, Sweep, Tell, Walked
-from corvo.shard.tables import ENDINGS, JOBS, Timer
-from corvo.shard.tx import ERRANDS_MAX
+from corvo.shard.state import outbox, presence
+from corvo.shard.state.tables import ENDINGS, JOBS, Timer
+from corvo.shard.state.tx import ERRANDS_MAX
 from corvo.shard.upkeep import Upkeep, next_due_ns
 from tests.shard.cluster import QUEUES, Cluster
 from tests.shard.shard import Shard

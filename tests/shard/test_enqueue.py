@@ -16,7 +16,7 @@ from corvo.protocol.ops.queues import Clear, DeleteQueue
 from corvo.protocol.ops.work import Ack, AckItem
 from corvo.protocol.ops.workflow import Chain, NewAgent, NewBatch, Step
 from corvo.shard.ops.upkeep import Promote
-from corvo.shard.tables import BATCHES, FORWARDS
+from corvo.shard.state.tables import BATCHES, FORWARDS
 from tests.shard.shard import MS, Shard
 
 MAIL: Final = NewJob(queue="mail")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corvo.shard.entry import MAGIC, BadEntry, Record, Stamp, decode, encode
+from corvo.shard.state.entry import MAGIC, BadEntry, Record, Stamp, decode, encode
 
 STAMPS: Final = st.builds(Stamp, now_ns=st.integers(0, 2**64 - 1), dice=st.integers(0, 2**32 - 1))
 NUMBERS: Final = st.integers(1, 2**40)

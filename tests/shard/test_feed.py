@@ -37,14 +37,14 @@ from corvo.protocol.ops.queues import (
     SetRetention,
 )
 from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Heartbeat
-from corvo.shard import following
-from corvo.shard.entry import Stamp, encode
+from corvo.shard.driver import following
 from corvo.shard.machine import Machine
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.upkeep import Purge, Sweep
 from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk
 from corvo.shard.replica import Replica
-from corvo.shard.tables import JOBS
+from corvo.shard.state.entry import Stamp, encode
+from corvo.shard.state.tables import JOBS
 from tests.shard.cluster import Cluster
 from tests.shard.followers import Follower, documents_of, words
 from tests.shard.replaying import draws
@@ -716,7 +716,7 @@ def test_a_queue_that_begins_anew_in_the_entry_that_removed_it_counts_from_then_
 def test_more_queues_than_are_kept_in_memory_change_no_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("corvo.shard.throughput.ROWS_MAX", 1)
+    monkeypatch.setattr("corvo.shard.state.throughput.ROWS_MAX", 1)
     shard = Shard()
 
     for _ in range(3):

@@ -13,11 +13,11 @@ from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Cancel
 from corvo.protocol.ops.work import AckItem
-from corvo.shard import following
 from corvo.shard.config import OP_BYTES_MAX
+from corvo.shard.driver import following
+from corvo.shard.driver.process import send_all
 from corvo.shard.gathering import ENTRY_BYTES_MAX
-from corvo.shard.process import send_all
-from corvo.shard.tables import JOBS
+from corvo.shard.state.tables import JOBS
 from tests.shard.shard import Shard
 from tests.shard.test_feed import alone, events_behind, followed
 from tests.support.links import jumping, link_and_raw

@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from corvo.protocol.ops.queues import Pause
 from corvo.shard import gathering
-from corvo.shard.entry import Stamp, encode
 from corvo.shard.gathering import INTERNAL, Gathering, Proposed, Submission
 from corvo.shard.machine import Decoded
+from corvo.shard.state.entry import Stamp, encode
 
 OP: Final = Pause(queue="mail")
 

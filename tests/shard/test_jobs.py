@@ -36,7 +36,7 @@ from corvo.protocol.ops.work import (
     SnoozeItem,
 )
 from corvo.shard.ops.upkeep import Reclaim
-from corvo.shard.tables import REQUESTS, queue_keys
+from corvo.shard.state.tables import REQUESTS, queue_keys
 from tests.shard.shard import MS, START_NS, Shard
 
 NEAR: Final = "mail"

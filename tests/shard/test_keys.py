@@ -21,8 +21,8 @@ from corvo.model import (
     State,
     Worker,
 )
-from corvo.shard.lifecycle import error_key
-from corvo.shard.tables import (
+from corvo.shard.state.lifecycle import error_key
+from corvo.shard.state.tables import (
     BATCHES,
     ENDINGS,
     FORWARDS,

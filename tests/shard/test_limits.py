@@ -11,10 +11,10 @@ from corvo.kv.keys import RATE_LIMIT
 from corvo.kv.memory import MemoryStore
 from corvo.kv.tables import Meta, read_meta
 from corvo.model import Job, Queue, State
-from corvo.shard.entry import Stamp
-from corvo.shard.limits import Allowance, Why, allowance, forget_rows, record_fetches
-from corvo.shard.tables import JOBS
-from corvo.shard.tx import Tx
+from corvo.shard.state.entry import Stamp
+from corvo.shard.state.limits import Allowance, Why, allowance, forget_rows, record_fetches
+from corvo.shard.state.tables import JOBS
+from corvo.shard.state.tx import Tx
 
 MS: Final = 1_000_000
 WINDOW_MS: Final = 10

@@ -26,11 +26,11 @@ from corvo.kv.memory import MemoryStore
 from corvo.kv.store import Store
 from corvo.kv.tables import read_meta
 from corvo.model import Job, JobError, Outgoing
-from corvo.shard.entry import Record, Stamp, encode
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import OPS
-from corvo.shard.tables import JOBS, QUEUES
-from corvo.shard.tx import TOKEN_BITS
+from corvo.shard.state.entry import Record, Stamp, encode
+from corvo.shard.state.tables import JOBS, QUEUES
+from corvo.shard.state.tx import TOKEN_BITS
 from tests.shard import shapes
 from tests.shard.intentions import (
     CHOSEN,

@@ -13,7 +13,6 @@ from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Approve, Cancel, Delete, Done, Hold, Move, Reject, Retry
 from corvo.protocol.ops.queues import DeleteQueue
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
-from corvo.shard import outbox
 from corvo.shard.ops import NUMBERS, transfer
 from corvo.shard.ops.door import admit
 from corvo.shard.ops.transfer import (
@@ -25,9 +24,10 @@ from corvo.shard.ops.transfer import (
     Removed,
 )
 from corvo.shard.ops.upkeep import Lead, Promote, Reclaim, Sweep
-from corvo.shard.outbox import EFFECT_BYTES_MAX, Arrival, Forget, Message
-from corvo.shard.tables import QUEUES as QUEUES_TABLE
-from corvo.shard.tables import queue_keys
+from corvo.shard.state import outbox
+from corvo.shard.state.outbox import EFFECT_BYTES_MAX, Arrival, Forget, Message
+from corvo.shard.state.tables import QUEUES as QUEUES_TABLE
+from corvo.shard.state.tables import queue_keys
 from tests.shard.cluster import QUEUES, SHARDS, Cluster, Name, home_of, named
 from tests.shard.shard import MS
 

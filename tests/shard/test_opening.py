@@ -10,13 +10,13 @@ from corvo.errors import StoreDamaged
 from corvo.kv.memory import MemoryStates
 from corvo.kv.tables import read_meta
 from corvo.raft import Entry, HardState, Kind, Membership, Write
-from corvo.raft.identity import Identity
-from corvo.raft.wal import DiskStorage
-from corvo.shard import entry
-from corvo.shard.entry import Stamp
+from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.wal import DiskStorage
+from corvo.shard.driver.opening import assemble, first_membership
 from corvo.shard.machine import Machine
-from corvo.shard.opening import assemble, first_membership
 from corvo.shard.replica import Replica
+from corvo.shard.state import entry
+from corvo.shard.state.entry import Stamp
 from tests.shard.processes import config_in
 from tests.support.files import MemoryFiles
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from corvo.errors import Poisoned, StoreFailed
-from corvo.shard.poison import Poison
+from corvo.shard.driver.poison import Poison
 from corvo.shard.replica import Standing
 
 

@@ -334,7 +334,7 @@ async def test_a_cut_log_without_its_state_is_not_served(tmp_path: Path) -> None
 
 POISONED = """
 import sys
-from corvo.shard import process
+from corvo.shard.driver import process
 from corvo.protocol.ops.queues import Pause
 from corvo.shard.ops import APPLY, NUMBERS
 
@@ -377,7 +377,7 @@ async def test_an_entry_that_ends_it_twice_is_not_tried_again(tmp_path: Path) ->
 DAMAGED_STATE = """
 import sys
 from corvo.errors import StoreDamaged
-from corvo.shard import process
+from corvo.shard.driver import process
 from corvo.protocol.ops.queues import Pause
 from corvo.shard.ops import APPLY, NUMBERS
 

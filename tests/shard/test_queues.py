@@ -25,8 +25,8 @@ from corvo.protocol.ops.queues import (
     SetThrottle,
 )
 from corvo.protocol.ops.work import Ack, AckItem
-from corvo.shard.select import has_work
-from corvo.shard.tables import QUEUES
+from corvo.shard.state.select import has_work
+from corvo.shard.state.tables import QUEUES
 from tests.shard.shard import MS, START_NS, Shard
 
 MAIL: Final = "mail"

@@ -18,10 +18,11 @@ from corvo.protocol.queries import QUERIES, GetNumbers, GetQueue, QueueView
 from corvo.raft import Change, Membership
 from corvo.raft.errors import ChangeRefused
 from corvo.raft.membership import Action, Step
-from corvo.shard import entry, gathering, replica
+from corvo.shard import gathering, replica
 from corvo.shard.ops import APPLY, NUMBERS, OPS
 from corvo.shard.ops.transfer import Delivered
 from corvo.shard.ops.upkeep import Lead
+from corvo.shard.state import entry
 from tests.shard.replicas import MS, Replicas, ops_of, refusal
 
 PAUSE: Final = Pause(queue="mail")

@@ -10,9 +10,9 @@ from corvo.protocol.ops.base import Limits, Op, Rejected
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Approve, Delete
 from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
-from corvo.shard import requests
 from corvo.shard.ops.door import admit
 from corvo.shard.ops.upkeep import CleanRequests, Reclaim
+from corvo.shard.state import requests
 from tests.shard.shard import Shard
 
 DAY_MS: Final = 24 * 3_600_000

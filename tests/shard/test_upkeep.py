@@ -35,7 +35,7 @@ from corvo.shard.ops.upkeep import (
     Upkeep,
     Walked,
 )
-from corvo.shard.tables import QUEUES, WORKERS
+from corvo.shard.state.tables import QUEUES, WORKERS
 from tests.shard.shard import MS, Shard
 
 MAIL: Final = NewJob(queue="mail")

@@ -19,8 +19,9 @@ from corvo.protocol.ops.queues import (
     SetThrottle,
 )
 from corvo.protocol.ops.work import Ack, AckItem, Fetch
-from corvo.shard import hunger, select
+from corvo.shard import hunger
 from corvo.shard.ops.upkeep import Promote, Purge, Reclaim, Upkeep
+from corvo.shard.state import select
 from corvo.shard.upkeep import BATCH
 from tests.shard.replicas import MS, START_NS, Replicas
 

@@ -29,7 +29,7 @@ from corvo.protocol.ops.work import (
     SnoozeItem,
 )
 from corvo.shard.ops.upkeep import Lead, Promote, Reclaim
-from corvo.shard.tables import JOBS
+from corvo.shard.state.tables import JOBS
 from tests.shard.shard import MS, Shard
 
 DONE: Final = msgspec.Raw(b'{"ok": true}')

@@ -26,10 +26,10 @@ from corvo.raft import (
     Write,
 )
 from corvo.raft.codec import Codec
-from corvo.raft.identity import Identity
-from corvo.raft.recovery import quarantine
+from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.recovery import quarantine
+from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.state import Raft
-from corvo.raft.wal import DiskStorage
 from tests.sim.chance import fork
 from tests.sim.contact import Contact
 from tests.sim.failures import Stuck, Violation

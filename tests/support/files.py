@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal
 
+from corvo.raft.disk.filesystem import DirectoryRefused
 from corvo.raft.errors import DiskFull, LogFailed
-from corvo.raft.filesystem import DirectoryRefused
 
 SECTOR: Final = 512
 """What a disk writes in one step."""

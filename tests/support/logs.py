@@ -4,9 +4,11 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from corvo.raft.filesystem import Files
-from corvo.raft.identity import Identity
-from corvo.raft.marks import DATA_START
+from corvo.raft.disk.filesystem import Files
+from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.marks import DATA_START
+from corvo.raft.disk.segmented_log import RECENT_BYTES
+from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.messages import (
     NOBODY,
     Entry,
@@ -18,8 +20,6 @@ from corvo.raft.messages import (
     SnapshotChunk,
 )
 from corvo.raft.ready import Write
-from corvo.raft.segmented_log import RECENT_BYTES
-from corvo.raft.wal import DiskStorage
 
 IDENTITY: Final = Identity("rookery", 1, 77)
 MEMBERSHIP: Final = Membership((1, 2, 3), pins=((1, 77),))

@@ -4,7 +4,6 @@ from typing import Final
 
 from corvo.protocol import ops as of_clients
 from corvo.protocol.ops.base import Op
-from corvo.shard.applying import apply
 from corvo.shard.ops import enqueue, jobs, keys, queues, work
 from corvo.shard.ops.transfer import Delivered, Receive
 from corvo.shard.ops.upkeep import (
@@ -20,6 +19,7 @@ from corvo.shard.ops.upkeep import (
     Sweep,
     Tell,
 )
+from corvo.shard.state.applying import apply
 
 __all__ = ["APPLY", "NUMBERS", "OPS", "enqueue", "jobs", "keys", "queues", "work"]
 

@@ -10,11 +10,11 @@ from corvo.protocol.ops.enqueue import UNIQUE_PERIOD_MS, Enqueue, Enqueued, Enqu
 from corvo.protocol.ops.workflow import (
     NewBatch,
 )
-from corvo.shard import batches, chains, consequences, dependencies, lifecycle, presence
-from corvo.shard.applying import apply
-from corvo.shard.lifecycle import NS
-from corvo.shard.tables import JOBS
-from corvo.shard.tx import Tx
+from corvo.shard.state import batches, chains, consequences, dependencies, lifecycle, presence
+from corvo.shard.state.applying import apply
+from corvo.shard.state.lifecycle import NS
+from corvo.shard.state.tables import JOBS
+from corvo.shard.state.tx import Tx
 
 _ENQUEUED: Final = EventType.ENQUEUED.stored
 _PENDING: Final = State.PENDING

@@ -35,11 +35,11 @@ from corvo.protocol.ops.jobs import (
     Retry,
 )
 from corvo.scopes import is_reserved, scope_of_stored
-from corvo.shard import lifecycle, presence
-from corvo.shard.applying import again, apply, keep
 from corvo.shard.ops import transfer
-from corvo.shard.tables import JOBS
-from corvo.shard.tx import Tx
+from corvo.shard.state import lifecycle, presence
+from corvo.shard.state.applying import again, apply, keep
+from corvo.shard.state.tables import JOBS
+from corvo.shard.state.tx import Tx
 
 
 class _Run(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

@@ -13,9 +13,9 @@ from corvo.kv.keys import META
 from corvo.model import ApiKey
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.keys import HOME, KEYS_MAX, DeleteAPIKey, KeyDone, KeyOp, UpsertAPIKey
-from corvo.shard.applying import apply
-from corvo.shard.tables import API_KEYS
-from corvo.shard.tx import Tx
+from corvo.shard.state.applying import apply
+from corvo.shard.state.tables import API_KEYS
+from corvo.shard.state.tx import Tx
 
 _COUNT_KEY: Final = META.build("api_keys")
 

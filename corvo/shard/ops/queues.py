@@ -24,11 +24,11 @@ from corvo.protocol.ops.queues import (
     SetRetention,
     SetThrottle,
 )
-from corvo.shard import presence
-from corvo.shard.applying import apply
-from corvo.shard.limits import counted_since_ns, forget_rows
-from corvo.shard.tables import QUEUES
-from corvo.shard.tx import Tx
+from corvo.shard.state import presence
+from corvo.shard.state.applying import apply
+from corvo.shard.state.limits import counted_since_ns, forget_rows
+from corvo.shard.state.tables import QUEUES
+from corvo.shard.state.tx import Tx
 
 
 @apply.register

@@ -2,7 +2,7 @@
 
 Within a shard the job changes its queue in place. If the queue lives in another shard, the job
 leaves this one in one step (document, indexes, errors, lock) and travels as an effect: see
-`corvo.shard.outbox`. During the move it is in no shard, and afterwards in one.
+`corvo.shard.state.outbox`. During the move it is in no shard, and afterwards in one.
 
 **The home** of a job, the shard in which it was created, always knows its shard, so that the job is
 found by its id. For that, every move from one foreign shard to another leads through the home:
@@ -34,11 +34,11 @@ from corvo.kv.tables import Held
 from corvo.model import FINISHED, EventType, Forward, Job, State
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Limits, Rejected, TypedOp
-from corvo.shard import consequences, dependencies, lifecycle, outbox, presence
-from corvo.shard.applying import apply
-from corvo.shard.outbox import EFFECT_BYTES_MAX, Arrival, Effect
-from corvo.shard.tables import FORWARDS, JOBS
-from corvo.shard.tx import Tx
+from corvo.shard.state import consequences, dependencies, lifecycle, outbox, presence
+from corvo.shard.state.applying import apply
+from corvo.shard.state.outbox import EFFECT_BYTES_MAX, Arrival, Effect
+from corvo.shard.state.tables import FORWARDS, JOBS
+from corvo.shard.state.tx import Tx
 
 DELIVERED_MAX: Final = 1_000
 """Rows of the outbox that one op removes."""

@@ -15,11 +15,11 @@ from corvo.kv.keys import META, prefix_end
 from corvo.kv.tables import CLASSES, Held
 from corvo.model import EventType, Job, Queue
 from corvo.protocol.ops.base import Millis, Name, TypedOp
-from corvo.shard import dependencies, lifecycle, requests
-from corvo.shard.applying import apply
-from corvo.shard.lifecycle import NS
-from corvo.shard.limits import forget_rows
-from corvo.shard.tables import (
+from corvo.shard.state import dependencies, lifecycle, requests
+from corvo.shard.state.applying import apply
+from corvo.shard.state.lifecycle import NS
+from corvo.shard.state.limits import forget_rows
+from corvo.shard.state.tables import (
     ENDINGS,
     JOBS,
     QUEUES,
@@ -31,7 +31,7 @@ from corvo.shard.tables import (
     is_swept,
     queue_keys,
 )
-from corvo.shard.tx import Tx
+from corvo.shard.state.tx import Tx
 
 LIMIT_MAX: Final = 10_000
 """Largest limit of one op."""

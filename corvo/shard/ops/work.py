@@ -28,13 +28,13 @@ from corvo.protocol.ops.work import (
     StepStatus,
 )
 from corvo.protocol.ops.workflow import AgentStatus
-from corvo.shard import agents, lifecycle, presence
-from corvo.shard.applying import again, apply, is_void, keep
-from corvo.shard.chains import EXITS
-from corvo.shard.limits import record_fetches
-from corvo.shard.select import Selection, take
-from corvo.shard.tables import JOBS, QUEUES, WORKERS
-from corvo.shard.tx import Tx
+from corvo.shard.state import agents, lifecycle, presence
+from corvo.shard.state.applying import again, apply, is_void, keep
+from corvo.shard.state.chains import EXITS
+from corvo.shard.state.limits import record_fetches
+from corvo.shard.state.select import Selection, take
+from corvo.shard.state.tables import JOBS, QUEUES, WORKERS
+from corvo.shard.state.tx import Tx
 
 _ACTIVE: Final = State.ACTIVE
 

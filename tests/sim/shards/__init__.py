@@ -5,7 +5,7 @@ that goes wrong in `tests.sim`, of which this is the upper half. Where what is:
 
     options     what a run is like, drawn from its seed: that of the Raft simulation, and more
     clock       a wall clock for each machine: skew, drift and jumps
-    host        one replica's process, as `corvo.shard.process` drives it
+    host        one replica's process, as `corvo.shard.driver.process` drives it
     links       connections of clients to hosts: in order, or broken
     callers     who asks: attempts, giving up, another replica, the same request key again
     producers   who enqueues

@@ -1,4 +1,4 @@
-"""One replica's process: what `corvo.shard.process` does, on a simulated machine and without trio.
+"""One replica's process: `corvo.shard.driver.process` on a simulated machine, without trio.
 
 The log is on the model disk. The state is in `MemoryStates`: a crash of the process keeps it as it
 is, a loss of power takes it back to the newest checkpoint.
@@ -12,11 +12,11 @@ from corvo.kv.memory import MemoryStates
 from corvo.kv.tables import read_meta
 from corvo.protocol import wire
 from corvo.raft import DiskFull, Membership, Node, Read, ReadContext, Ready, Settings, Snapshot
+from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.storage import Storage
-from corvo.raft.wal import DiskStorage
 from corvo.shard.config import ShardConfig
+from corvo.shard.driver.opening import assemble
 from corvo.shard.machine import Answer, Decoded, Machine
-from corvo.shard.opening import assemble
 from corvo.shard.replica import Replica, Work
 from tests.sim.chance import fork
 from tests.sim.failures import Stuck, Violation

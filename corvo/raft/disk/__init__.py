@@ -1,0 +1,1 @@
+"""The Raft log on a disk: what a driver writes to, and the core reads from."""

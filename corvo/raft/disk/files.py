@@ -1,0 +1,163 @@
+"""The real disk: `Files` on the operating system's calls. The one loud module of the library."""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from corvo.raft.disk.filesystem import DirectoryRefused
+from corvo.raft.errors import DiskFull, LogFailed
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_ROOT: Final = "the directory"
+
+
+class RealFiles:
+    """Files below `root`, which must exist. Keeps each file it has touched open until `close`.
+
+    Reads may come from another thread than a `sync`; see `DiskStorage`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        self._open: dict[str, int] = {}
+
+    def lock(self) -> None:
+        """Lock the directory itself: the lock ends with the process, however it ends."""
+        try:
+            fcntl.flock(self._root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DirectoryRefused("the directory is in use by another process") from error
+
+    def names(self, directory: str = "") -> list[str]:
+        """What is in the directory, sorted."""
+        with _Failing("list", directory or _ROOT), self._directory(directory) as opened:
+            return sorted(os.listdir(opened))  # noqa: PTH208 -- by descriptor, not by path
+
+    def size(self, name: str) -> int:
+        """The bytes in a file."""
+        with _Failing("look at", name):
+            return os.fstat(self._descriptor(name)).st_size
+
+    def create(self, name: str) -> None:
+        """A new, empty file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with _Failing("create", name):
+            self._open[name] = os.open(name, flags, 0o600, dir_fd=self._root)
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """Up to `length` bytes; the system may hand them out in pieces."""
+        with _Failing("read", name):
+            descriptor = self._descriptor(name)
+            data = os.pread(descriptor, length, offset)
+            while len(data) < length:
+                more = os.pread(descriptor, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        """Put all of `data` at `offset`, in one call unless the system takes less."""
+        with _Failing("write", name):
+            descriptor = self._descriptor(name)
+            written = os.pwrite(descriptor, data, offset)
+            while written < len(data):
+                written += os.pwrite(descriptor, data[written:], offset + written)
+
+    def truncate(self, name: str, size: int) -> None:
+        """Cut a file to `size`."""
+        with _Failing("cut", name):
+            os.ftruncate(self._descriptor(name), size)
+
+    def sync(self, name: str) -> None:
+        """`fdatasync`: the bytes, and of the rest only what is needed to find them."""
+        with _Failing("sync", name, has_room=True):
+            os.fdatasync(self._descriptor(name))
+
+    def sync_names(self, directory: str = "") -> None:
+        """`fsync` of the directory."""
+        failing = _Failing("sync", directory or _ROOT, has_room=True)
+        with failing, self._directory(directory) as opened:
+            os.fsync(opened)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, in place of whatever had it."""
+        with _Failing("rename", f"{source} to {target}"):
+            os.rename(source, target, src_dir_fd=self._root, dst_dir_fd=self._root)
+            self._forget(target)
+            if source in self._open:
+                self._open[target] = self._open.pop(source)
+
+    def unlink(self, name: str) -> None:
+        """Remove a file."""
+        with _Failing("remove", name):
+            os.unlink(name, dir_fd=self._root)
+            self._forget(name)
+
+    def make_directory(self, name: str) -> None:
+        """A new, empty directory."""
+        with _Failing("make", name):
+            os.mkdir(name, 0o700, dir_fd=self._root)
+
+    def close(self) -> None:
+        """Close everything, and with it give up the lock."""
+        for name in list(self._open):
+            self._forget(name)
+        os.close(self._root)
+
+    def _descriptor(self, name: str) -> int:
+        opened = self._open.get(name)
+        if opened is not None:
+            return opened
+        opened = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._root)
+        kept = self._open.setdefault(name, opened)
+        if kept != opened:
+            os.close(opened)  # another thread was quicker
+        return kept
+
+    def _forget(self, name: str) -> None:
+        if name in self._open:
+            os.close(self._open.pop(name))
+
+    @contextmanager
+    def _directory(self, name: str) -> Iterator[int]:
+        opened = os.open(name or ".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._root)
+        try:
+            yield opened
+        finally:
+            os.close(opened)
+
+
+class _Failing:
+    """A block whose `OSError` becomes ours: a full disk is told from one that fails.
+
+    At a sync there is no telling what a full one kept.
+    """
+
+    __slots__ = ("_has_room", "_name", "_verb")
+
+    def __init__(self, verb: str, name: str, *, has_room: bool = False) -> None:
+        self._verb = verb
+        self._name = name
+        self._has_room = has_room
+
+    def __enter__(self) -> None:
+        """Nothing is to be done before."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Raise `DiskFull` or `LogFailed` in place of what the system raised."""
+        if isinstance(error, OSError):
+            problem = f"cannot {self._verb} {self._name}: {error.strerror}"
+            if error.errno in _NO_ROOM and not self._has_room:
+                raise DiskFull(problem) from error
+            raise LogFailed(problem) from error

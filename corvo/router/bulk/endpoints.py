@@ -1,0 +1,433 @@
+"""Bulk operations: one action on many jobs, at once or as a job that can be watched and stopped."""
+
+from functools import partial
+from secrets import token_hex
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import clock
+from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.jobs import Cancel
+from corvo.protocol.queries import Form, GetJobs, Jobs, StoredJob
+from corvo.protocol.questions import Counted, SearchBody
+from corvo.protocol.questions import Search as SearchQuestion
+from corvo.router.api import Api
+from corvo.router.auth import keyring
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import RESULT, found_by_path, in_body
+from corvo.router.bulk import executor
+from corvo.router.bulk.requests import (
+    FINAL,
+    LIST,
+    LIST_MAX,
+    QUEUE,
+    BulkAnswer,
+    BulkBegun,
+    BulkBody,
+    BulkList,
+    BulkStatus,
+    Mark,
+    Order,
+    answer_of,
+    begun_of,
+    bulk_id_of,
+    chosen_id,
+    decode_bulk,
+    dry_run_of,
+    event_of,
+    is_direct,
+    job_id_of,
+    mark_of,
+    may_watch,
+    order_of,
+    read_order,
+    status_of,
+)
+from corvo.router.caller import ROUTER, Caller
+from corvo.router.http import params, positions, sse
+from corvo.router.http.bodies import bad_field, body_of, request_key
+from corvo.router.http.messages import Problem, Request, Response, Sink, json_response
+from corvo.router.http.problems import problem_of
+from corvo.router.jobs.bodies import read_jobs, read_results, read_stored
+from corvo.router.jobs.find import find_jobs
+from corvo.router.routes import Parameter, Route
+
+POLL_S: Final = 0.5
+"""How often it is looked how far a bulk has come that somebody watches."""
+KEEPALIVE_S: Final = 15.0
+CHECK_S: Final = 5.0
+"""How often it is looked up whether the key of somebody who watches is still good."""
+WAIT_S: Final = 20.0
+"""How long a client waits for a small bulk that was asked for under a request key."""
+LOOKED_AT_MAX: Final = 1_000
+"""Jobs that a dry run looks at, of those that are named."""
+_WAIT_POLL_S: Final = 0.05
+_LOOK_JOBS: Final = 100
+
+
+class _Id(msgspec.Struct):
+    id: str
+
+
+class _Ids(msgspec.Struct):
+    jobs: list[_Id]
+
+
+_read_ids: Final = msgspec.json.Decoder(_Ids).decode
+
+
+# To begin one.
+
+
+async def bulk(api: Api, request: Request) -> Response:
+    """Do something to many jobs."""
+    began_s = trio.current_time()
+    body = body_of(request, decode_bulk)
+    order = order_of(body, request.caller)
+    key = request_key(request, body.request_key)
+    counted: Counted | None = None
+    if order.filter is None:
+        api.charge(request.caller, Action.OPERATE, items=max(1, order.total), charged=1)
+    else:
+        order, counted = await _fix(api, order, request.caller)
+    is_async = body.is_async or not is_direct(order)
+    if body.dry_run:
+        counted = counted or await _look(api, order, request.caller)
+        would = dry_run_of(order, counted, is_async=is_async)
+        return json_response(answer_of(Mark(), _since_ms(began_s), would))
+    if is_async:
+        return await _begin(api, order, key)
+    if key:
+        # The first answer has to be kept, and the request that it was for.
+        return await _begin_and_wait(api, order, key)
+    return await _do_now(api, order)
+
+
+async def _fix(api: Api, order: Order, caller: Caller) -> tuple[Order, Counted]:
+    try:
+        return await executor.fix(api, order, caller)
+    except Problem as problem:
+        if problem.status == 400 and problem.field:
+            raise bad_field(f"filter.{problem.field}", problem.error) from None
+        raise
+
+
+async def _look(api: Api, order: Order, caller: Caller) -> Counted:
+    """Named jobs, as a count has those that a filter means."""
+    ids = order.job_ids[:LOOKED_AT_MAX]
+    states: dict[str, int] = {}
+    queues: dict[str, int] = {}
+    samples: list[msgspec.Raw] = []
+    total = 0
+    for start in range(0, len(ids), _LOOK_JOBS):
+        found = await find_jobs(api, caller, ids[start : start + _LOOK_JOBS], Form.SUMMARY)
+        for job in found.jobs.values():
+            total += 1
+            states[job.state.value] = states.get(job.state.value, 0) + 1
+            queues[job.queue] = queues.get(job.queue, 0) + 1
+            if len(samples) < 10:
+                samples.append(job.json)
+    return Counted(
+        total=total,
+        is_exact=len(ids) == len(order.job_ids),
+        states=states,
+        queues=queues,
+        samples=samples,
+        bounds={},
+    )
+
+
+async def _do_now(api: Api, order: Order) -> Response:
+    began_s = trio.current_time()
+    mark, reached = Mark(), dict[int, int]()
+    if order.total:
+        mark, reached = await executor.do_now(api, order, name=token_hex(16), by=order.by)
+    answer = answer_of(mark, _since_ms(began_s))
+    return json_response(answer, seq=positions.render(reached))
+
+
+def _since_ms(began_s: float) -> float:
+    return round((trio.current_time() - began_s) * 1e3, 3)
+
+
+async def _begin(api: Api, order: Order, key: str, *, is_waited_for: bool = False) -> Response:
+    """Put it into the queue; asked for again under its key, it is the one that is there."""
+    try:
+        made, index = await executor.enqueue(
+            api, order, chosen_id(key) if key else None, is_waited_for=is_waited_for
+        )
+    except Problem as problem:
+        if problem.code != "PAYLOAD_TOO_LARGE":
+            raise
+        raise Problem(
+            413,
+            "PAYLOAD_TOO_LARGE",
+            "too many job ids for one bulk operation: send fewer in each request, or select the "
+            "jobs by a filter",
+            field="job_ids" if order.filter is None else "filter",
+        ) from problem
+    if made.unique_existing:
+        order = await _asked_before(api, order, made.job_id)
+    begun = begun_of(bulk_id_of(made.job_id), order)
+    return json_response(begun, status=202, seq=positions.render({executor.home(api): index}))
+
+
+async def _asked_before(api: Api, order: Order, job_id: str) -> Order:
+    view = await _view(api, job_id)
+    before = read_order(bytes(view.payload)) if view is not None else None
+    if before is None or before.asked != order.asked:
+        raise Problem(422, "REQUEST_KEY_REUSED", "the request key was used for a different request")
+    return before
+
+
+async def _begin_and_wait(api: Api, order: Order, key: str) -> Response:
+    began_s = trio.current_time()
+    job_id = chosen_id(key)
+    api.bulks_waited_for.add(job_id)
+    try:
+        begun = await _begin(api, order, key, is_waited_for=True)
+        return await _wait(api, job_id, began_s) or begun
+    finally:
+        api.bulks_waited_for.discard(job_id)
+
+
+async def _wait(api: Api, job_id: str, began_s: float) -> Response | None:
+    """What became of it; nothing when that takes too long, or it does not come to its end."""
+    with trio.move_on_after(WAIT_S):
+        while True:
+            view = await _view(api, job_id)
+            status = status_of(view).status if view is not None else ""
+            if view is not None and status == "completed":
+                mark = mark_of(view)
+                seq = positions.render(mark.reached)
+                return json_response(answer_of(mark, _since_ms(began_s)), seq=seq)
+            if view is None or status in FINAL:
+                break
+            if status != "queued":
+                api.bulks_waited_for.discard(job_id)
+            await trio.sleep(_WAIT_POLL_S)
+    return None
+
+
+# To see how far it has come.
+
+
+async def get_bulk(api: Api, request: Request) -> Response:
+    """One bulk operation."""
+    return await read_bulk(api, request.caller, params.job_id_of(request))
+
+
+async def read_bulk(api: Api, caller: Caller, bulk_id: str) -> Response:
+    """One bulk operation, as a caller sees it."""
+    view, index = await _find(api, caller, bulk_id)
+    mark = mark_of(view)
+    mark.reach({executor.home(api): index})
+    return json_response(status_of(view), seq=positions.render(mark.reached))
+
+
+async def list_bulks(api: Api, request: Request) -> Response:
+    """List bulk operations, newest first."""
+    limit = params.number_of(request, "limit", default=LIST, at_most=LIST_MAX)
+    # The queue of bulk operations is in the scope of no key: their owners are looked at here.
+    caller = request.caller
+    finder = ROUTER.as_of(caller.min_seq)
+    wanted = limit if caller.scope.has_everything else LIST_MAX
+    search = SearchQuestion(search=SearchBody(queue=QUEUE, limit=wanted))
+    found = await api.mirror.ask(search, finder)
+    ids = [each.id for each in _read_ids(found.body).jobs]
+    bulks: list[BulkStatus] = []
+    while ids and len(bulks) < limit:
+        answer = await api.ask(executor.home(api), GetJobs(job_ids=ids, form=Form.STORED), caller)
+        seen = read_jobs(answer.body)
+        bulks += [
+            status_of(view)
+            for view in _stored(seen)
+            if view.job.queue == QUEUE and may_watch(view, caller)
+        ]
+        assert seen.looked_at > 0
+        ids = ids[seen.looked_at :]
+    return json_response(BulkList(bulks[:limit]))
+
+
+async def _find(api: Api, caller: Caller, bulk_id: str) -> tuple[StoredJob, int]:
+    """A bulk operation that a caller may see. Raises `Problem`."""
+    job_id = job_id_of(bulk_id)
+    if job_id:
+        answer = await api.ask(
+            executor.home(api), GetJobs(job_ids=[job_id], form=Form.STORED), caller
+        )
+        for view in _stored(read_jobs(answer.body)):
+            if view.job.queue == QUEUE and may_watch(view, caller):
+                return view, answer.index
+    raise Problem(404, "NOT_FOUND", f'bulk operation "{bulk_id}" not found')
+
+
+def _stored(found: Jobs) -> list[StoredJob]:
+    return [read_stored(job.json) for job in found.jobs]
+
+
+async def _view(api: Api, job_id: str) -> StoredJob | None:
+    answer = await api.shards[executor.home(api)].ask(GetJobs(job_ids=[job_id], form=Form.STORED))
+    views = [view for view in _stored(read_jobs(answer.body)) if view.job.queue == QUEUE]
+    return views[0] if views else None
+
+
+async def watch(api: Api, request: Request) -> Response:
+    """One bulk operation, step by step."""
+    view, _ = await _find(api, request.caller, params.job_id_of(request))
+    if api.watchers >= api.limits.listeners_max:
+        raise Problem(
+            429,
+            "OVERLOADED",
+            f"{api.watchers} clients follow bulk operations, the limit",
+            retry_after_ms=1_000,
+        )
+    return Response(
+        content_type=sse.CONTENT_TYPE,
+        headers=[*sse.HEADERS],
+        stream=partial(_tell, api, request, view),
+    )
+
+
+async def _tell(api: Api, request: Request, view: StoredJob, sink: Sink) -> None:
+    api.watchers += 1
+    try:
+        await _tell_on(api, request, view, sink)
+    finally:
+        api.watchers -= 1
+
+
+async def _tell_on(api: Api, request: Request, first: StoredJob, sink: Sink) -> None:
+    """Send a frame whenever it has come further, until it has ended or we leave."""
+    status, told = status_of(first), None
+    quiet_since_s = checked_s = trio.current_time()
+    while True:
+        if status != told:
+            event = event_of(status, is_first=told is None, now_ns=clock.now_ns())
+            await sink.send(sse.frame(msgspec.json.encode(event), event=event.type))
+            told, quiet_since_s = status, trio.current_time()
+        elif trio.current_time() - quiet_since_s >= KEEPALIVE_S:
+            await sink.send(sse.comment("keepalive"))
+            quiet_since_s = trio.current_time()
+        if status.status in FINAL:
+            return
+        with trio.move_on_after(POLL_S):
+            await api.stopping.wait()
+        if api.stopping.is_set():
+            await sink.send(sse.comment("the server leaves: ask again"))
+            return
+        if trio.current_time() - checked_s >= CHECK_S:
+            checked_s = trio.current_time()
+            try:
+                await _check(api, request, first)
+            except Problem as problem:
+                await sink.send(sse.comment(problem.error))
+                return
+        try:
+            view = await _view(api, job_id_of(status.id))
+        except Problem:
+            continue  # its shard is away: it is asked again
+        if view is None:
+            await sink.send(sse.comment("it was removed"))
+            return
+        status = status_of(view)
+
+
+async def _check(api: Api, request: Request, view: StoredJob) -> None:
+    """Raise `Problem` when the key is not what it was: revoked, or for other queues."""
+    caller = await api.who(request)
+    keyring.allow(caller, Action.READ)
+    if not may_watch(view, caller):
+        raise Problem(403, "FORBIDDEN", "the API key no longer has access to this bulk operation")
+
+
+# To end it.
+
+
+async def cancel_bulk(api: Api, request: Request) -> Response:
+    """Let a bulk operation stop. What was done stays done."""
+    view, _ = await _find(api, request.caller, params.job_id_of(request))
+    op = Cancel(job_ids=[view.job.id], by=request.caller.name, request_key=request_key(request))
+    answer = await api.shards[executor.home(api)].submit(op)
+    [result] = read_results(answer.body)
+    if isinstance(result, Rejected):
+        raise problem_of(result, "CANCEL_ERROR")
+    after = await _view(api, view.job.id)
+    seq = positions.render({executor.home(api): answer.index})
+    return json_response(status_of(after or view), seq=seq)
+
+
+_BULK: Final = "/api/v1/bulk/{id}"
+_FOUND: Final = found_by_path("id")
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="POST",
+        path="/api/v1/jobs/bulk",
+        endpoint=bulk,
+        action=Action.OPERATE,
+        rights=in_body(
+            decode_bulk,
+            queues=lambda body: [body.move_to_queue] if body.move_to_queue else [],
+            jobs=lambda body: body.job_ids or [],
+        )
+        | RESULT,
+        summary="Run one action on many jobs (bulk operation)",
+        takes=BulkBody,
+        gives={200: BulkAnswer, 202: BulkBegun},
+        has_min_seq=True,
+        problems=(404, 409, 413, 422),
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/bulk",
+        endpoint=list_bulks,
+        action=Action.READ,
+        rights=RESULT,
+        summary="List bulk operations, newest first",
+        gives={200: BulkList},
+        has_min_seq=True,
+        query=(
+            Parameter(
+                "limit", "integer", f"Number of bulk operations. Default: {LIST}.", 1, LIST_MAX
+            ),
+        ),
+    ),
+    Route(
+        method="GET",
+        path=_BULK,
+        endpoint=get_bulk,
+        action=Action.READ,
+        rights=_FOUND,
+        summary="Read the progress of a bulk operation",
+        gives={200: BulkStatus},
+        has_min_seq=True,
+        problems=(404,),
+    ),
+    Route(
+        method="GET",
+        path=f"{_BULK}/progress",
+        endpoint=watch,
+        action=Action.READ,
+        rights=_FOUND,
+        summary="Follow a bulk operation as server-sent events",
+        gives={200: None},
+        problems=(404,),
+        has_min_seq=True,
+        is_streamed=True,
+        is_parked=True,
+    ),
+    Route(
+        method="POST",
+        path=f"{_BULK}/cancel",
+        endpoint=cancel_bulk,
+        action=Action.OPERATE,
+        rights=_FOUND,
+        summary="Cancel a bulk operation; finished changes stay",
+        gives={200: BulkStatus},
+        has_min_seq=True,
+        problems=(404, 409),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Enqueueing: jobs alone, in batches, from webhooks."""

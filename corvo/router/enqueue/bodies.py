@@ -1,0 +1,654 @@
+"""What producers say and hear over HTTP: their jobs as an op, and what became of them as an answer.
+
+An item means the same wherever it stands: alone, in a batch, in a frame of a stream. What it says
+wrongly is a `Problem` that names the field, before anything is sent to a shard.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from corvo.model import Backoff
+from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import ITEMS_MAX, Id, Json, Limits, Millis, Text, encode_json
+from corvo.protocol.ops.enqueue import Enqueued, NewJob
+from corvo.protocol.ops.workflow import (
+    DEPENDENCIES_MAX,
+    STEPS_MAX,
+    Chain,
+    NewAgent,
+    NewBatch,
+    Step,
+    bad_batch_id,
+)
+from corvo.router.http.bodies import (
+    Duration,
+    GivenTime,
+    Plain,
+    QueueName,
+    RequestKey,
+    Usd,
+    bad_field,
+    either_ms,
+    micros,
+    not_reserved,
+    or_unset,
+    read_body,
+    renamed,
+    time_ns,
+)
+from corvo.router.http.messages import NOT_APPLIED, UNKNOWN, Problem
+from corvo.router.http.problems import problem_of
+from corvo.router.shards.fan_out import Part
+
+LIMITS: Final = Limits()
+"""A batch is held to these before any of it is sent. A shard may have been given others."""
+_ROOM_BYTES: Final = 4_096
+"""Of an op beside its jobs."""
+_WORDS_FOR_NO_STEP: Final = frozenset({"", "stop", "continue"})
+_PRIORITIES: Final = {"critical": 0, "high": 1, "normal": 2, "low": 2, "": 2}
+_COPIED: Final = (
+    "id",
+    "kind",
+    "max_retries",
+    "retry_jitter",
+    "max_crashes",
+    "unique_key",
+    "expire_active",
+    "tags",
+    "parent_id",
+    "batch_id",
+)
+"""Fields that mean the same here and in the op; null is as absent."""
+
+
+ChosenId = Annotated[
+    Id, msgspec.Meta(extra_json_schema={"pattern": r"^(?!s[0-9]+_)[A-Za-z0-9_.:-]+$"})
+]
+Seconds = Annotated[int, msgspec.Meta(le=10 * 366 * 86_400)]
+
+
+# What is said.
+
+
+class StepBody(msgspec.Struct, frozen=True):
+    """A job that comes after another."""
+
+    queue: QueueName
+    payload: Json = msgspec.UNSET
+
+
+class ChainBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that follow each other. The first is the job that is enqueued, with its own payload."""
+
+    steps: Annotated[list[StepBody], msgspec.Meta(min_length=2, max_length=STEPS_MAX)]
+    on_failure: StepBody | str | None = None
+    """A text is a queue; `stop` and `continue` are as nothing."""
+    on_exit: StepBody | str | None = None
+
+
+class AgentBody(msgspec.Struct, frozen=True, kw_only=True):
+    """How long an agent's job may loop; 0 and less are no limit."""
+
+    max_iterations: Annotated[int, msgspec.Meta(lt=1 << 53)] | None = None
+    max_cost_usd: Usd | None = None
+    iteration_timeout: Duration | None = None
+    iteration_timeout_ms: Millis | None = None
+
+
+class EnqueueItem(msgspec.Struct, kw_only=True):
+    """A job to be made. Only `queue` is needed."""
+
+    queue: QueueName
+    payload: Json = msgspec.UNSET
+    id: ChosenId | None = None
+    """Chosen by the client: the same again is the same job."""
+    kind: Text | None = None
+    priority: (
+        Annotated[
+            str, msgspec.Meta(extra_json_schema={"enum": ["critical", "high", "normal", "low"]})
+        ]
+        | Annotated[int, msgspec.Meta(ge=0, le=2)]
+        | None
+    ) = None
+    max_retries: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
+    """How many attempts there are."""
+    retry_backoff: (
+        Annotated[
+            str,
+            msgspec.Meta(extra_json_schema={"enum": ["none", "fixed", "linear", "exponential"]}),
+        ]
+        | None
+    ) = None
+    retry_base_delay: Duration | None = None
+    retry_base_delay_ms: Millis | None = None
+    retry_max_delay: Duration | None = None
+    retry_max_delay_ms: Millis | None = None
+    retry_jitter: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+    """Per cent."""
+    max_run_time: Duration | None = None
+    max_run_time_ms: Millis | None = None
+    max_crashes: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
+    unique_key: Plain | None = None
+    unique_period: Seconds | None = None
+    """Seconds; 0 and less are the default, an hour."""
+    unique_period_ms: Millis | None = None
+    scheduled_at: GivenTime | None = None
+    delay: Duration | None = None
+    """Instead of `scheduled_at`: from now on."""
+    delay_ms: Millis | None = None
+    expire_after: Duration | None = None
+    expire_after_ms: Millis | None = None
+    expire_active: bool | None = None
+    tags: dict[str, str] | None = None
+    """At most 32, of 256 bytes each."""
+    checkpoint: Json = msgspec.UNSET
+    parent_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+    batch_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+    """A batch that has not ended, to be one of it."""
+    chain: ChainBody | None = None
+    depends_on: Annotated[list[str], msgspec.Meta(max_length=DEPENDENCIES_MAX)] | None = None
+    """Jobs that have to be completed before it is given out."""
+    agent: AgentBody | None = None
+    chain_config: Annotated[Json, msgspec.Meta(extra_json_schema={"type": ["object", "null"]})] = (
+        msgspec.UNSET
+    )
+    """The older way to say `chain` and `depends_on`."""
+    chain_id: str | None = None
+    chain_step: int | None = None
+
+
+class EnqueueBody(EnqueueItem, kw_only=True):
+    """A job to be made, and the caller's name for asking so."""
+
+    request_key: RequestKey | None = None
+
+
+class BatchBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to come when all jobs of a batch have ended."""
+
+    callback_queue: Plain | None = None
+    callback_payload: Json = msgspec.UNSET
+
+
+class EnqueueBatchBody(msgspec.Struct, kw_only=True):
+    """Jobs to be made."""
+
+    jobs: Annotated[list[EnqueueItem], msgspec.Meta(min_length=1)]
+    batch: BatchBody | None = None
+    request_key: RequestKey | None = None
+
+
+class _ChainConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain as the original kept it."""
+
+    steps: list[StepBody] = []
+    on_failure: StepBody | str | None = None
+    on_exit: StepBody | str | None = None
+    depends_on: list[str] | None = None
+
+
+decode_enqueue: Final = msgspec.json.Decoder(EnqueueBody).decode
+decode_enqueue_batch: Final = msgspec.json.Decoder(EnqueueBatchBody).decode
+_decode_chain_config: Final = msgspec.json.Decoder(_ChainConfig).decode
+_decode_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+# What is made of it.
+
+
+def new_job(item: EnqueueItem) -> NewJob:
+    """An item as the op has it. Raises `Problem`."""
+    changes: dict[str, object] = {}
+    for name in _COPIED:
+        value = getattr(item, name)
+        if value is not None:
+            changes[name] = value
+    if item.priority is not None:
+        changes["priority"] = _priority(item.priority)
+    if item.retry_backoff:
+        changes["retry_backoff"] = _backoff(item.retry_backoff)
+    if item.checkpoint is not msgspec.UNSET:
+        changes["checkpoint"] = or_unset(item.checkpoint)
+    _add_times(changes, item)
+    if item.agent is not None:
+        changes["agent"] = _agent(item.agent)
+    if _names_others(item):
+        _add_others(changes, item)
+    if item.chain_id or item.chain_step:
+        raise bad_field(
+            "chain_id" if item.chain_id else "chain_step",
+            "chain_id and chain_step are set by the server: send `chain` with all steps instead",
+        )
+    not_reserved("queue", item.queue)
+    job = NewJob(queue=item.queue, payload=item.payload)
+    # `changes` has what the item has: each of a type that the op takes.
+    return replace(job, **changes) if changes else job  # type: ignore[arg-type]
+
+
+def _add_times(changes: dict[str, object], item: EnqueueItem) -> None:
+    for name, text, span_ms in (
+        ("retry_base_delay", item.retry_base_delay, item.retry_base_delay_ms),
+        ("retry_max_delay", item.retry_max_delay, item.retry_max_delay_ms),
+        ("max_run_time", item.max_run_time, item.max_run_time_ms),
+        ("expire_after", item.expire_after, item.expire_after_ms),
+    ):
+        if text or span_ms is not None:
+            changes[f"{name}_ms"] = either_ms(name, text, span_ms, 0)
+    if item.unique_period is not None or item.unique_period_ms is not None:
+        changes["unique_period_ms"] = _unique_period_ms(item)
+    has_delay = bool(item.delay) or item.delay_ms is not None
+    if item.scheduled_at:
+        if has_delay:
+            raise bad_field(
+                "delay", "scheduled_at and delay exclude each other: send only one of them"
+            )
+        changes["scheduled_ns"] = time_ns("scheduled_at", item.scheduled_at)
+    elif has_delay:
+        changes["delay_ms"] = either_ms("delay", item.delay, item.delay_ms, 0)
+
+
+def _unique_period_ms(item: EnqueueItem) -> int:
+    """0 is the shard's default."""
+    if item.unique_period is None or item.unique_period <= 0:
+        return item.unique_period_ms or 0
+    period_ms = item.unique_period * 1_000
+    if item.unique_period_ms is not None and item.unique_period_ms != period_ms:
+        error = "unique_period and unique_period_ms differ: send only one of them"
+        raise bad_field("unique_period", error)
+    return period_ms
+
+
+def _priority(priority: str | int) -> int:
+    if isinstance(priority, int):
+        return priority
+    number = _PRIORITIES.get(priority.strip().lower())
+    if number is None:
+        shown = repr(priority[:60])
+        raise bad_field(
+            "priority", f"priority: expected critical, high, normal, low, 0, 1 or 2; got {shown}"
+        )
+    return number
+
+
+def _backoff(word: str) -> Backoff:
+    try:
+        return Backoff(word.strip().lower())
+    except ValueError:
+        words = ", ".join(each.value for each in Backoff)
+        error = f"retry_backoff: expected one of {words}; got {word[:60]!r}"
+        raise bad_field("retry_backoff", error) from None
+
+
+def _agent(agent: AgentBody) -> NewAgent:
+    return NewAgent(
+        max_iterations=max(0, agent.max_iterations or 0),
+        max_cost_micros=micros(agent.max_cost_usd),
+        iteration_timeout_ms=either_ms(
+            "agent.iteration_timeout", agent.iteration_timeout, agent.iteration_timeout_ms, 0
+        ),
+    )
+
+
+def _add_others(changes: dict[str, object], item: EnqueueItem) -> None:
+    """Chains and dependencies, said in either way."""
+    config = or_unset(item.chain_config)
+    depends_on = list(item.depends_on or ())
+    chain: ChainBody | _ChainConfig | None = item.chain
+    if config is not msgspec.UNSET:
+        if item.chain is not None:
+            raise bad_field(
+                "chain_config", "chain and chain_config exclude each other: send only `chain`"
+            )
+        told = _read_chain_config(bytes(config))
+        depends_on += told.depends_on or ()
+        chain = told if told.steps else None
+    if chain is not None:
+        steps = [Step(step.queue, or_unset(step.payload)) for step in chain.steps]
+        on_failure, on_exit = _step(chain.on_failure), _step(chain.on_exit)
+        for step in (*steps, on_failure, on_exit):
+            if step is not None:
+                not_reserved("chain", step.queue)
+        changes["chain"] = Chain(steps=steps, on_failure=on_failure, on_exit=on_exit)
+    named = dict.fromkeys(job_id.strip() for job_id in depends_on)
+    named.pop("", None)
+    if named:
+        changes["depends_on"] = tuple(named)
+
+
+def _read_chain_config(config: bytes) -> _ChainConfig:
+    try:
+        told = read_body(_decode_chain_config, config)
+    except Problem as problem:
+        field = f"chain_config.{problem.field}" if problem.field else "chain_config"
+        raise bad_field(field, f"{problem.error}; prefer `chain`") from None
+    if not told.steps and (told.on_failure or told.on_exit):
+        raise bad_field("chain_config.steps", "chain_config.steps is required; prefer `chain`")
+    return told
+
+
+def _step(step: StepBody | str | None) -> Step | None:
+    if step is None:
+        return None
+    if isinstance(step, StepBody):
+        return Step(step.queue, or_unset(step.payload))
+    queue = step.strip()
+    return None if queue in _WORDS_FOR_NO_STEP else Step(queue)
+
+
+def queues_of(job: NewJob) -> list[str]:
+    """All queues that a job names, its own first: whoever makes it must be allowed to."""
+    queues = [job.queue]
+    if job.chain is not None:
+        queues += [step.queue for step in job.chain.steps]
+        queues += [
+            step.queue for step in (job.chain.on_failure, job.chain.on_exit) if step is not None
+        ]
+    return queues
+
+
+def queues_of_item(item: EnqueueItem) -> list[str]:
+    """All queues that an item names, its own first. Raises `Problem`."""
+    return queues_of(new_job(item)) if _names_others(item) else [item.queue]
+
+
+def jobs_of_item(item: EnqueueItem) -> Sequence[str]:
+    """The jobs that an item waits for: their ends decide what becomes of it. Raises `Problem`."""
+    return new_job(item).depends_on if _names_others(item) else ()
+
+
+def _names_others(item: EnqueueItem) -> bool:
+    """Whether an item names queues or jobs beside its own queue."""
+    return item.chain is not None or bool(item.depends_on) or item.chain_config is not msgspec.UNSET
+
+
+def new_batch(batch: BatchBody | None) -> NewBatch | None:
+    """A batch to be made."""
+    if batch is None:
+        return None
+    not_reserved("batch.callback_queue", batch.callback_queue or "")
+    return NewBatch(
+        callback_queue=batch.callback_queue or "",
+        callback_payload=or_unset(batch.callback_payload),
+    )
+
+
+# Many jobs.
+
+
+def new_jobs(
+    items: Sequence[EnqueueItem], *, first: int = 0, has_own_batch: bool = False
+) -> list[NewJob]:
+    """Items as the op has them, all of them looked at. Raises `Problem` for the first bad one.
+
+    `first` is the number of the first item where they stand.
+    """
+    jobs = []
+    for number, item in enumerate(items, start=first):
+        job = _numbered_job(number, item)
+        where = f"jobs[{number}]"
+        refused = job.check(where, LIMITS)
+        if job.batch_id:
+            refused = refused or bad_batch_id(
+                f"{where}.batch_id", job.batch_id, has_own=has_own_batch
+            )
+        if refused is not None:
+            raise problem_of(refused)
+        jobs.append(job)
+    return jobs
+
+
+def _numbered_job(number: int, item: EnqueueItem) -> NewJob:
+    """An item of many as the op has it; a `Problem` names its place."""
+    try:
+        return new_job(item)
+    except Problem as problem:
+        where = f"jobs[{number}]"
+        raise bad_field(f"{where}.{problem.field}", f"{where}: {problem.error}") from None
+
+
+def queues_of_batch(body: EnqueueBatchBody) -> list[str]:
+    """All queues that the items and the callback of a batch name. Raises `Problem`."""
+    queues = {item.queue: None for item in body.jobs}
+    for job in _linked(body):
+        queues |= dict.fromkeys(queues_of(job))
+    if body.batch is not None and body.batch.callback_queue:
+        queues[body.batch.callback_queue] = None
+    return list(queues)
+
+
+def jobs_of_batch(body: EnqueueBatchBody) -> list[str]:
+    """The jobs that the items of a batch wait for. Raises `Problem`."""
+    return [job_id for job in _linked(body) for job_id in job.depends_on]
+
+
+def _linked(body: EnqueueBatchBody) -> list[NewJob]:
+    """The items that name queues or jobs beside their own queue."""
+    return [
+        _numbered_job(number, item) for number, item in enumerate(body.jobs) if _names_others(item)
+    ]
+
+
+def check_batch(batch: NewBatch | None, jobs: int) -> None:
+    """Raise `Problem` for what is wrong with a batch."""
+    refused = batch.check("batch", jobs) if batch is not None else None
+    if refused is not None:
+        raise problem_of(refused)
+
+
+def plan(jobs: Sequence[NewJob], shards: int, batch: NewBatch | None = None) -> list[list[Part]]:
+    """The parts of a request, for each shard in the order in which they are to be sent.
+
+    An op has at most `ITEMS_MAX` jobs, and only so many bytes. Raises `Problem` for a job that is
+    too large for any op.
+    """
+    room = LIMITS.op_bytes_max - _ROOM_BYTES
+    if batch is not None:
+        room -= len(encode_json(batch))
+    by_shard: dict[int, list[Part]] = {}
+    sizes: dict[int, int] = {}
+    shard_of: dict[str, int] = {}
+    for place, job in enumerate(jobs):
+        shard = shard_of.get(job.queue)
+        if shard is None:
+            shard = shard_of[job.queue] = shard_of_queue(job.queue, shards)
+        size = len(encode_json(job)) + 1
+        if size > room:
+            error = f"jobs[{place}] is too large: {size} bytes with all of its fields"
+            raise Problem(413, "PAYLOAD_TOO_LARGE", error, field=f"jobs[{place}]")
+        parts = by_shard.setdefault(shard, [])
+        if not parts or len(parts[-1].places) == ITEMS_MAX or sizes[shard] + size > room:
+            parts.append(Part(shard, []))
+            sizes[shard] = 0
+        parts[-1].places.append(place)
+        sizes[shard] += size
+    return list(by_shard.values())
+
+
+def moved(problem: Problem, part: Part) -> Problem:
+    """A problem of a part, naming the place that the job has in the request."""
+    found = _PLACE.match(problem.field)
+    if found is None or int(found[1]) >= len(part.places):
+        return problem
+    return renamed(problem, found[0], f"jobs[{part.places[int(found[1])]}]")
+
+
+_PLACE: Final = re.compile(r"jobs\[([0-9]{1,6})\]")
+
+
+# What is heard.
+
+
+class MadeJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job that was made, or was there."""
+
+    id: str
+    queue: str
+    state: str = ""
+    """Not known of one that holds the unique key."""
+
+
+class EnqueueAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What became of a job."""
+
+    job_id: str
+    status: str
+    """Its state; or `duplicate`, when an unfinished job has the unique key."""
+    unique_existing: bool
+    """Whether it was there before."""
+    job: MadeJob
+    unique_job_id: str | msgspec.UnsetType = msgspec.UNSET
+    """The job that was there before."""
+
+
+class BatchedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What became of one of many; with a code, it is not known to be there."""
+
+    job_id: str | None
+    id: str | None
+    status: str = ""
+    unique_existing: bool | msgspec.UnsetType = msgspec.UNSET
+    error: str = ""
+    code: str = ""
+    outcome: str = ""
+    reason: str = ""
+
+
+class EnqueueBatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of many, in order."""
+
+    job_ids: list[str]
+    batch_id: str | msgspec.UnsetType = msgspec.UNSET
+    jobs: list[BatchedJob]
+
+
+class PartialAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A problem that came when some was done already: which jobs are there, and which may be."""
+
+    error: str
+    code: str
+    outcome: str
+    reason: str = ""
+    field: str = ""
+    retry_after_ms: int = 0
+    request_id: str = ""
+    batch_id: str = ""
+    job_ids: list[str | None]
+    jobs: list[BatchedJob]
+
+
+def enqueue_answer(made: Enqueued, queue: str) -> EnqueueAnswer:
+    """What a producer hears of its job."""
+    job_id, status, existed = made.job_id, made.status, made.unique_existing
+    state = "" if status == "duplicate" else status
+    return EnqueueAnswer(
+        job_id=job_id,
+        status=status,
+        unique_existing=existed,
+        job=MadeJob(job_id, queue, state),
+        unique_job_id=job_id if existed else msgspec.UNSET,
+    )
+
+
+def batched(outcome: Enqueued | Problem) -> BatchedJob:
+    """What a producer hears of one of many."""
+    if isinstance(outcome, Problem):
+        return BatchedJob(
+            job_id=None,
+            id=None,
+            error=outcome.error,
+            code=outcome.code,
+            outcome=outcome.outcome,
+            reason=outcome.reason,
+        )
+    return BatchedJob(
+        job_id=outcome.job_id,
+        id=outcome.job_id,
+        status=outcome.status,
+        unique_existing=outcome.unique_existing,
+    )
+
+
+def batch_answer(
+    outcomes: Sequence[Enqueued | Problem], batch_id: str, request_id: str
+) -> EnqueueBatchAnswer | PartialAnswer:
+    """What a producer hears of its jobs. Raises `Problem` when none of them was made.
+
+    When it is not known of any of them, that is a problem of the whole, too.
+    """
+    problems = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
+    jobs = [batched(outcome) for outcome in outcomes]
+    if not problems:
+        return EnqueueBatchAnswer(
+            job_ids=[job.job_id for job in jobs if job.job_id is not None],
+            batch_id=batch_id or msgspec.UNSET,
+            jobs=jobs,
+        )
+    unknown = [problem for problem in problems if problem.outcome != NOT_APPLIED]
+    first = unknown[0] if unknown else problems[0]
+    if len(problems) == len(outcomes):
+        raise first
+    made = len(outcomes) - len(problems)
+    return PartialAnswer(
+        error=f"{made} of {len(outcomes)} jobs were made: {first.error}",
+        code=first.code,
+        outcome=UNKNOWN,
+        reason=first.reason,
+        field=first.field,
+        retry_after_ms=first.retry_after_ms,
+        request_id=request_id,
+        batch_id=batch_id,
+        job_ids=[job.job_id for job in jobs],
+        jobs=jobs,
+    )
+
+
+# Webhooks that come in.
+
+
+def webhook_item(queue: str, query: dict[str, str], body: bytes) -> EnqueueItem:
+    """A job that somebody's webhook makes. Raises `Problem`."""
+    max_retries = query.get("max_retries")
+    if max_retries is not None and not (max_retries.isascii() and max_retries.isdigit()):
+        raise bad_field(
+            "max_retries",
+            f"max_retries: expected a whole number, such as 3; got {max_retries[:60]!r}",
+        )
+    attempts = int(max_retries[:9]) if max_retries is not None else None
+    if attempts is not None and attempts > 100_000:
+        raise bad_field("max_retries", "max_retries: expected at most 100000")
+    return EnqueueItem(
+        queue=queue,
+        payload=webhook_payload(body),
+        priority=query.get("priority"),
+        unique_key=query.get("unique_key"),
+        max_retries=attempts,
+        scheduled_at=query.get("scheduled_at"),
+        tags=_tags(query["tags"]) if query.get("tags") else None,
+    )
+
+
+def webhook_payload(body: bytes) -> msgspec.Raw:
+    """JSON as it came; anything else as a text."""
+    if not body.strip():
+        return msgspec.Raw(b"{}")
+    try:
+        body.decode()
+        return _decode_json(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.Raw(encode_json(body.decode(errors="replace")))
+
+
+def _tags(text: str) -> dict[str, str]:
+    tags = {}
+    for pair in text.split(","):
+        name, colon, value = pair.partition(":")
+        if not colon or not name.strip():
+            raise bad_field(
+                "tags", f"tags: expected name:value, such as tenant:acme; got {pair[:60]!r}"
+            )
+        tags[name.strip()] = value.strip()
+    return tags

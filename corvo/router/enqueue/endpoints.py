@@ -1,0 +1,217 @@
+"""What producers ask for: jobs to be put into queues, one, many, or by somebody's webhook."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import trio
+from msgspec.structs import replace
+
+from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob
+from corvo.protocol.ops.workflow import NewBatch
+from corvo.router.api import Api
+from corvo.router.auth.rights import in_body, queue_in_path
+from corvo.router.enqueue.bodies import (
+    EnqueueAnswer,
+    EnqueueBatchAnswer,
+    EnqueueBatchBody,
+    EnqueueBody,
+    EnqueueItem,
+    PartialAnswer,
+    batch_answer,
+    check_batch,
+    decode_enqueue,
+    decode_enqueue_batch,
+    enqueue_answer,
+    jobs_of_batch,
+    jobs_of_item,
+    moved,
+    new_batch,
+    new_job,
+    new_jobs,
+    plan,
+    queues_of_batch,
+    queues_of_item,
+    webhook_item,
+)
+from corvo.router.enqueue.fan_out import EnqueueFanOut, decode_enqueued
+from corvo.router.http.bodies import alone, bad_field, body_of, request_key
+from corvo.router.http.messages import Problem, Request, Response, json_response
+from corvo.router.http.positions import render
+from corvo.router.routes import Action, Parameter, Route
+from corvo.router.shards.fan_out import Part, together
+from corvo.router.texts import fields
+
+_ITEMS_AT_A_TIME: Final = 250
+"""Items that are looked at before others have their turn: some milliseconds."""
+
+
+async def enqueue(api: Api, request: Request) -> Response:
+    """Make one job."""
+    body = body_of(request, decode_enqueue)
+    return await _enqueue_one(api, request, body, request_key(request, body.request_key))
+
+
+async def webhook(api: Api, request: Request) -> Response:
+    """Make a job of whatever somebody's webhook sends."""
+    item = webhook_item(request.params["queue"], request.query, request.body)
+    return await _enqueue_one(api, request, item, request_key(request))
+
+
+async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) -> Response:
+    job = new_job(item)
+    shard = shard_of_queue(job.queue, len(api.shards))
+    op = Enqueue(jobs=[job], request_key=key, by=request.caller.signature)
+    try:
+        answer = await api.shards[shard].submit(op)
+    except Problem as problem:
+        raise alone(problem) from None
+    made = decode_enqueued(answer.body).jobs[0]
+    api.metrics.throughput.enqueued(not made.unique_existing)
+    if job.id is not None:
+        api.addresses.remember(job.id, shard)
+    return json_response(
+        enqueue_answer(made, job.queue),
+        status=200 if made.unique_existing else 201,
+        seq=render({shard: answer.index}),
+    )
+
+
+async def enqueue_batch(api: Api, request: Request) -> Response:
+    """Make many jobs, in as many shards as they have queues in."""
+    body = body_of(request, decode_enqueue_batch)
+    api.charge(request.caller, Action.PRODUCE, items=len(body.jobs), charged=1)
+    key = request_key(request, body.request_key)
+    batch = new_batch(body.batch)
+    jobs = await _new_jobs(api, body, batch)
+    check_batch(batch, len(jobs))
+    sending = _BatchFanOut(api, jobs, batch, key=key, by=request.caller.signature)
+    await sending.send_in_order(plan(jobs, len(api.shards), batch))
+    api.metrics.throughput.enqueued(sending.created)
+    answer = batch_answer(sending.enqueued, sending.batch_id, request.id)
+    return json_response(
+        answer,
+        status=201 if isinstance(answer, EnqueueBatchAnswer) else 503,
+        seq=render(sending.positions),
+    )
+
+
+async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) -> list[NewJob]:
+    """All of them are looked at before any is sent, and others have their turn in between."""
+    jobs_max = api.limits.batch_jobs_max
+    if len(body.jobs) > jobs_max:
+        raise bad_field("jobs", f"jobs: expected at most {jobs_max} items; got {len(body.jobs)}")
+    jobs: list[NewJob] = []
+    for first in range(0, len(body.jobs), _ITEMS_AT_A_TIME):
+        if first:
+            await trio.lowlevel.checkpoint()
+        items = body.jobs[first : first + _ITEMS_AT_A_TIME]
+        jobs += new_jobs(items, first=first, has_own_batch=batch is not None)
+    return jobs
+
+
+class _BatchFanOut(EnqueueFanOut):
+    """The jobs of one request, in the order of their parts."""
+
+    def __init__(
+        self, api: Api, jobs: Sequence[NewJob], batch: NewBatch | None, *, key: str, by: str
+    ) -> None:
+        super().__init__(api.shards, api.addresses, jobs, 0, key=key, by=by)
+        self.batch_id = ""
+        self._batch = batch
+
+    @property
+    def enqueued(self) -> list[Enqueued | Problem]:
+        """The outcomes: an enqueue is rejected as a whole, which is a problem."""
+        return [each for each in self.outcomes if not isinstance(each, Rejected)]
+
+    async def send_in_order(self, planned: list[list[Part]]) -> None:
+        """Send all parts: those of one shard in order, the shards at the same time.
+
+        A batch is created by the first part, with the number of all its jobs: it cannot end before
+        the last of them has come.
+        """
+        if self._batch is not None:
+            (first, *rest), *others = planned
+            if not await self._finish(self._begin(first)):
+                return
+            planned = [rest, *others]
+        await together([partial(self._send_in_order, parts) for parts in planned])
+
+    async def _send_in_order(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if not await self._finish(self._begin(part)):
+                return  # what comes behind it must not overtake it
+
+    def _op(self, places: Sequence[int]) -> Enqueue:
+        op = super()._op(places)
+        if self._batch is None:
+            return op
+        if not self.batch_id:
+            return replace(op, batch=replace(self._batch, total=len(self.items)))
+        jobs = [replace(job, batch_id=self.batch_id) for job in op.jobs]
+        return replace(op, jobs=jobs, is_announced=True)
+
+    def _read(self, body: bytes) -> Sequence[Enqueued]:
+        results = decode_enqueued(body)
+        self.batch_id = self.batch_id or results.batch_id
+        return results.jobs
+
+    def _fail(self, part: Part, problem: Problem) -> None:
+        super()._fail(part, moved(problem, part))
+
+
+_TAGS: Final = "^([A-Za-z0-9_.-]{1,64}:[^,:]{0,64}(,[A-Za-z0-9_.-]{1,64}:[^,:]{0,64}){0,31})?$"
+"""What is read is more than this says; but all that it says is read."""
+
+
+def _about(field: str) -> str:
+    """The text of a field of an enqueue, for a parameter that is the same."""
+    return fields.FIELDS[fields.key_of("EnqueueItem", field)].about
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="POST",
+        path="/api/v1/enqueue",
+        endpoint=enqueue,
+        action=Action.PRODUCE,
+        rights=in_body(decode_enqueue, queues=queues_of_item, jobs=jobs_of_item),
+        summary="Enqueue a job",
+        takes=EnqueueBody,
+        gives={201: EnqueueAnswer, 200: EnqueueAnswer},
+        problems=(404, 409, 413, 422),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/enqueue/batch",
+        endpoint=enqueue_batch,
+        action=Action.PRODUCE,
+        rights=in_body(decode_enqueue_batch, queues=queues_of_batch, jobs=jobs_of_batch),
+        summary="Enqueue many jobs",
+        takes=EnqueueBatchBody,
+        gives={201: EnqueueBatchAnswer, 503: PartialAnswer},
+        problems=(404, 409, 413, 422),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/webhooks/{queue}",
+        endpoint=webhook,
+        action=Action.PRODUCE,
+        rights=queue_in_path("queue"),
+        summary="Enqueue a job whose payload is the request body",
+        gives={201: EnqueueAnswer, 200: EnqueueAnswer},
+        problems=(409, 413, 422),
+        query=(
+            Parameter("priority", "string", _about("priority")),
+            Parameter("unique_key", "string", _about("unique_key")),
+            Parameter("max_retries", "integer", _about("max_retries"), 0, 100_000),
+            Parameter("scheduled_at", "string", _about("scheduled_at")),
+            Parameter(
+                "tags", "string", "Tags of the job, as `name:value,name:value`.", pattern=_TAGS
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Event streams: server-sent events for clients, and the topics of dashboards."""

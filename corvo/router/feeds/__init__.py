@@ -1,0 +1,1 @@
+"""The feeds of the shards as a router follows them, and the events in them."""

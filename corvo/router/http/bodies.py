@@ -1,0 +1,245 @@
+"""What stands in requests and answers: bodies, durations, times, amounts of money, request keys.
+
+A moment is RFC 3339 outside and nanoseconds inside, a duration is Go's way of writing it outside
+and milliseconds inside, money is dollars outside and millionths inside. Nothing is lost between.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from hashlib import blake2b
+from typing import Annotated, Final, TypeVar, cast
+
+import msgspec
+
+from corvo.router.http.body_errors import explain
+from corvo.router.http.messages import Problem, Request
+from corvo.scopes import RESERVED, is_reserved
+from corvo.times import MS, parse_duration, parse_time
+
+DURATION_MS_MAX: Final = 10 * 366 * 86_400_000
+"""Ten years, as the ops have it."""
+TIME_NS_MAX: Final = (1 << 62) - 1
+"""In the year 2116, as the ops have it."""
+MICROS: Final = 1_000_000
+"""Of a dollar."""
+USD_MAX: Final = (1 << 53) // MICROS
+REQUEST_KEY_MAX: Final = 64
+_TEXT_SHOWN: Final = 60
+
+Duration = Annotated[
+    str,
+    msgspec.Meta(
+        description="A duration such as `5s`, `1h30m` or `500ms`.",
+        # What is read is more than this pattern says; but all that it says is read.
+        extra_json_schema={
+            "pattern": r"^([0-9]{1,4}h)?([0-9]{1,4}m)?([0-9]{1,6}(\.[0-9]{1,9})?s)?$|^[0-9]{1,9}ms$"
+        },
+    ),
+]
+GivenTime = Annotated[
+    str,
+    msgspec.Meta(
+        description="A moment by RFC 3339; empty is none.",
+        extra_json_schema={"anyOf": [{"format": "date-time"}, {"enum": [""]}]},
+    ),
+]
+"""As clients write it."""
+_NO_CONTROL: Final = r"^[^\x00-\x1f\x7f-\x9f]*$"
+Plain = Annotated[str, msgspec.Meta(max_length=255, extra_json_schema={"pattern": _NO_CONTROL})]
+"""Becomes part of a key, where there is no room for control characters."""
+QueueName = Annotated[Plain, msgspec.Meta(min_length=1)]
+RequestKey = Annotated[
+    str,
+    msgspec.Meta(
+        description="As the header Idempotency-Key.",
+        extra_json_schema={"pattern": "^[ -~]*$", "maxLength": REQUEST_KEY_MAX},
+    ),
+]
+Usd = Annotated[float, msgspec.Meta(le=USD_MAX - 1, description="US dollars.")]
+
+T = TypeVar("T")
+
+
+# Bodies.
+
+
+def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
+    """A request's body. Raises `Problem`.
+
+    `decode` is that of a decoder made once: `msgspec.json.Decoder(X).decode`.
+    """
+    try:
+        return decode(body)
+    except msgspec.ValidationError as error:
+        decoder: object = getattr(decode, "__self__", None)
+        raise bad_body(error, getattr(decoder, "type", object)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if not body.strip():
+            what = "the body is empty"
+        raise Problem(400, "PARSE_ERROR", f"invalid JSON: {what}") from None
+
+
+def body_of(request: Request, decode: Callable[[bytes], T]) -> T:
+    """A request's body, decoded once however often it is asked for. Raises `Problem`.
+
+    A route reads its body with one decoder, so that the queues which the caller must have in its
+    scope are those that the endpoint acts on.
+    """
+    if request.decoded is None:
+        request.decoded = decode, read_body(decode, request.body)
+    decoder, body = request.decoded
+    assert decoder is decode, "a route has one body"
+    return cast(T, body)
+
+
+def bad_body(error: msgspec.ValidationError, expected: object) -> Problem:
+    """JSON that does not have the form of a type, with the field that is wrong."""
+    field, sentence = explain(error, expected)
+    return bad_field(field, sentence)
+
+
+def bad_field(field: str, error: str) -> Problem:
+    """A field of the request that does not do."""
+    return Problem(400, "VALIDATION_ERROR", error, field=field)
+
+
+def renamed(problem: Problem, old: str, new: str) -> Problem:
+    """A problem of a field that begins with `old`, and is called otherwise by the client."""
+    assert problem.field.startswith(old)
+    return Problem(
+        problem.status,
+        problem.code,
+        problem.error.replace(old, new),
+        outcome=problem.outcome,
+        reason=problem.reason,
+        field=new + problem.field.removeprefix(old),
+        job_id=problem.job_id,
+        retry_after_ms=problem.retry_after_ms,
+    )
+
+
+def alone(problem: Problem) -> Problem:
+    """A problem of the only item of a request, which has no number there."""
+    found = _ALONE.match(problem.field)
+    return renamed(problem, found[0], "") if found is not None else problem
+
+
+_ALONE: Final = re.compile(r"(?:jobs|acks|fails)\[0\]\.")
+
+
+def or_unset(value: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | msgspec.UnsetType:
+    """JSON for which null is as absent."""
+    if value is not msgspec.UNSET and bytes(memoryview(value)[:5]) == b"null":
+        return msgspec.UNSET
+    return value
+
+
+# Durations.
+
+
+def duration_ms(field: str, text: str | None) -> int | None:
+    """Milliseconds of a duration, what is left of one counting as one; None when none is given.
+
+    Raises `Problem`, naming the field.
+    """
+    if not text:
+        return None
+    span_ns = parse_duration(text.strip())
+    if span_ns is None:
+        example = "5s, 1h30m or 500ms"
+        shown = repr(text[:_TEXT_SHOWN])
+        raise bad_field(field, f"{field}: expected a duration such as {example}; got {shown}")
+    span_ms = -(-span_ns // MS)
+    if not 0 <= span_ms <= DURATION_MS_MAX:
+        raise bad_field(
+            field, f"{field}: expected a duration from 0 to {DURATION_MS_MAX} milliseconds"
+        )
+    return span_ms
+
+
+def either_ms(field: str, text: str | None, span_ms: int | None, default: int) -> int:
+    """A duration that may come as text or, in a field of its own, as milliseconds."""
+    if not text:
+        return default if span_ms is None else span_ms
+    told = duration_ms(field, text)
+    if span_ms is not None and span_ms != told:
+        raise bad_field(field, f"{field} and {field}_ms differ: send only one of them")
+    return default if told is None else told
+
+
+# Moments.
+
+
+def time_ns(field: str, text: str | None) -> int:
+    """A moment, 0 when none is given. Raises `Problem`.
+
+    One before 1970 is as 1970; and one after 2116 is as 2116, for "never" is often written so.
+    """
+    if not text:
+        return 0
+    at_ns = parse_time(text)
+    if at_ns is None:
+        example = "2026-02-20T10:00:05Z or 2026-02-20T11:00:05.25+01:00"
+        shown = repr(text[:_TEXT_SHOWN])
+        raise bad_field(
+            field, f"{field}: expected a time by RFC 3339 such as {example}; got {shown}"
+        )
+    return min(max(0, at_ns), TIME_NS_MAX)
+
+
+# Money.
+
+
+def micros(usd: float | None) -> int:
+    """Millionths of a dollar, as the number was written; none and less than none are 0."""
+    if usd is None or usd <= 0:
+        return 0
+    return int((Decimal(repr(usd)) * MICROS).to_integral_value(ROUND_HALF_UP))
+
+
+# Queues that are not for everybody.
+
+
+def not_reserved(field: str, queue: str) -> None:
+    """Raise `Problem` for a queue that nobody but the server uses."""
+    if is_reserved(queue):
+        raise bad_field(
+            field, f"{field}: queue names with the prefix {RESERVED} are reserved for the server"
+        )
+
+
+# Who asks, and what they call it.
+
+
+def request_key(request: Request, in_body: str | None = None) -> str:
+    """The client's name for this request, empty when it gave none. Raises `Problem`."""
+    header = request.headers.get("idempotency-key")
+    if header is None:
+        return _checked("request_key", in_body) if in_body else ""
+    if in_body and header and in_body != header:
+        raise bad_field(
+            "request_key", "request_key and Idempotency-Key differ: send only one of them"
+        )
+    return _checked("Idempotency-Key", header or in_body or "")
+
+
+def _checked(field: str, key: str) -> str:
+    if len(key) > REQUEST_KEY_MAX:
+        raise bad_field(field, f"{field}: expected at most {REQUEST_KEY_MAX} characters")
+    if not (key.isascii() and key.isprintable()):
+        raise bad_field(field, f"{field}: expected printable ASCII characters")
+    return key
+
+
+def key_of(request_key: str, places: Sequence[int], count: int) -> str:
+    """The request key of an op that has only some of the items of a request.
+
+    One key stands for one op in each shard, so each part of a request needs its own; and the same
+    part has to have the same one when the request comes again.
+    """
+    if not request_key or len(places) == count:
+        return request_key
+    name = f"{request_key}\n{','.join(map(str, places))}"
+    return blake2b(name.encode(), digest_size=24).hexdigest()

@@ -1,0 +1,155 @@
+"""The request that has come in whole, the answer, and the problem: the words of both lanes.
+
+A lane turns bytes into a `Request` and a `Response` into bytes; nothing behind it knows which lane
+it was. What goes wrong is raised as a `Problem`, and becomes a response in one place.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from corvo.errors import CorvoError
+from corvo.router.caller import NOBODY, Caller
+
+JSON: Final = "application/json"
+NOT_APPLIED: Final = "not_applied"
+APPLIED: Final = "applied"
+UNKNOWN: Final = "unknown"
+
+
+class Request(msgspec.Struct, kw_only=True, gc=False):
+    """One request, its body included."""
+
+    method: str
+    path: str
+    """As it came, without the query."""
+    params: dict[str, str] = {}
+    """What stood in the places of the route's path, percent-decoded."""
+    query: dict[str, str] = {}
+    """The last of each name, decoded."""
+    headers: dict[str, str] = {}
+    """Names in lower case; several of one name are joined with `, `."""
+    body: bytes = b""
+    peer: str = ""
+    """The address that the connection came from, without the port."""
+    id: str = ""
+    """The request's own id, for logs; the client's when it sent one that can be used."""
+    caller: Caller = NOBODY
+    decoded: tuple[object, object] | None = None
+    """A decoder, and the body that it made: see `corvo.router.http.bodies.body_of`."""
+
+
+class Sink(Protocol):
+    """Where an answer that has no end goes."""
+
+    async def send(self, data: bytes) -> None:
+        """Bring a piece to the client. Raises `ClientGone`, also for one that is too slow."""
+
+
+class ClientGone(CorvoError):
+    """Nobody reads any more, or not fast enough."""
+
+
+class Response(msgspec.Struct, kw_only=True, gc=False):
+    """What is answered."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON
+    """Not sent with an empty body."""
+    headers: list[tuple[str, str]] = []
+    """Beside those that every answer has. Names in lower case. Never changed in place."""
+    stream: Callable[[Sink], Awaitable[None]] | None = None
+    """In the place of a body: sends pieces until it returns, or is cancelled because the client or
+    this router leaves. Only a route with `is_streamed` may answer so."""
+    undelivered: Callable[[], Awaitable[None]] | None = None
+    """To be called by the lane when the client cannot have got the answer: gives claims back."""
+
+
+class Problem(CorvoError):
+    """A request that is not done, or not known to be done: what the client is told."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        error: str,
+        *,
+        outcome: str = NOT_APPLIED,
+        reason: str = "",
+        field: str = "",
+        job_id: str = "",
+        retry_after_ms: int = 0,
+    ) -> None:
+        super().__init__(error)
+        self.status = status
+        self.code = code
+        """In capitals, stable: what programs look at, and the original's where it has one."""
+        self.error = error
+        """For people: the thing, its state, and what to do."""
+        self.outcome = outcome
+        self.reason = reason
+        """The shard's own code of the refusal, where there is one."""
+        self.field = field
+        self.job_id = job_id
+        self.retry_after_ms = retry_after_ms
+
+
+class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A problem as JSON."""
+
+    error: str
+    code: str
+    outcome: str
+    reason: str = ""
+    field: str = ""
+    job_id: str = ""
+    retry_after_ms: int = 0
+    request_id: str = ""
+
+
+def problem_body(problem: Problem, request_id: str = "") -> ProblemBody:
+    """What a client reads of a problem."""
+    return ProblemBody(
+        error=problem.error,
+        code=problem.code,
+        outcome=problem.outcome,
+        reason=problem.reason,
+        field=problem.field,
+        job_id=problem.job_id,
+        retry_after_ms=problem.retry_after_ms,
+        request_id=request_id,
+    )
+
+
+def problem_response(problem: Problem, request_id: str = "") -> Response:
+    """A problem as a response, with a `Retry-After` of whole seconds where waiting helps."""
+    headers: list[tuple[str, str]] = []
+    if problem.retry_after_ms:
+        headers.append(("retry-after", str(-(-problem.retry_after_ms // 1_000))))
+    if problem.status == 401:
+        headers.append(("www-authenticate", "Bearer"))
+    body = encode_json(problem_body(problem, request_id)) + b"\n"
+    return Response(status=problem.status, body=body, headers=headers)
+
+
+def json_response(
+    value: msgspec.Struct | list[msgspec.Struct] | dict[str, object],
+    *,
+    status: int = 200,
+    seq: str = "",
+    headers: list[tuple[str, str]] | None = None,
+) -> Response:
+    """A struct as a response. `seq` is the position that it speaks of: see `positions`."""
+    all_headers = [*(headers or ()), ("corvo-seq", seq)] if seq else headers or []
+    return Response(status=status, body=encode_json(value) + b"\n", headers=all_headers)
+
+
+def raw_response(body: msgspec.Raw | bytes, *, seq: str = "") -> Response:
+    """JSON that another process has rendered."""
+    headers = [("corvo-seq", seq)] if seq else []
+    return Response(body=bytes(body) + b"\n", headers=headers)
+
+
+encode_json: Final = msgspec.json.Encoder().encode

@@ -1,0 +1,362 @@
+"""Requests out of bytes: one strict reader for HTTP/1.1, the same for both lanes.
+
+    reader.feed(bytes)   ->   reader.ready      requests that have come in whole
+                              reader.refusal    why no more can be read from this connection
+                              reader.rest       bytes behind a request that changes the protocol
+
+The fast lane answers a request as it was read here. The slow lane is not handed the bytes as they
+came but what `as_bytes` makes of the request. So the two lanes cannot disagree about where a
+request ends, and a request that two servers could read in two ways gets a 400 from both.
+
+`httptools` is strict by itself: no bare line feeds, no folded lines, never both a length and an
+encoding. What it lets through, and RFC 9112 does not, is refused here.
+"""
+
+from collections import deque
+from typing import Final
+
+import msgspec
+from httptools import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserUpgrade,
+    HttpRequestParser,
+)
+
+from corvo.router.config import Limits
+from corvo.router.http.messages import Problem, Request
+
+HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n"
+"""How a client begins that speaks HTTP/2 without asking. Nothing else begins like this."""
+
+_NAMES: Final = {
+    spelling.encode(): name
+    for name in (
+        *("accept", "accept-encoding", "authorization", "connection", "content-length"),
+        *("content-type", "corvo-min-seq", "host", "idempotency-key", "user-agent", "x-api-key"),
+        *("x-request-id", "traceparent"),
+    )
+    for spelling in (name, name.title())
+}
+"""Spellings that nearly all clients use, so that they need not be made anew for each request."""
+_METHODS: Final = {
+    name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+}
+OF_ONE_HOP: Final = frozenset(
+    {
+        *("connection", "expect", "http2-settings", "keep-alive", "proxy-connection", "te"),
+        *("trailer", "transfer-encoding", "upgrade"),
+        # Of WebSocket: a small frame can become a large one before anybody has counted it.
+        "sec-websocket-extensions",
+    }
+)
+"""Headers that speak of this connection, or of how the body came: nobody behind us sees them."""
+
+
+_CHUNK_BYTES_MAX: Final = 8
+"""What may surround each byte of a body in chunks; if they are of one byte, that is five."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A request that has come in whole, and what its lane has to know of it."""
+
+    request: Request
+    """Still without what stood behind the `?`."""
+    query: str
+    version: str
+    """Of HTTP: `1.1` or `1.0`."""
+    keeps: bool
+    """Whether the connection can serve another one behind it."""
+    is_websocket: bool = False
+
+
+class _Refused(Exception):
+    """Thrown through the parser, which makes another exception of it."""
+
+
+class Reader:
+    """The requests of one connection, in their order."""
+
+    def __init__(self, limits: Limits, peer: str = "") -> None:
+        self.ready: Final[deque[Message]] = deque()
+        self.refusal: Problem | None = None
+        """Comes behind those that are ready; nothing more is read."""
+        self.rest: bytes | None = None
+        """Behind the last one that is ready the connection speaks something else: HTTP/2 if none
+        was ready, and WebSocket if it asked for that."""
+        self.body_bytes = 0
+        """Of the body that is coming in."""
+        self.is_in_head = False
+        self.is_in_body = False
+        self.wants_continue = False
+        """Whether the client holds its body back until it is told that we want it."""
+        self._limits = limits
+        self._peer = peer
+        self._opening: bytes | None = b""  # what may still become HTTP2_PREFACE
+        self._is_over = False  # nothing counts behind a request that closes the connection
+        self._parser = HttpRequestParser(self)
+        self._begun = 0
+        self._target = b""
+        self._method = ""
+        self._version = ""
+        self._headers: dict[str, str] = {}
+        self._headers_count = 0
+        self._head_bytes = 0
+        self._excess_bytes = (
+            0  # that are no body, of reads that ended neither the head nor the body
+        )
+        self._body: list[bytes] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether we are between two requests."""
+        return not (self.is_in_head or self.is_in_body or self._opening)
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come in."""
+        assert self.rest is None
+        if self._opening is not None:
+            data = self._opening + data
+            if HTTP2_PREFACE.startswith(data[: len(HTTP2_PREFACE)]):
+                if len(data) < len(HTTP2_PREFACE):
+                    self._opening = data
+                else:
+                    self._opening = None
+                    self.rest = data
+                return
+            self._opening = None
+        if self.refusal is None and not self._is_over:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        was_in_head, was_in_body = self.is_in_head, self.is_in_body
+        begun, body_bytes = self._begun, self.body_bytes
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._change(data[upgrade.args[0] :])
+        except HttpParserCallbackError:
+            assert self.refusal is not None, "only refusals are thrown through the parser"
+        except HttpParserError as error:
+            if not self._is_over:
+                self.refuse(Problem(400, "PARSE_ERROR", f"the request is not HTTP/1.1: {error}"))
+        is_going_on = (was_in_head, was_in_body) == (self.is_in_head, self.is_in_body)
+        if (was_in_head or was_in_body) and is_going_on and begun == self._begun:
+            # A header or the end of a chunk that does not come would be kept by the parser, and has
+            # not been counted yet.
+            self._excess_bytes += len(data) - (self.body_bytes - body_bytes)
+            allowed = self._limits.header_bytes_max + _CHUNK_BYTES_MAX * self.body_bytes
+            if self._excess_bytes > allowed and self.refusal is None:
+                self.refuse(too_large_head(self._limits))
+
+    def _change(self, rest: bytes) -> None:
+        """A request asked for another protocol. WebSocket is one that we speak."""
+        if self.ready and self.ready[-1].is_websocket:
+            self.rest = rest
+            return
+        # We may go on as if it had not asked, as RFC 9110 7.8 has it; Java's own client asks for
+        # HTTP/2 like this with its first request, whatever that is. The parser has given up on it.
+        head = self._head_again()
+        self._parser = HttpRequestParser(self)
+        self._parse(head)
+        if rest and self.refusal is None:
+            self._parse(rest)
+
+    def _head_again(self) -> bytes:
+        headers = {name: value for name, value in self._headers.items() if name != "upgrade"}
+        tokens = headers.pop("connection").lower().split(",")
+        if "close" in [token.strip() for token in tokens]:
+            headers["connection"] = "close"
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"{self._method} {self._target.decode('ascii')} HTTP/1.1\r\n{lines}\r\n"
+        return head.encode("latin-1")
+
+    @property
+    def unfinished(self) -> Request:
+        """What is known of the request that is coming in, or was refused."""
+        return Request(
+            method=self._method or "GET",
+            path=self._target.decode("latin-1"),
+            headers=self._headers,
+            peer=self._peer,
+        )
+
+    def close(self) -> None:
+        """Let go of what is half read. We and the parser hold each other, and go only by and by."""
+        del self._parser
+        self._body.clear()
+        self.ready.clear()
+
+    def refuse(self, problem: Problem) -> None:
+        """Read nothing more."""
+        self.refusal = problem
+        self.is_in_head = self.is_in_body = False
+        self._body.clear()
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """Another request begins."""
+        self.is_in_head = True
+        self.is_in_body = False
+        self._begun += 1
+        self._target = b""
+        self._headers = {}
+        self._headers_count = 0
+        self._head_bytes = 0
+        self._excess_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the target."""
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or one behind a chunked body: those are counted, and of no use to anybody."""
+        self._headers_count += 1
+        self._head_bytes += len(name) + len(value) + 4
+        if (
+            self._headers_count > self._limits.headers_max
+            or self._head_bytes > self._limits.header_bytes_max
+        ):
+            self.refuse(too_large_head(self._limits))
+            raise _Refused
+        if self.is_in_body:
+            return
+        known = _NAMES.get(name) or name.decode("latin-1").lower()
+        text = value.decode("latin-1").rstrip(" \t")
+        if known not in self._headers:
+            self._headers[known] = text
+        elif known == "host":
+            self._bad_request("expected one header `host`", field="host")
+        else:
+            self._headers[known] = join(known, self._headers[known], text)
+
+    def on_headers_complete(self) -> None:
+        """Only the body is missing."""
+        parser, headers = self._parser, self._headers
+        method = parser.get_method()
+        self._method = _METHODS.get(method) or method.decode("ascii")
+        self._version = parser.get_http_version()
+        if self._head_bytes + len(self._target) > self._limits.header_bytes_max:
+            self.refuse(too_large_head(self._limits))
+            raise _Refused
+        if self._version not in {"1.1", "1.0"}:
+            self._bad_request("the request is not HTTP/1.1")
+        if "host" not in headers and self._version == "1.1":
+            self._bad_request("the header `host` is required", field="host")
+        if self._method == "CONNECT" or not _is_readable(self._target):
+            self._bad_request("expected a path as the target of the request", field="path")
+        if "transfer-encoding" in headers and (
+            headers["transfer-encoding"].lower() != "chunked" or self._version == "1.0"
+        ):
+            self._bad_request(
+                "expected no transfer encoding other than `chunked`", field="transfer-encoding"
+            )
+        if int(headers.get("content-length", 0)) > self._limits.body_bytes_max:
+            self.refuse(too_large_body(self._limits))
+            raise _Refused
+        self.is_in_head = False
+        self.is_in_body = True
+        self.wants_continue = headers.get("expect", "").lower() == "100-continue"
+
+    def _bad_request(self, why: str, *, field: str = "") -> None:
+        self.refuse(Problem(400, "VALIDATION_ERROR", why, field=field))
+        raise _Refused
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the body."""
+        self.body_bytes += len(data)
+        if self.body_bytes > self._limits.body_bytes_max:
+            self.refuse(too_large_body(self._limits))
+            raise _Refused
+        self.wants_continue = False
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        """It is here."""
+        headers = self._headers
+        is_websocket = False
+        if self._parser.should_upgrade():
+            is_websocket = (
+                self._method == "GET" and headers.get("upgrade", "").lower() == "websocket"
+            )
+            if not is_websocket:
+                return  # `_change` reads it again
+        body = self._body
+        whole = b"" if not body else body[0] if len(body) == 1 else b"".join(body)
+        target = self._target.decode("ascii")
+        path, _, query = _origin_form(target).partition("?")
+        keeps = self._version == "1.1" and self._parser.should_keep_alive()
+        if not OF_ONE_HOP.isdisjoint(headers):
+            if is_websocket:
+                headers.pop("content-length", None)  # what follows is no body
+            if "transfer-encoding" in headers:
+                headers["content-length"] = str(len(whole))
+            headers = {name: value for name, value in headers.items() if name not in OF_ONE_HOP}
+        self.ready.append(
+            Message(
+                request=Request(
+                    method=self._method, path=path, headers=headers, body=whole, peer=self._peer
+                ),
+                query=query,
+                version=self._version,
+                keeps=keeps,
+                is_websocket=is_websocket,
+            )
+        )
+        self._is_over = not keeps
+        self._method = ""  # what is refused before the next one has a method was not of this one
+        self.is_in_body = False
+        self.wants_continue = False
+        self.body_bytes = 0
+        self._body = []
+
+
+def join(name: str, before: str, value: str) -> str:
+    """The value of a header that came again."""
+    if not before or not value:
+        return before or value
+    return f"{before}; {value}" if name == "cookie" else f"{before}, {value}"
+
+
+def too_large_head(limits: Limits) -> Problem:
+    """What a client is told whose request does not come to its point."""
+    return Problem(
+        431,
+        "HEADERS_TOO_LARGE",
+        f"expected at most {limits.headers_max} headers with {limits.header_bytes_max} bytes",
+    )
+
+
+def too_large_body(limits: Limits) -> Problem:
+    """What a client is told whose body is too large, as soon as that is known."""
+    return Problem(
+        413,
+        "PAYLOAD_TOO_LARGE",
+        f"expected a body of at most {limits.body_bytes_max} bytes (limits.body_bytes_max)",
+    )
+
+
+def _is_readable(target: bytes) -> bool:
+    return target[:1] == b"/" or target[:4].lower() == b"http" or target == b"*"
+
+
+def _origin_form(target: str) -> str:
+    """A target as servers see it; one with a scheme and a host in front is for proxies, and us."""
+    if target[0] == "/" or "://" not in target:
+        return target
+    behind_host = target.partition("://")[2].partition("/")
+    return f"/{behind_host[2]}"
+
+
+def as_bytes(message: Message) -> bytes:
+    """A request as hypercorn reads it, for the slow lane: nothing but what was read here."""
+    request = message.request
+    headers = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    if message.is_websocket:
+        headers += "connection: upgrade\r\nupgrade: websocket\r\n"
+    elif not message.keeps:
+        headers += "connection: close\r\n"
+    target = f"{request.path}?{message.query}" if message.query else request.path
+    line = f"{request.method} {target} HTTP/{message.version}\r\n"
+    return f"{line}{headers}\r\n".encode("latin-1") + request.body

@@ -1,0 +1,1 @@
+"""Jobs by their ids: reading, explaining and changing them; dead jobs."""

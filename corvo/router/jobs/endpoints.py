@@ -1,0 +1,422 @@
+"""Jobs by their ids: looking at them, and what people and programs do with them; dead jobs."""
+
+from typing import Final
+
+import msgspec
+
+from corvo.model import State
+from corvo.protocol.jobs import JobBody
+from corvo.protocol.ops.base import NAME_BYTES_MAX, Rejected
+from corvo.protocol.ops.jobs import (
+    Approve,
+    Cancel,
+    ChangePriority,
+    Delete,
+    Expedite,
+    Hold,
+    JobsOp,
+    Move,
+    Reject,
+    Requeue,
+    Retry,
+)
+from corvo.protocol.queries import (
+    QUEUES_MAX,
+    CountJobs,
+    Counts,
+    Explain,
+    GetQueue,
+    ListDead,
+    QueueView,
+)
+from corvo.router.api import Api
+from corvo.router.ask import ask_each
+from corvo.router.auth import keyring
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import (
+    RESULT,
+    Rights,
+    found_by_path,
+    in_body,
+    job_in_path,
+    queue_in_query,
+)
+from corvo.router.caller import Caller
+from corvo.router.http import params, positions
+from corvo.router.http.bodies import body_of, not_reserved, read_body, request_key
+from corvo.router.http.messages import Problem, Request, Response, json_response, raw_response
+from corvo.router.http.problems import problem_of
+from corvo.router.jobs.bodies import (
+    PAGE,
+    PAGE_MAX,
+    BulkGet,
+    DeadJobs,
+    ExplainBody,
+    HoldJob,
+    JobDone,
+    JobList,
+    MoveJob,
+    Newest,
+    SetPriority,
+    Source,
+    Why,
+    explain_body,
+    read_dead,
+    read_explanation,
+    read_results,
+)
+from corvo.router.jobs.find import find_job, find_jobs
+from corvo.router.routes import Endpoint, Parameter, Route
+from corvo.router.shards.fan_out import send_to_job
+
+SOURCES_MAX: Final = 16
+"""Questions that one page of dead jobs asks at once: of 16,000 queues, four shards' together."""
+ROUNDS_MAX: Final = 10
+"""How often it goes on where a source has found too little."""
+
+_read_bulk_get: Final = msgspec.json.Decoder(BulkGet).decode
+_read_why: Final = msgspec.json.Decoder(Why).decode
+_read_hold: Final = msgspec.json.Decoder(HoldJob).decode
+_read_move: Final = msgspec.json.Decoder(MoveJob).decode
+_read_priority: Final = msgspec.json.Decoder(SetPriority).decode
+_read_counts: Final = msgspec.json.Decoder(Counts).decode
+_read_queue: Final = msgspec.json.Decoder(QueueView).decode
+
+
+# Looking.
+
+
+async def get_job(api: Api, request: Request) -> Response:
+    """One job."""
+    return await read_job(api, request.caller, params.job_id_of(request))
+
+
+async def read_job(api: Api, caller: Caller, job_id: str) -> Response:
+    """One job, as a caller sees it."""
+    job, _, seen = await find_job(api, caller, job_id)
+    return raw_response(job.json, seq=positions.render(seen))
+
+
+async def bulk_get(api: Api, request: Request) -> Response:
+    """Many jobs, in the order asked for, without those that are not there."""
+    wanted = read_body(_read_bulk_get, request.body)
+    ids = list(dict.fromkeys(wanted.job_ids))
+    found = await find_jobs(api, request.caller, ids)
+    jobs = [found.jobs[job_id].json for job_id in ids if job_id in found.jobs]
+    return json_response({"jobs": jobs}, seq=positions.render(found.positions))
+
+
+async def explain_job(api: Api, request: Request) -> Response:
+    """Explain why no worker has the job."""
+    job_id = params.job_id_of(request)
+    job, shard, _ = await find_job(api, request.caller, job_id)
+    answer = await api.ask(shard, Explain(job_id=job_id), request.caller)
+    explained = explain_body(job, read_explanation(answer.body))
+    return json_response(explained, seq=positions.render({shard: answer.index}))
+
+
+# Changing.
+
+
+async def retry_job(api: Api, request: Request) -> Response:
+    """Begin a job anew."""
+    op = Retry(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
+    return await _change(api, request, op, conflict="RETRY_ERROR", word="retried")
+
+
+async def cancel_job(api: Api, request: Request) -> Response:
+    """Give a job up."""
+    body = read_body(_read_why, request.body or b"{}")
+    key = request_key(request, body.request_key)
+    op = Cancel(
+        job_ids=_named(request),
+        by=request.caller.name,
+        why=body.why or body.reason or "",
+        request_key=key,
+    )
+    return await _change(api, request, op, conflict="CANCEL_ERROR")
+
+
+async def move_job(api: Api, request: Request) -> Response:
+    """Move a job to another queue."""
+    body = body_of(request, _read_move)
+    queue = params.checked_queue("queue", body.queue)
+    not_reserved("queue", queue)
+    key = request_key(request, body.request_key)
+    resets = body.reset_attempts or False
+    op = Move(
+        job_ids=_named(request),
+        by=request.caller.name,
+        queue=queue,
+        reset_attempts=resets,
+        request_key=key,
+    )
+    return await _change(api, request, op, conflict="MOVE_ERROR")
+
+
+async def hold_job(api: Api, request: Request) -> Response:
+    """Let a job wait for somebody's word. A worker may hold what it has; others operate."""
+    body = read_body(_read_hold, request.body or b"{}")
+    if body.lease_token is None:
+        keyring.allow(request.caller, Action.OPERATE)
+    key = request_key(request, body.request_key)
+    op = Hold(
+        job_ids=_named(request),
+        by=request.caller.name,
+        reason=body.reason or "",
+        lease_token=body.lease_token,
+        request_key=key,
+    )
+    return await _change(api, request, op, conflict="HOLD_ERROR")
+
+
+async def approve_job(api: Api, request: Request) -> Response:
+    """Approve a held job (it becomes pending)."""
+    op = Approve(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
+    return await _change(api, request, op, conflict="APPROVE_ERROR")
+
+
+async def reject_job(api: Api, request: Request) -> Response:
+    """Reject a held job (it becomes dead)."""
+    body = read_body(_read_why, request.body or b"{}")
+    key = request_key(request, body.request_key)
+    op = Reject(
+        job_ids=_named(request),
+        by=request.caller.name,
+        why=body.why or body.reason or "",
+        request_key=key,
+    )
+    return await _change(api, request, op, conflict="REJECT_ERROR")
+
+
+async def requeue_job(api: Api, request: Request) -> Response:
+    """Retry a dead job with one more attempt."""
+    op = Requeue(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
+    return await _change(api, request, op, conflict="REQUEUE_ERROR")
+
+
+async def expedite_job(api: Api, request: Request) -> Response:
+    """Let a job be due now."""
+    op = Expedite(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
+    return await _change(api, request, op, conflict="EXPEDITE_ERROR")
+
+
+async def change_priority(api: Api, request: Request) -> Response:
+    """Let a job be given out sooner or later."""
+    body = read_body(_read_priority, request.body)
+    key = request_key(request, body.request_key)
+    op = ChangePriority(
+        job_ids=_named(request), by=request.caller.name, priority=body.number, request_key=key
+    )
+    return await _change(api, request, op, conflict="PRIORITY_ERROR", word="ok")
+
+
+async def delete_job(api: Api, request: Request) -> Response:
+    """Delete a job."""
+    op = Delete(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
+    return await _change(api, request, op, conflict="DELETE_ERROR")
+
+
+def _named(request: Request) -> list[str]:
+    """The job in the path."""
+    return [params.job_id_of(request)]
+
+
+async def _change(
+    api: Api, request: Request, op: JobsOp, *, conflict: str, word: str = ""
+) -> Response:
+    """Carry an op out on one job; `word` is the original's, where the shard's is not.
+
+    `conflict` is the code when the job's state does not do.
+    """
+    [job_id] = op.job_ids
+    # The job may leave the caller's scope after it was checked: the shard checks it once more.
+    op = msgspec.structs.replace(op, scope=request.caller.scope.stored())
+    sent = await send_to_job(api.shards, api.addresses, job_id, op, read_results)
+    if isinstance(sent.outcome, Rejected):
+        raise problem_of(sent.outcome, conflict)
+    done = JobDone(status=word or sent.outcome.status, job_id=job_id)
+    return json_response(done, seq=positions.render(sent.positions))
+
+
+# Dead jobs.
+
+
+async def list_dead(api: Api, request: Request) -> Response:
+    """Dead jobs of all queues, or of one, the newest first."""
+    limit = params.number_of(request, "limit", default=PAGE, at_most=PAGE_MAX)
+    before = params.read_cursor(request)
+    counts = await _count_dead(api, request)
+    newest = Newest(_sources(counts, before), limit)
+    for _ in range(ROUNDS_MAX):
+        asked = newest.next()
+        if not asked:
+            break
+        questions = [(source.shard, _question(source, limit)) for source in asked]
+        answers = await ask_each(api, request.caller, questions)
+        for source, answer in zip(asked, answers, strict=True):
+            newest.hear(source, read_dead(answer.body))
+    shown, place = newest.page()
+    return json_response(
+        {
+            "jobs": [job.json for job in shown],
+            "total": sum(sum(queues.values()) for queues in counts.values()),
+            "has_more": place is not None,
+            **({"cursor": params.write_cursor(place)} if place is not None else {}),
+        }
+    )
+
+
+def _sources(counts: dict[int, dict[str, int]], before: params.Place | None) -> list[Source]:
+    sources = [
+        Source(shard, list(queues)[at : at + QUEUES_MAX], before)
+        for shard, queues in sorted(counts.items())
+        for at in range(0, len(queues), QUEUES_MAX)
+    ]
+    if len(sources) > SOURCES_MAX:
+        raise Problem(
+            400,
+            "TOO_MANY_QUEUES",
+            "too many queues have dead jobs: send `queue`",
+            field="queue",
+        )
+    return sources
+
+
+def _question(source: Source, limit: int) -> ListDead:
+    if source.before is None:
+        return ListDead(queues=source.queues, limit=limit)
+    at_ns, job_id = source.before
+    return ListDead(queues=source.queues, before_ns=at_ns, before_id=job_id, limit=limit)
+
+
+async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
+    """By shard, the queues that have dead jobs and that somebody may see, and how many."""
+    named = request.query.get("queue")
+    if named is not None:
+        params.checked_queue("queue", named)
+        shard = api.shards.of_queue(named).number
+        answer = await api.ask(shard, GetQueue(queue=named), request.caller)
+        count = _read_queue(answer.body).counts[State.DEAD.value]
+        return {shard: {named: count}}
+    counts: dict[int, dict[str, int]] = {}
+    after = {shard.number: "" for shard in api.shards}
+    while after:
+        questions = [
+            (shard, CountJobs(state=State.DEAD, after=name)) for shard, name in after.items()
+        ]
+        answers = await ask_each(api, request.caller, questions)
+        after = {}
+        for (shard, _), answer in zip(questions, answers, strict=True):
+            page = _read_counts(answer.body)
+            visible = [each for each in page.queues if request.caller.scope.covers(each[0])]
+            counts.setdefault(shard, {}).update(visible)
+            if page.after:
+                after[shard] = page.after
+    return counts
+
+
+_JOB: Final = "/api/v1/jobs/{id}"
+_CHANGES: Final = (404, 409)
+_NAMED: Final = job_in_path("id")
+_READ: Final = found_by_path("id")
+_TARGET: Final = in_body(_read_move, queues=lambda body: [body.queue])
+_DONE: Final[dict[int, type | None]] = {200: JobDone}
+
+
+def _change_row(
+    name: str,
+    endpoint: Endpoint,
+    summary: str,
+    takes: type[msgspec.Struct] | None = None,
+    rights: Rights = _NAMED,
+) -> Route:
+    """A row for something that is done with a job."""
+    return Route(
+        method="POST",
+        path=f"{_JOB}/{name}",
+        endpoint=endpoint,
+        action=Action.WORK if name == "hold" else Action.OPERATE,
+        rights=rights,
+        summary=summary,
+        takes=takes,
+        gives=_DONE,
+        problems=_CHANGES,
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET",
+        path=_JOB,
+        endpoint=get_job,
+        action=Action.READ,
+        rights=_READ,
+        summary="Read a job with its errors and history",
+        gives={200: JobBody},
+        has_min_seq=True,
+        problems=(404, 413),
+    ),
+    Route(
+        method="GET",
+        path=f"{_JOB}/explain",
+        endpoint=explain_job,
+        action=Action.READ,
+        rights=_READ,
+        summary="Explain why no worker has the job",
+        gives={200: ExplainBody},
+        has_min_seq=True,
+        problems=(404, 413),
+    ),
+    Route(
+        method="POST",
+        path="/api/v1/jobs/bulk-get",
+        endpoint=bulk_get,
+        action=Action.READ,
+        rights=RESULT,
+        summary="Read many jobs by id; unknown ids are left out",
+        takes=BulkGet,
+        gives={200: JobList},
+        has_min_seq=True,
+    ),
+    _change_row(
+        "retry", retry_job, "Retry a finished job, or start a scheduled one, with all attempts"
+    ),
+    _change_row("cancel", cancel_job, "Cancel a job; its worker is asked to stop", Why),
+    _change_row("move", move_job, "Move a job to another queue", MoveJob, _NAMED | _TARGET),
+    _change_row("hold", hold_job, "Hold a job for approval", HoldJob),
+    _change_row("approve", approve_job, "Approve a held job (it becomes pending)"),
+    _change_row("reject", reject_job, "Reject a held job (it becomes dead)", Why),
+    _change_row("requeue", requeue_job, "Retry a dead job with one more attempt"),
+    _change_row("expedite", expedite_job, "Start a scheduled or retrying job now"),
+    _change_row("priority", change_priority, "Change a job's priority", SetPriority),
+    Route(
+        method="DELETE",
+        path=_JOB,
+        endpoint=delete_job,
+        action=Action.OPERATE,
+        rights=_NAMED,
+        summary="Delete a job",
+        gives=_DONE,
+        problems=_CHANGES,
+    ),
+    Route(
+        method="GET",
+        path="/api/v1/dead",
+        endpoint=list_dead,
+        action=Action.READ,
+        rights=queue_in_query("queue") | RESULT,
+        summary="List dead jobs, newest first",
+        gives={200: DeadJobs},
+        has_min_seq=True,
+        query=(
+            Parameter(
+                "queue", "string", "Name of the queue. Default: all queues.", 1, NAME_BYTES_MAX
+            ),
+            Parameter(
+                "limit", "integer", f"Number of jobs on a page. Default: {PAGE}.", 1, PAGE_MAX
+            ),
+            Parameter("cursor", "string", "Cursor of the previous page. Default: the first page."),
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Fetching jobs, and the operations on jobs under their leases."""

@@ -1,0 +1,1 @@
+"""The node itself: metrics, probes, versions and the state of shards and mirror."""

@@ -1,0 +1,420 @@
+"""The node itself: metrics, probes, what it is, and how its shards are.
+
+Nothing here waits for a shard longer than `_DEADLINE_S`: whoever asks how a node is has to be told,
+above all when it is not well.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import cache, partial
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import clock
+from corvo.measures import ProcessStats
+from corvo.process_stats import ProcessStatsReader
+from corvo.protocol.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
+from corvo.protocol.ops.base import NAME_BYTES_MAX
+from corvo.protocol.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers
+from corvo.protocol.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
+from corvo.router.api import Api
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import EVERYTHING, NODE, RESULT, Rights, queue_in_query
+from corvo.router.caller import ROUTER
+from corvo.router.http import params, positions
+from corvo.router.http.bodies import request_key
+from corvo.router.http.messages import Problem, Request, Response, json_response
+from corvo.router.metrics import Minute
+from corvo.router.node.exposition import CONTENT_TYPE
+from corvo.router.node.families import render
+from corvo.router.node.health import (
+    Alive,
+    Check,
+    ClusterStatus,
+    Health,
+    Info,
+    MirrorBody,
+    Ready,
+    Runtime,
+    cluster_status,
+    health,
+    info,
+    mirror_body,
+    mirror_glance,
+    readiness,
+)
+from corvo.router.node.scrape import ProcessScrape, Queues, Scrape, ShardScrape
+from corvo.router.routes import Parameter, Route
+from corvo.router.search.bodies import MinuteView, minute_view, read_minutes
+from corvo.router.shards.fan_out import together
+from corvo.router.shards.links import Shard
+from corvo.router.worker_health import NOT_FETCHING
+from corvo.router.workers.endpoints import classify_workers
+
+_DEADLINE_S: Final = 1.0
+"""How long shards have to answer."""
+
+_decode_numbers: Final = msgspec.json.Decoder(Numbers).decode
+_decode_queues: Final = msgspec.json.Decoder(QueuePage).decode
+_decode_standing: Final = msgspec.json.Decoder(Standing).decode
+_decode_rebuilding: Final = msgspec.json.Decoder(Rebuilding).decode
+_decode_workers: Final = msgspec.json.Decoder(WorkerPage).decode
+
+
+@cache
+def _stats_reader() -> ProcessStatsReader:
+    """This process's; it holds a descriptor, and so there is one."""
+    return ProcessStatsReader()
+
+
+# Asking the shards.
+
+
+async def _each(
+    api: Api, ask: Callable[[Shard], Awaitable[None]], *others: Callable[[], Awaitable[None]]
+) -> None:
+    """Ask all shards at once, and others. Those that do not answer in time are given up."""
+
+    async def dare(shard: Shard) -> None:
+        try:
+            await ask(shard)
+        except Problem:
+            return  # whoever asks says what is missing
+
+    with trio.move_on_after(_DEADLINE_S):
+        await together([*(partial(dare, shard) for shard in api.shards), *others])
+
+
+async def _standing(api: Api) -> Standing | None:
+    """What the mirror says of itself, if it does so in time."""
+    answer = await api.mirror.ask_now(GetStanding(), ROUTER, patience_s=_DEADLINE_S)
+    return _decode_standing(answer.body) if answer is not None else None
+
+
+async def _node(api: Api) -> tuple[dict[int, Numbers], Standing | None]:
+    """The numbers of the shards that answer in time, and what the mirror says of itself."""
+    found: dict[int, Numbers] = {}
+    told: list[Standing | None] = []
+
+    async def ask(shard: Shard) -> None:
+        answer = await shard.ask(GetNumbers())
+        found[shard.number] = _decode_numbers(answer.body)
+
+    async def ask_mirror() -> None:
+        told.append(await _standing(api))
+
+    await _each(api, ask, ask_mirror)
+    return found, told[0] if told else None
+
+
+# Metrics.
+
+
+class _Collection:
+    """What is learned for one page of metrics."""
+
+    def __init__(self, api: Api, request: Request) -> None:
+        self._api = api
+        self._scope = request.caller.scope
+        self.queues = Queues()
+        self.workers: dict[str, int] = {}
+        self.standing: Standing | None = None
+        self.not_fetching: int | None = None
+        self.shards = {
+            shard.number: ShardScrape(number=shard.number, calls_in_flight=shard.calls_in_flight)
+            for shard in api.shards
+        }
+
+    async def ask(self, shard: Shard) -> None:
+        """Ask one shard for everything. What it told only in part is left out."""
+        seen = self.shards[shard.number]
+        began = trio.current_time()
+        try:
+            seen.numbers = _decode_numbers((await shard.ask(GetNumbers())).body)
+            queues = await self._ask_for_queues(shard)
+            workers = await self._ask_for_workers(shard)
+        finally:
+            seen.seconds = trio.current_time() - began
+        seen.is_whole = True
+        self.queues.merge(queues)
+        for name, seen_ns in workers.items():
+            self.workers[name] = max(seen_ns, self.workers.get(name, 0))
+
+    async def ask_mirror(self) -> None:
+        """Ask the mirror how it is, and of the workers that hold jobs."""
+        self.standing = await _standing(self._api)
+        classified = await classify_workers(self._api, ())
+        if classified.knows_jobs:
+            self.not_fetching = sum(state == NOT_FETCHING for _, state in classified.workers)
+
+    async def _ask_for_queues(self, shard: Shard) -> Queues:
+        queues = Queues()
+        after = ""
+        while True:
+            query = GetQueueNumbers(after=after)
+            if queues.is_full:
+                query = GetQueueNumbers(after=after, limit=PAGE_NUMBERS_MAX, is_brief=True)
+            page = _decode_queues((await shard.ask(query)).body)
+            queues.add(queue for queue in page.queues if self._scope.covers(queue.name))
+            after = page.after
+            if not after:
+                return queues
+
+    async def _ask_for_workers(self, shard: Shard) -> dict[str, int]:
+        workers: dict[str, int] = {}
+        after = ""
+        while True:
+            page = _decode_workers((await shard.ask(GetWorkerNumbers(after=after))).body)
+            workers.update(page.workers)
+            after = page.after
+            if not after:
+                return workers
+
+
+async def metrics(api: Api, request: Request) -> Response:
+    """Read all metrics in Prometheus format."""
+    collection = _Collection(api, request)
+    await _each(api, collection.ask, collection.ask_mirror)
+    shards = list(collection.shards.values())
+    collection.queues.settle()
+    api.metrics.errors += sum(not shard.is_whole for shard in shards)
+    api.metrics.dropped += collection.queues.dropped
+    loop = api.metrics.loop
+    scrape = Scrape(
+        now_ns=clock.now_ns(),
+        metrics=api.metrics,
+        config=api.config,
+        process=ProcessScrape(
+            name="router",
+            stats=_stats_reader().read(),
+            lag=loop.lag,
+            loop=loop,
+            tasks=trio.lowlevel.current_statistics().tasks_living,
+        ),
+        shards=shards,
+        queues=collection.queues,
+        workers=collection.workers,
+        parked=api.fetching.parked,
+        given_back=api.fetching.given_back,
+        streams=api.streams,
+        listeners=api.hub.listeners,
+        has_mirror=api.mirror.is_there,
+        mirror=collection.standing,
+        not_fetching=collection.not_fetching,
+    )
+    pieces: list[bytes] = []
+    for piece in render(scrape):
+        pieces.append(piece)
+        await trio.lowlevel.checkpoint()  # others have their turn between two pieces
+    return Response(body=b"".join(pieces), content_type=CONTENT_TYPE)
+
+
+async def throughput(api: Api, request: Request) -> Response:
+    """Read jobs per minute of the last 60 minutes."""
+    queue = request.query.get("queue", "")
+    if queue:
+        params.checked_queue("queue", queue)
+    if api.mirror.is_there or queue or not request.caller.scope.has_everything:
+        answer = await api.mirror.ask(GetThroughput(queue=queue), request.caller)
+        minutes = read_minutes(answer.body).minutes
+        return json_response([*minutes], seq=positions.render(answer.positions))
+    # Without a mirror there is what went through this router, of all queues together.
+    await trio.lowlevel.checkpoint()
+    return json_response([_minute_view(minute) for minute in api.metrics.throughput.minutes()])
+
+
+def _minute_view(minute: Minute) -> MinuteView:
+    return minute_view(
+        minute.number,
+        enqueued=minute.enqueued,
+        completed=minute.completed,
+        failed=minute.failed,
+    )
+
+
+# Probes.
+
+
+async def livez(_: Api, __: Request) -> Response:
+    """Check that the router's process runs (liveness)."""
+    await trio.lowlevel.checkpoint()
+    return json_response(Alive())
+
+
+def _ready(checks: list[Check], request: Request) -> Response:
+    told = readiness(checks, is_verbose="verbose" in request.query)
+    return json_response(told, status=503 if told.missing else 200)
+
+
+async def readyz(api: Api, request: Request) -> Response:
+    """Check that requests can be sent here (readiness)."""
+    await trio.lowlevel.checkpoint()
+    checks = [Check(f"shard-{shard.number}", shard.is_up, _why(shard)) for shard in api.shards]
+    leaving = api.stopping.is_set()
+    checks.append(Check("router", not leaving, "the server is stopping" if leaving else ""))
+    return _ready(checks, request)
+
+
+def _why(shard: Shard) -> str:
+    return "" if shard.is_up else f"the shard is unavailable or has no leader: {shard.last_error}"
+
+
+async def startupz(api: Api, request: Request) -> Response:
+    """Check that the start is complete."""
+    await trio.lowlevel.checkpoint()
+    checks = [
+        Check(f"shard-{shard.number}", shard.term > 0, "" if shard.term else _why(shard))
+        for shard in api.shards
+    ]
+    return _ready(checks, request)
+
+
+async def healthz(api: Api, _: Request) -> Response:
+    """Legacy health check; use /readyz and /livez."""
+    found: dict[int, Numbers] = {}
+
+    async def ask(shard: Shard) -> None:
+        answer = await shard.ask(GetNumbers())
+        found[shard.number] = _decode_numbers(answer.body)
+
+    await _each(api, ask)
+    if not found:
+        raise Problem(503, "UNHEALTHY", "no shard of this node answers", retry_after_ms=1_000)
+    return json_response(health([status.role for status in found.values()]))
+
+
+# What this is, and how it is.
+
+
+async def get_info(api: Api, _: Request) -> Response:
+    """Read version and configuration."""
+    await trio.lowlevel.checkpoint()
+    return json_response(info(api.config, is_open=api.keyring.is_open))
+
+
+async def get_status(api: Api, _: Request) -> Response:
+    """Read the state of the shards."""
+    found, told = await _node(api)
+    seen = [found.get(shard.number, shard.last_error) for shard in api.shards]
+    mirror = mirror_glance(mirror_body(_said(api, told), found))
+    return json_response(cluster_status(api.config, seen, mirror))
+
+
+async def get_mirror(api: Api, _: Request) -> Response:
+    """Read the state of the mirror."""
+    found, told = await _node(api)
+    return json_response(mirror_body(_said(api, told), found))
+
+
+def _said(api: Api, told: Standing | None) -> Standing | str | None:
+    """What the mirror said of itself, or why nothing."""
+    if not api.mirror.is_there:
+        return None
+    return told or (_SILENT if api.mirror.is_up else api.mirror.last_error)
+
+
+_SILENT: Final = "it did not answer in time"
+
+
+async def rebuild(api: Api, request: Request) -> Response:
+    """Make the mirror anew from the shards. It goes on answering meanwhile."""
+    request_key(request)
+    answer = await api.mirror.ask(Rebuild(), request.caller)
+    return json_response(_decode_rebuilding(answer.body), status=202)
+
+
+async def runtime(api: Api, _: Request) -> Response:
+    """Read the resources of the node's processes."""
+    found, told = await _node(api)
+    stats, loop = _stats_reader().read(), api.metrics.loop
+    processes: dict[str, ProcessStats] = {"router": stats}
+    for number, numbers in sorted(found.items()):
+        processes[f"shard-{number}"] = numbers.counted.stats
+    if told is not None:
+        processes["mirror"] = ProcessStats(
+            resident_bytes=told.rss_bytes, cpu_user_s=told.cpu_seconds
+        )
+    return json_response(
+        Runtime(
+            goroutines=trio.lowlevel.current_statistics().tasks_living,
+            gomaxprocs=1 + len(api.shards),
+            heap_inuse_bytes=stats.resident_bytes,
+            gc_pause_p99_ns=_ns(loop.collections.quantile(0.99)),
+            cpu_user_ns=_ns(stats.cpu_user_s),
+            cpu_sys_ns=_ns(stats.cpu_system_s),
+            loop_lag_p99_ns=_ns(loop.lag.quantile(0.99)),
+            loop_stalls=loop.stalls,
+            processes=processes,
+        )
+    )
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+_VERBOSE: Final = Parameter(
+    "verbose", "string", "Any value lists all checks. Default: only those that failed."
+)
+
+
+def _get(
+    path: str,
+    endpoint: Callable[[Api, Request], Awaitable[Response]],
+    action: Action,
+    gives: type | None,
+    *query: Parameter,
+    problems: tuple[int, ...] = (),
+    has_min_seq: bool = False,
+    rights: Rights | None = None,
+) -> Route:
+    assert endpoint.__doc__ is not None
+    return Route(
+        method="GET",
+        path=path,
+        endpoint=endpoint,
+        action=action,
+        rights=rights or (EVERYTHING if action is Action.ADMIN else NODE),
+        summary=endpoint.__doc__.partition("\n")[0],
+        gives={200: gives},
+        query=query,
+        problems=problems,
+        has_min_seq=has_min_seq,
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    _get("/metrics", metrics, Action.READ, None, rights=RESULT),
+    _get("/api/v1/metrics", metrics, Action.READ, None, rights=RESULT),
+    _get(
+        "/api/v1/metrics/throughput",
+        throughput,
+        Action.READ,
+        list[MinuteView],
+        Parameter(
+            "queue", "string", "Name of the queue. Default: all queues.", None, NAME_BYTES_MAX
+        ),
+        problems=(501,),
+        has_min_seq=True,
+        rights=queue_in_query("queue") | RESULT,
+    ),
+    _get("/livez", livez, Action.OPEN, Alive),
+    _get("/readyz", readyz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),
+    _get("/startupz", startupz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),
+    _get("/healthz", healthz, Action.OPEN, Health, problems=(503,)),
+    _get("/api/v1/info", get_info, Action.OPEN, Info),
+    _get("/api/v1/cluster/status", get_status, Action.READ, ClusterStatus),
+    _get("/api/v1/debug/runtime", runtime, Action.ADMIN, Runtime),
+    _get("/api/v1/admin/mirror", get_mirror, Action.ADMIN, MirrorBody),
+    Route(
+        method="POST",
+        path="/api/v1/admin/rebuild-sqlite",
+        endpoint=rebuild,
+        action=Action.ADMIN,
+        rights=EVERYTHING,
+        summary="Rebuild the mirror from the shards",
+        gives={202: Rebuilding},
+        problems=(501,),
+    ),
+)

@@ -1,0 +1,425 @@
+"""How a node is, in the words of probes, of `/cluster/status` and of `/info`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from corvo import __version__
+from corvo.measures import Histogram, ProcessStats
+from corvo.protocol.jobs import Time
+from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers
+from corvo.protocol.questions import ShardStanding, Standing
+from corvo.router.config import RouterConfig
+from corvo.router.node.standing import lag_entries, lag_s, write_lag
+from corvo.times import format_time_or_none
+
+API_VERSION: Final = "0.3.0"
+"""The version of the original whose requests and answers these are."""
+_STATES: Final = {
+    "follower": "Follower",
+    "pre_candidate": "Candidate",
+    "candidate": "Candidate",
+    "leader": "Leader",
+}
+_SHOWN: Final = (0.5, 0.9, 0.99)
+
+
+# Probes.
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """The process is there."""
+
+    status: str = "ok"
+
+
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that has to be there."""
+
+    name: str
+    ok: bool
+    why: str = ""
+    """What it is that is missing."""
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether requests should be sent here."""
+
+    status: str
+    code: str = ""
+    error: str = ""
+    missing: list[str] = []
+    """Names of checks."""
+    checks: list[Check] = []
+    """All of them, when they are asked for."""
+
+
+def readiness(checks: Sequence[Check], *, is_verbose: bool) -> Ready:
+    """What checks come to together."""
+    missing = [check for check in checks if not check.ok]
+    shown = list(checks) if is_verbose else []
+    if not missing:
+        return Ready(status="ok", checks=shown)
+    return Ready(
+        status="unavailable",
+        code="NOT_READY",
+        error="; ".join(f"{check.name}: {check.why}" for check in missing),
+        missing=[check.name for check in missing],
+        checks=shown,
+    )
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The original's one probe."""
+
+    status: str
+    raft_state: str
+    leader: bool
+    """Whether this node leads one of its shards."""
+
+
+def health(roles: Sequence[str]) -> Health:
+    """By the roles of the replicas that answered; there is at least one."""
+    states = [_STATES[role] for role in roles]
+    best = next(state for state in ("Leader", "Follower", "Candidate") if state in states)
+    return Health("ok", best, best == "Leader")
+
+
+# What this is.
+
+
+class Info(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs here."""
+
+    server_version: str
+    api_version: str
+    name: str
+    node: int
+    shards: int
+    durability: str
+    """`sync`, or `relaxed`: then what was acknowledged in the last moments may be lost with the
+    machine."""
+    auth: str
+    """`keys`; `open` while anybody may do anything because only this machine can; `off`."""
+
+
+def info(config: RouterConfig, *, is_open: bool) -> Info:
+    """Told by the config, and by whether anybody may do anything now."""
+    auth = "keys"
+    if is_open:
+        auth = "off" if config.is_auth_off else "open"
+    return Info(
+        server_version=__version__,
+        api_version=API_VERSION,
+        name="corvo",
+        node=config.node,
+        shards=config.shards,
+        durability=config.durability,
+        auth=auth,
+    )
+
+
+# The cluster.
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """Measures of at most so much, those of the buckets before left out."""
+
+    le: float
+    count: int
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """A histogram, for people. Seconds."""
+
+    count: int
+    avg: float
+    p50: float
+    p90: float
+    p99: float
+    buckets: list[Bucket]
+
+
+def measured(histogram: Histogram) -> Measured:
+    """A histogram, for people."""
+    count = histogram.count
+    p50, p90, p99 = (histogram.quantile(share) for share in _SHOWN)
+    pairs = zip(histogram.bounds, histogram.counts, strict=False)
+    return Measured(
+        count=count,
+        avg=histogram.total / count if count else 0.0,
+        p50=p50,
+        p90=p90,
+        p99=p99,
+        buckets=[Bucket(bound, seen) for bound, seen in pairs],
+    )
+
+
+# The mirror.
+
+
+class MirrorShard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the mirror follows one shard."""
+
+    shard: int
+    index: int
+    """How far it has come in the shard's log."""
+    at: Time | None = None
+    """The shard's own time there."""
+    lag_entries: int | None = None
+    """Entries that the shard has applied behind that; not known while the shard does not answer."""
+    lag_ms: float | None = None
+    """From there to the shard's own time now; 0 when there are no such entries."""
+    is_linked: bool
+    is_whole: bool
+    """False while a full pass is under way: jobs may be missing, or be as they were before."""
+    passes: int
+    """Full passes that were begun."""
+    changes: int
+    """Documents taken in."""
+
+
+class MirrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the mirror is. What it counts begins with its process."""
+
+    status: str
+    """`following`; `catching up`; `cut off` from a shard; `away`; `none` where there is to be none.
+    """
+    why: str = ""
+    """Why it is away."""
+    shards: list[MirrorShard] = []
+    file_bytes: int = 0
+    jobs: int = 0
+    """About."""
+    rebuilds: int = 0
+    questions: int = 0
+    interrupted: int = 0
+    """Questions whose time was over before all was looked at."""
+    write_lag: Measured | None = None
+    """Seconds by which rows were late when they were written."""
+    schema: int = 0
+    resident_bytes: int = 0
+    cpu_seconds: float = 0.0
+
+
+class MirrorGlance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The mirror at a glance."""
+
+    status: str
+    lag: int | None = None
+    """Entries of the shard from which it is farthest behind."""
+    lag_ms: float | None = None
+
+
+def mirror_body(told: Standing | str | None, numbers: Mapping[int, Numbers]) -> MirrorBody:
+    """By what the mirror says, or why it says nothing; None where there is none."""
+    if told is None:
+        return MirrorBody(status="none")
+    if isinstance(told, str):
+        return MirrorBody(status="away", why=told)
+    return MirrorBody(
+        status=_mirror_status(told),
+        shards=[_mirror_shard(shard, numbers.get(shard.shard)) for shard in told.shards],
+        file_bytes=told.file_bytes,
+        jobs=told.jobs,
+        rebuilds=told.rebuilds,
+        questions=told.questions,
+        interrupted=told.interrupted,
+        write_lag=measured(write_lag(told)),
+        schema=told.schema,
+        resident_bytes=told.rss_bytes,
+        cpu_seconds=told.cpu_seconds,
+    )
+
+
+def _mirror_status(told: Standing) -> str:
+    if not all(shard.is_linked for shard in told.shards):
+        return "cut off"
+    return "following" if all(shard.is_whole for shard in told.shards) else "catching up"
+
+
+def _mirror_shard(standing: ShardStanding, numbers: Numbers | None) -> MirrorShard:
+    return MirrorShard(
+        shard=standing.shard,
+        index=standing.index,
+        at=format_time_or_none(standing.now_ns),
+        lag_entries=None if numbers is None else lag_entries(standing, numbers),
+        lag_ms=None if numbers is None else lag_s(standing, numbers) * 1_000,
+        is_linked=standing.is_linked,
+        is_whole=standing.is_whole,
+        passes=standing.passes,
+        changes=standing.changes,
+    )
+
+
+def mirror_glance(body: MirrorBody) -> MirrorGlance:
+    """The same in three numbers."""
+    entries = [shard.lag_entries for shard in body.shards if shard.lag_entries is not None]
+    late_ms = [shard.lag_ms for shard in body.shards if shard.lag_ms is not None]
+    return MirrorGlance(
+        status=body.status, lag=max(entries, default=None), lag_ms=max(late_ms, default=None)
+    )
+
+
+# Its shards.
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A replica of a shard."""
+
+    id: str
+    voter: bool
+    role: str = ""
+    """Known of oneself only."""
+    self: bool = False
+    active: bool | None = None
+    """Whether its leader has heard of it lately; known of the others by the leader only."""
+    match_index: str = ""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The newest checkpoint, and how many were made since the start."""
+
+    latest_index: int
+    count: int
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A shard, as its replica on this node sees it. Indexes are strings, as in the original."""
+
+    shard: int | msgspec.UnsetType = msgspec.UNSET
+    status: str
+    """`healthy`; `no leader`; `repairing`; `disk full`; `unreachable`."""
+    error: str = ""
+    state: str = ""
+    leader_id: str = ""
+    node_id: str
+    term: str = ""
+    applied_index: str = ""
+    commit_index: str = ""
+    last_index: str = ""
+    first_index: str = ""
+    durability: str
+    raft_nosync: bool | msgspec.UnsetType = msgspec.UNSET
+    raft_store: str | msgspec.UnsetType = msgspec.UNSET
+    apply_pending_now: int | msgspec.UnsetType = msgspec.UNSET
+    apply_max_pending: int | msgspec.UnsetType = msgspec.UNSET
+    overload_total: int | msgspec.UnsetType = msgspec.UNSET
+    applied_total: int | msgspec.UnsetType = msgspec.UNSET
+    disk_free_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    commit_time_hist: Measured | msgspec.UnsetType = msgspec.UNSET
+    fsync_time_hist: Measured | msgspec.UnsetType = msgspec.UNSET
+    snapshot: Checkpoint | msgspec.UnsetType = msgspec.UNSET
+    nodes: list[Member] = []
+
+
+class ClusterStatus(Group, frozen=True, kw_only=True, omit_defaults=True):
+    """The only shard of a cluster that has one; or of several, what they have in common."""
+
+    mode: str
+    """`cluster`, or `multi-raft`."""
+    shards: int | msgspec.UnsetType = msgspec.UNSET
+    groups: list[Group] = []
+    """Each of several. One that is not healthy makes the whole `degraded`."""
+    sqlite_mirror: MirrorGlance | msgspec.UnsetType = msgspec.UNSET
+    """Of this node. Shards are healthy without it."""
+
+
+def cluster_status(
+    config: RouterConfig, seen: Sequence[Numbers | str], mirror: MirrorGlance
+) -> ClusterStatus:
+    """By what the replicas of this node say, in the order of shards, or why one says nothing."""
+    groups = [_group(config, numbers) for numbers in seen]
+    if len(groups) == 1:
+        alone = msgspec.structs.asdict(groups[0])
+        return ClusterStatus(mode="cluster", sqlite_mirror=mirror, **alone)
+    return ClusterStatus(
+        mode="multi-raft",
+        status="healthy" if all(group.status == "healthy" for group in groups) else "degraded",
+        node_id=str(config.node),
+        durability=config.durability,
+        shards=len(groups),
+        sqlite_mirror=mirror,
+        groups=[
+            msgspec.structs.replace(group, shard=number) for number, group in enumerate(groups)
+        ],
+    )
+
+
+def _group(config: RouterConfig, numbers: Numbers | str) -> Group:
+    node_id = str(config.node)
+    if isinstance(numbers, str):
+        return Group(
+            status="unreachable", error=numbers, node_id=node_id, durability=config.durability
+        )
+    return Group(
+        status=_status(numbers),
+        state=_STATES[numbers.role],
+        leader_id=str(numbers.leader) if numbers.leader is not None else "",
+        node_id=node_id,
+        term=str(numbers.term),
+        applied_index=str(numbers.applied),
+        commit_index=str(numbers.commit),
+        last_index=str(numbers.last_index),
+        first_index=str(numbers.first_index),
+        durability=config.durability,
+        raft_nosync=config.durability == "relaxed",
+        raft_store="segments",
+        apply_pending_now=numbers.waiting,
+        apply_max_pending=WAITING_OPS_MAX,
+        overload_total=numbers.counted.busy,
+        applied_total=numbers.counted.entries,
+        disk_free_bytes=numbers.counted.disk.room_bytes,
+        commit_time_hist=measured(numbers.counted.commit),
+        fsync_time_hist=measured(numbers.counted.disk.fsync),
+        snapshot=Checkpoint(numbers.counted.disk.checkpointed, numbers.counted.disk.checkpoints),
+        nodes=_members(numbers),
+    )
+
+
+def _status(numbers: Numbers) -> str:
+    if numbers.leader is None:
+        return "no leader"
+    if numbers.is_repairing:
+        return "repairing"
+    return "disk full" if numbers.disk_is_full else "healthy"
+
+
+def _members(numbers: Numbers) -> list[Member]:
+    peers = {peer.replica: peer for peer in numbers.peers}
+    members = []
+    for replica in sorted({*numbers.voters, *numbers.learners, numbers.replica}):
+        is_self, peer = replica == numbers.replica, peers.get(replica)
+        members.append(
+            Member(
+                id=str(replica),
+                voter=replica in numbers.voters,
+                role=numbers.role if is_self else "",
+                self=is_self,
+                active=peer.is_active if peer is not None else None,
+                match_index=str(peer.match) if peer is not None else "",
+            )
+        )
+    return members
+
+
+# This process.
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """The router's process, in the original's words, and all processes in ours."""
+
+    goroutines: int
+    """Tasks of the event loop."""
+    gomaxprocs: int
+    """Processes that the node has for its work."""
+    heap_inuse_bytes: int
+    """Memory in use, whatever for."""
+    gc_pause_p99_ns: int
+    cpu_user_ns: int
+    cpu_sys_ns: int
+    loop_lag_p99_ns: int
+    loop_stalls: int
+    processes: dict[str, ProcessStats]
+    """The router's, and those of each shard and of the mirror, if they answered."""

@@ -1,0 +1,477 @@
+"""The OpenAPI document, made from the route table and from the structs of the bodies.
+
+Added here are the parameters in paths, the headers, and the errors that a route may have. Texts
+come from `api_texts` and `field_texts`.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
+from corvo.router.auth.actions import Action
+from corvo.router.http.bodies import REQUEST_KEY_MAX
+from corvo.router.http.messages import ProblemBody
+from corvo.router.http.params import NO_CONTROL
+from corvo.router.routes import Parameter, Route, Routes
+from corvo.router.texts import examples
+from corvo.router.texts.fields import FIELDS, key_of
+from corvo.router.texts.operations import EXAMPLES, OPERATIONS, SCHEMAS, STATUSES, TAGS
+
+Json: TypeAlias = dict[str, object]
+
+OPENAPI: Final = "3.1.0"
+_REF: Final = "#/components/schemas/{name}"
+_PREFIX: Final = "/api/v1/"
+_NO_BODY: Final = frozenset({204, 304})
+
+_TAG_OF: Final = {
+    "enqueue": "Producing",
+    "webhooks": "Producing",
+    "batch": "Producing",
+    "fetch": "Working",
+    "ack": "Working",
+    "fail": "Working",
+    "heartbeat": "Working",
+    "release": "Working",
+    "snooze": "Working",
+    "stream": "Working",
+    "jobs": "Jobs",
+    "search": "Jobs",
+    "dead": "Jobs",
+    "queues": "Queues",
+    "summary": "Queues",
+    "workers": "Workers",
+    "events": "Events",
+    "auth": "Keys",
+    "openapi.json": "About",
+    "docs": "About",
+    "docs.css": "About",
+}
+_PATH_SCHEMAS: Final[dict[str, Json]] = {
+    "id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
+    "job_id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
+    "name": {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": NO_CONTROL},
+    "queue": {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": NO_CONTROL},
+    "key_hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+}
+_PATH_TEXTS: Final = {
+    "id": "Id of the job.",
+    "job_id": "Id of the job.",
+    "name": "Name of the queue: 1 to 255 bytes of UTF-8.",
+    "queue": "Name of the queue: 1 to 255 bytes of UTF-8.",
+    "key_hash": "SHA-256 of the API key, in hex.",
+}
+_BULK_TEXT: Final = "Id of the bulk operation."
+
+_ONE_OF: Final[dict[str, tuple[str, str]]] = {
+    "SetThrottleBody": ("window_ms", "period"),
+    "SetRetentionBody": ("retention_ms", "retention"),
+}
+"""Bodies that need one of two fields, and not both."""
+_SOME_OF: Final[dict[str, tuple[str, str]]] = {
+    "SnoozeBody": ("delay_ms", "delay"),
+    "SnoozeEntry": ("delay_ms", "delay"),
+}
+"""Bodies that need one of two fields, or both where they say the same."""
+
+_EVERY_STATUS: Final = (400, 429, 431, 500, 503)
+_WITH_KEY: Final = (401, 403)
+_WITH_BODY: Final = (408, 413)
+_KEY_REUSED: Final = 422
+
+
+def document(routes: Routes, version: str) -> bytes:
+    """The document as JSON."""
+    names = _Names(routes.rows)
+    paths: dict[str, Json] = {}
+    for row in sorted(routes.rows, key=lambda row: row.path):
+        operations = paths.setdefault(row.path, {})
+        operations[row.method.lower()] = _operation(row, names)
+    whole: Json = {
+        "openapi": OPENAPI,
+        "info": {
+            "title": "Corvo",
+            "summary": "A job queue server with no database and no broker",
+            "description": _ABOUT,
+            "version": version,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
+        # The empty one is for servers that are open: see `/api/v1/auth/status`.
+        "security": [{"key": []}, {"bearer": []}, {}],
+        "paths": paths,
+        "components": {
+            "schemas": names.schemas,
+            "headers": _HEADERS,
+            "responses": _problem_responses(names),
+            "links": _links(names),
+            "securitySchemes": {
+                "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        },
+    }
+    return msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n"
+
+
+_ABOUT: Final = """\
+Bodies are JSON in UTF-8. Unknown fields are ignored. `null` means not set. Times are RFC 3339.
+A duration is text such as `30s`, `1h30m` or `500ms`.
+
+Every error has the same body. `code` is for programs and never changes, `error` is for people, and
+`outcome` says whether the request took effect: `not_applied`, `applied` or `unknown`.
+
+A changing request can carry an `Idempotency-Key`. Sent again with the same key and body, it has no
+second effect and gets the same answer for 24 hours. The answer has a position in `Corvo-Seq`. A
+read that sends this position as `Corvo-Min-Seq` includes the change."""
+
+_HEADERS: Final[Json] = {
+    "Corvo-Seq": {
+        "description": "Position in the log of each shard. Send it as `Corvo-Min-Seq`.",
+        "schema": {"type": "string", "pattern": "^(s[0-9]+=[0-9]+(,s[0-9]+=[0-9]+)*)?$"},
+        "example": "s0=1042,s3=77",
+    },
+    "Retry-After": {
+        "description": "Whole seconds after which to send the request again.",
+        "schema": {"type": "string", "pattern": "^[0-9]+$"},
+        "example": "1",
+    },
+    "X-Request-Id": {
+        "description": "Id of the request: the one that was sent, or a new one.",
+        "schema": {"type": "string"},
+        "example": "3f2a91c04d-1b",
+    },
+    "Server-Timing": {
+        "description": "Time within the server, in milliseconds.",
+        "schema": {"type": "string"},
+        "example": "proc;dur=0.412",
+    },
+    "WWW-Authenticate": {
+        "description": "How to send an API key.",
+        "schema": {"type": "string"},
+        "example": "Bearer",
+    },
+}
+
+
+# Names of things.
+
+
+def tag_of(row: Route) -> str:
+    """The group that a route is shown in."""
+    return _TAG_OF.get(_first(row), "Node")
+
+
+def operation_id(row: Route) -> str:
+    """A name for a route that is the same in every release: `post_jobs_id_retry`."""
+    of_api = row.path.startswith(_PREFIX)
+    words = re.findall("[A-Za-z0-9]+", row.path.removeprefix(_PREFIX))
+    return "_".join([row.method.lower(), *([] if of_api else ["server"]), *words])
+
+
+def _first(row: Route) -> str:
+    return row.path.removeprefix(_PREFIX).strip("/").partition("/")[0]
+
+
+class _Names:
+    """The schemas of all bodies, and how a type is spoken of."""
+
+    def __init__(self, rows: Iterable[Route]) -> None:
+        self.rows: Final = tuple(rows)
+        types: dict[type, None] = {ProblemBody: None}
+        for row in self.rows:
+            named = [row.takes, *row.gives.values()]
+            types.update(dict.fromkeys(each for each in named if each is not None))
+        references, schemas = msgspec.json.schema_components(list(types), ref_template=_REF)
+        self._references: dict[type, Json] = dict(zip(types, references, strict=True))
+        taken = [self._references[row.takes] for row in self.rows if row.takes is not None]
+        requests = _reached(taken, schemas)
+        self.schemas: dict[str, Json] = {
+            name: _described(name, schema, is_request=name in requests)
+            for name, schema in sorted(schemas.items())
+        }
+        for name, (one, other) in _ONE_OF.items():
+            if name in self.schemas:
+                self.schemas[name] = _either(self.schemas[name], one, other)
+        for name, (number, text) in _SOME_OF.items():
+            if name in self.schemas:
+                self.schemas[name] = _some(self.schemas[name], number, text)
+
+    def of(self, type_: type) -> Json:
+        """The schema of a type: a reference to it."""
+        return self._references[type_]
+
+
+def _reached(value: object, schemas: dict[str, Json]) -> set[str]:
+    """The names of all schemas that a piece of the document refers to, however deep."""
+    found: set[str] = set()
+    new = _named_in(value)
+    while new:
+        found |= new
+        new = {name for one in new for name in _named_in(schemas[one])} - found
+    return found
+
+
+def _named_in(value: object) -> set[str]:
+    text = msgspec.json.encode(value).decode()
+    return set(re.findall('"#/components/schemas/([^"]+)"', text))
+
+
+def _described(name: str, schema: Json, *, is_request: bool) -> Json:
+    """A schema with its text, and with those of its properties."""
+    properties: dict[str, Json] = schema.get("properties", {})  # type: ignore[assignment]
+    required: list[str] = schema.get("required", [])  # type: ignore[assignment]
+    described: dict[str, Json] = {}
+    for field, one in properties.items():
+        text = FIELDS[key_of(name, field)]
+        about = text.about
+        if is_request and field not in required:
+            about += f" Default: {text.default or 'not set'}."
+        described[field] = {**one, "description": about}
+        if text.example is not None:
+            described[field]["examples"] = [text.example]
+    whole = {**schema, "description": SCHEMAS[name]}
+    return {**whole, "properties": described} if described else whole
+
+
+def _either(schema: Json, one: str, other: str) -> Json:
+    """A schema in which a number or a text has to be there, and not both."""
+    number: Json = {one: {"type": "integer"}, other: {"type": "null"}}
+    text: Json = {one: {"type": "null"}, other: {"type": "string"}}
+    ways = [
+        {"required": [one], "properties": number},
+        {"required": [other], "properties": text},
+    ]
+    return {**schema, "oneOf": ways}
+
+
+def _some(schema: Json, number: str, text: str) -> Json:
+    """A schema in which a number or a text has to be there, or both."""
+    ways = [
+        {"required": [number], "properties": {number: {"type": "integer"}}},
+        {"required": [text], "properties": {text: {"type": "string", "minLength": 1}}},
+    ]
+    return {**schema, "anyOf": ways}
+
+
+# One route.
+
+
+def _operation(row: Route, names: _Names) -> Json:
+    named = operation_id(row)
+    operation: Json = {
+        "operationId": named,
+        "tags": [tag_of(row)],
+        "summary": row.summary.rstrip("."),
+        "description": OPERATIONS[named],
+    }
+    if row.action is Action.OPEN:
+        operation["security"] = []
+    parameters = [*_path_parameters(row), *map(_query_parameter, row.query), *_headers(row)]
+    if parameters:
+        operation["parameters"] = parameters
+    if row.takes is not None:
+        operation["requestBody"] = _request_body(named, row.takes, names)
+    elif _first(row) == "webhooks":
+        operation["requestBody"] = _ANY_BODY
+    operation["responses"] = _responses(named, row, names)
+    return operation
+
+
+_ANY_BODY: Final[Json] = {
+    "description": "The payload of the job. Text that is not JSON becomes a JSON string.",
+    "required": False,
+    "content": {"application/json": {"schema": {}}},
+}
+
+
+def _path_parameters(row: Route) -> list[Json]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _BULK_TEXT if _first(row) == "bulk" else _PATH_TEXTS[name],
+            "schema": _PATH_SCHEMAS[name],
+            "example": EXAMPLES[name],
+        }
+        for name in re.findall(r"\{(\w+)\}", row.path)
+    ]
+
+
+def _query_parameter(parameter: Parameter) -> Json:
+    bounds = ("minLength", "maxLength") if parameter.type == "string" else ("minimum", "maximum")
+    schema: Json = {"type": parameter.type}
+    for bound, value in zip(bounds, (parameter.minimum, parameter.maximum), strict=True):
+        if value is not None:
+            schema[bound] = value
+    if parameter.pattern:
+        schema["pattern"] = parameter.pattern
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "required": False,
+        "description": parameter.description,
+        "schema": schema,
+        "example": EXAMPLES[parameter.name],
+    }
+
+
+def changes(row: Route) -> bool:
+    """Whether a route changes something, and so may be sent under a request key."""
+    return row.method != "GET" and row.action not in {Action.OPEN, Action.READ}
+
+
+def _headers(row: Route) -> list[Json]:
+    headers: list[Json] = []
+    if changes(row):
+        headers.append(
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "description": "Request key: sent again, the request has no second effect.",
+                "schema": {
+                    "type": "string",
+                    "maxLength": REQUEST_KEY_MAX,
+                    "pattern": "^[\\x20-\\x7e]*$",
+                },
+                "example": EXAMPLES["request_key"],
+            }
+        )
+    if row.has_min_seq:
+        headers.append(
+            {
+                "name": "Corvo-Min-Seq",
+                "in": "header",
+                "required": False,
+                "description": "Position from `Corvo-Seq`: the answer includes that change.",
+                "schema": {
+                    "type": "string",
+                    "pattern": "^s[0-9]{1,4}=[0-9]{1,18}(,s[0-9]{1,4}=[0-9]{1,18})*$",
+                },
+                "example": "s0=1042",
+            }
+        )
+    return headers
+
+
+def _request_body(named: str, takes: type[msgspec.Struct], names: _Names) -> Json:
+    needed = any(field.required for field in msgspec.structs.fields(takes))
+    content: Json = {"schema": names.of(takes)}
+    if named in examples.REQUESTS:
+        content["example"] = examples.REQUESTS[named]
+    is_needed = needed or takes.__name__ in _ONE_OF or takes.__name__ in _SOME_OF
+    return {"required": is_needed, "content": {"application/json": content}}
+
+
+def problems_of(row: Route) -> list[int]:
+    """The statuses of all problems that a route may have."""
+    statuses = {*_EVERY_STATUS, *row.problems}
+    if row.action is not Action.OPEN:
+        statuses |= {*_WITH_KEY}
+    if row.method != "GET":
+        statuses |= {*_WITH_BODY}
+    if changes(row):
+        statuses.add(_KEY_REUSED)
+    return sorted(statuses)
+
+
+def _responses(named: str, row: Route, names: _Names) -> Json:
+    responses: dict[int, Json] = {}
+    seq = ["Corvo-Seq"] if changes(row) or row.has_min_seq else []
+    for status, gives in sorted(row.gives.items()):
+        response: Json = {"description": _meaning(status), "headers": _named(*seq)}
+        if gives is not None and status not in _NO_BODY:
+            content: Json = {"schema": names.of(gives)}
+            if named in examples.ANSWERS and status < 300:
+                content["example"] = examples.ANSWERS[named]
+            response["content"] = {row.content_type: content}
+        if named in _LEADS_ON and gives is not None:
+            response["links"] = {
+                name: {"$ref": f"#/components/links/{name}"} for name in _linked(named, names)
+            }
+        responses[status] = response
+    for status in problems_of(row):
+        given = row.gives.get(status)
+        if given is None:
+            responses[status] = {"$ref": f"#/components/responses/{_problem_name(status)}"}
+        else:
+            either: Json = {"anyOf": [names.of(given), names.of(ProblemBody)]}
+            responses[status] = _problem_response(status, either)
+    return {str(status): response for status, response in sorted(responses.items())}
+
+
+def _problem_responses(names: _Names) -> Json:
+    """Each problem that there is, to be referred to."""
+    statuses = sorted({status for row in names.rows for status in problems_of(row)})
+    schema = names.of(ProblemBody)
+    return {_problem_name(status): _problem_response(status, schema) for status in statuses}
+
+
+def _problem_response(status: int, schema: Json) -> Json:
+    also = {401: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}
+    return {
+        "description": _meaning(status),
+        "headers": _named(*also.get(status, [])),
+        "content": {"application/json": {"schema": schema}},
+    }
+
+
+def _problem_name(status: int) -> str:
+    return f"Problem{status}"
+
+
+# Where an answer leads.
+
+_LEADS_ON: Final = {
+    "post_enqueue": ("$response.body#/job_id", ("id",)),
+    "post_fetch": ("$response.body#/job_id", ("job_id", "id")),
+}
+"""Answers that have a job's id in them, where, and what it is called in the paths to go on with."""
+_FETCHED: Final[Json] = {
+    "post_enqueue-post_fetch": {
+        "operationId": "post_fetch",
+        "parameters": {},
+        "requestBody": {"queues": ["$response.body#/job/queue"], "wait_seconds": 0},
+    }
+}
+"""What is put into a queue can be fetched from it."""
+
+
+def _linked(named: str, names: _Names) -> Json:
+    """By name, the routes to go on with from one."""
+    where, called = _LEADS_ON[named]
+    first = _FETCHED if named == "post_enqueue" else {}
+    by_job = {
+        f"{named}-{operation_id(row)}": {
+            "operationId": operation_id(row),
+            "parameters": {parameter: where},
+        }
+        for row in names.rows
+        for parameter in called
+        if f"{{{parameter}}}" in row.path
+    }
+    return {**first, **by_job}
+
+
+def _links(names: _Names) -> Json:
+    made: Json = {}
+    for named in _LEADS_ON:
+        made.update(_linked(named, names))
+    return made
+
+
+def _named(*headers: str) -> Json:
+    return {
+        name: {"$ref": f"#/components/headers/{name}"}
+        for name in (*headers, "Server-Timing", "X-Request-Id")
+    }
+
+
+def _meaning(status: int) -> str:
+    return STATUSES[status]

@@ -1,0 +1,77 @@
+"""What there is to ask for, as a document for programs and as a page for people."""
+
+from collections.abc import Iterable
+from functools import cache
+from hashlib import sha256
+from typing import Final
+
+from corvo import __version__
+from corvo.router.api import Api
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import NODE
+from corvo.router.http.messages import JSON, Request, Response
+from corvo.router.openapi import pages
+from corvo.router.openapi.document import document as describe
+from corvo.router.routes import Route, Routes
+
+_FRESH: Final = ("cache-control", "max-age=300")
+_POLICY: Final = "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+_ALONE: Final = (
+    ("content-security-policy", _POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+)
+
+
+def rows(others: Iterable[Route]) -> tuple[Route, ...]:
+    """The rows of the table that tell of all the others, and of themselves."""
+
+    @cache
+    def document() -> bytes:
+        return describe(Routes((*told, *mine)), __version__)
+
+    @cache
+    def page() -> bytes:
+        return pages.page(document())
+
+    async def get_document(_: Api, request: Request) -> Response:
+        return _answer(request, document(), JSON)
+
+    async def get_page(_: Api, request: Request) -> Response:
+        return _answer(request, page(), "text/html; charset=utf-8")
+
+    async def get_style(_: Api, request: Request) -> Response:
+        return _answer(request, pages.STYLE, "text/css; charset=utf-8")
+
+    told = tuple(others)
+    mine = tuple(
+        Route(
+            method="GET",
+            path=path,
+            endpoint=endpoint,
+            action=Action.OPEN,
+            rights=NODE,
+            summary=summary,
+            gives={200: None, 304: None},
+        )
+        for path, endpoint, summary in (
+            ("/openapi.json", get_document, "Read this document in OpenAPI 3.1"),
+            ("/docs", get_page, "Read this document as a web page"),
+            ("/docs.css", get_style, "Style sheet of the web page"),
+        )
+    )
+    return mine
+
+
+def _answer(request: Request, body: bytes, content_type: str) -> Response:
+    """Something that is the same until there is another release; or the word that it is."""
+    tag = f'"{sha256(body).hexdigest()[:32]}"'
+    headers = [_FRESH, ("etag", tag), *_ALONE]
+    known = [each.strip().removeprefix("W/") for each in _known(request).split(",")]
+    if tag in known or known == ["*"]:
+        return Response(status=304, headers=headers)
+    return Response(body=body, content_type=content_type, headers=headers)
+
+
+def _known(request: Request) -> str:
+    return request.headers.get("if-none-match", "")

@@ -1,0 +1,1 @@
+"""Queues: their settings, their counts, and what is done to a whole queue."""

@@ -1,0 +1,372 @@
+"""Queues: what is in them and what is set for them; and the workers that fetch from them."""
+
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from corvo.protocol.ops.base import NAME_BYTES_MAX
+from corvo.protocol.ops.queues import (
+    Clear,
+    DeleteQueue,
+    Drain,
+    Pause,
+    QueueDone,
+    QueueOp,
+    RemoveThrottle,
+    Resume,
+    SetConcurrency,
+    SetRetention,
+    SetThrottle,
+)
+from corvo.protocol.queries import (
+    GetQueue,
+    GetQueues,
+    Query,
+    Queues,
+    QueueView,
+    Workers,
+)
+from corvo.protocol.questions import Beats, GetRates
+from corvo.router.api import Api
+from corvo.router.ask import PART, Lists, read_lists
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import RESULT, queue_in_path
+from corvo.router.caller import Caller
+from corvo.router.http import params, positions
+from corvo.router.http.bodies import not_reserved, read_body, request_key
+from corvo.router.http.messages import Request, Response, json_response
+from corvo.router.queues.bodies import (
+    PAGE_MAX,
+    QueueBody,
+    QueueDoneBody,
+    QueueRates,
+    SetConcurrencyBody,
+    SetRetentionBody,
+    SetThrottleBody,
+    no_such_queue,
+    queue_body,
+    read_rates,
+)
+from corvo.router.routes import Endpoint, Parameter, Route
+from corvo.scopes import RESERVED, Scope, is_reserved
+
+_NAMED_MAX: Final = 100
+"""Queues that the mirror is asked for by their names; for more it tells all."""
+_QUIET: Final = QueueRates()
+
+_read_concurrency: Final = msgspec.json.Decoder(SetConcurrencyBody).decode
+_read_throttle: Final = msgspec.json.Decoder(SetThrottleBody).decode
+_read_retention: Final = msgspec.json.Decoder(SetRetentionBody).decode
+_read_view: Final = msgspec.json.Decoder(QueueView).decode
+_read_views: Final = msgspec.json.Decoder(Queues).decode
+_read_workers: Final = msgspec.json.Decoder(Workers).decode
+_read_beats: Final = msgspec.json.Decoder(Beats).decode
+_read_done: Final = msgspec.json.Decoder(QueueDone).decode
+
+
+# Looking.
+
+
+async def list_queues(api: Api, request: Request) -> Response:
+    """All queues, by name. What is beyond the limit is behind the link `next`."""
+    limit = params.number_of(request, "limit", default=PAGE_MAX, at_most=PAGE_MAX)
+    behind: str | None = params.after_of(request)
+    caller = request.caller
+    shows_reserved = request.query.get("reserved") == "true"
+    found: list[QueueView] = []
+    seen: dict[int, int] = {}
+    following = ""
+    # Where a page ends is told, so it is a queue that may be seen. What may not be is passed over
+    # here, from one name of the scope to the next: there are no more parts than a scope has names.
+    while behind is not None:
+        part = limit if not seen else min(limit, PART)
+        lists = await read_lists(api, caller, _ask_queues, _read_views, after=behind, limit=part)
+        seen = {**lists.seen, **seen}
+        found += _visible(caller, lists, shows_reserved=shows_reserved)
+        if len(found) > limit:
+            following = found[limit - 1].queue.name
+            break
+        behind = _skip(lists.reached, caller.scope, shows_reserved=shows_reserved)
+        if behind == lists.reached:
+            following = behind
+            break
+    shown = found[:limit]
+    rates = await _rates(api, caller, [view.queue.name for view in shown])
+    headers = _told_without(rates)
+    if following:
+        url = f"/api/v1/queues?after={quote(following, safe='')}&limit={limit}"
+        url += "&reserved=true" if shows_reserved else ""
+        headers.append(("link", f'<{url}>; rel="next"'))
+    bodies = [queue_body(view, _rates_of(rates, view)) for view in shown]
+    return json_response([*bodies], seq=positions.render(seen), headers=headers)
+
+
+def _visible(caller: Caller, lists: Lists[Queues], *, shows_reserved: bool) -> list[QueueView]:
+    """The queues of the caller's scope, by name, as far as all lists were read."""
+    found = [
+        view
+        for page in lists.pages
+        for view in page.queues
+        if (not lists.reached or view.queue.name <= lists.reached)
+        and view.exists
+        and caller.scope.covers(view.queue.name)
+        and (shows_reserved or not is_reserved(view.queue.name))
+    ]
+    return sorted(found, key=lambda view: view.queue.name)
+
+
+def _skip(name: str, scope: Scope, *, shows_reserved: bool) -> str | None:
+    """A name behind which the next queue is that may be seen: this one, if it may be itself.
+
+    None when there is none behind it, or this is the end.
+    """
+    if not name:
+        return None
+    if is_reserved(name) and not shows_reserved:
+        return RESERVED + _BEHIND_ALL
+    if scope.covers(name):
+        return name
+    beginnings = (one.removesuffix("*") for one in scope.names)
+    following = min((one for one in beginnings if one > name), default=None)
+    return None if following is None else _ahead_of(following)
+
+
+_BEHIND_ALL: Final = "\U0010ffff" * (NAME_BYTES_MAX // 4 + 1)
+"""Longer than a name may be, and of the last letter there is."""
+
+
+def _ahead_of(name: str) -> str:
+    """A text with no name of a queue between it and this one."""
+    last = ord(name[-1])
+    # Surrogates are no letters of a text, and what is before a blank is none of a name.
+    return name[:-1] + chr(0xD7FF if last == 0xE000 else last - 1) + _BEHIND_ALL
+
+
+def _ask_queues(after: str, limit: int) -> Query:
+    return GetQueues(after=after, limit=limit)
+
+
+async def all_queues(api: Api, caller: Caller) -> list[QueueView]:
+    """The queues of all shards, as many as one answer lists. Raises `Problem`."""
+    lists = await read_lists(api, caller, _ask_queues, _read_views, after="", limit=PAGE_MAX)
+    views = [view for page in lists.pages for view in page.queues]
+    return sorted(views, key=lambda view: view.queue.name)[:PAGE_MAX]
+
+
+async def _rates(api: Api, caller: Caller, names: list[str]) -> dict[str, QueueRates] | None:
+    """What went on in queues; None while nobody can say it at once."""
+    wanted = tuple(names) if len(names) <= _NAMED_MAX else ()
+    answer = await api.mirror.ask_now(GetRates(queues=wanted), caller.as_of({}))
+    return read_rates(answer.body) if answer is not None else None
+
+
+def _rates_of(rates: dict[str, QueueRates] | None, view: QueueView) -> QueueRates | None:
+    return None if rates is None else rates.get(view.queue.name, _QUIET)
+
+
+def _told_without(rates: dict[str, QueueRates] | None) -> list[tuple[str, str]]:
+    return [] if rates is not None else [("corvo-left-out", "rates")]
+
+
+async def get_queue(api: Api, request: Request) -> Response:
+    """One queue."""
+    name = params.queue_of(request)
+    shard = api.shards.of_queue(name).number
+    answer = await api.ask(shard, GetQueue(queue=name), request.caller)
+    view = _read_view(answer.body)
+    if not view.exists:
+        raise no_such_queue(name)
+    rates = await _rates(api, request.caller, [name])
+    body = queue_body(view, _rates_of(rates, view))
+    seq = positions.render({shard: answer.index})
+    return json_response(body, seq=seq, headers=_told_without(rates))
+
+
+# Changing.
+
+
+async def pause_queue(api: Api, request: Request) -> Response:
+    """Give nothing out."""
+    name, by = _named(request)
+    op = Pause(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def resume_queue(api: Api, request: Request) -> Response:
+    """Resume a queue."""
+    name, by = _named(request)
+    op = Resume(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def drain_queue(api: Api, request: Request) -> Response:
+    """Give nothing out, so that at some time no job is active."""
+    name, by = _named(request)
+    op = Drain(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def clear_queue(api: Api, request: Request) -> Response:
+    """Remove what waits in a queue."""
+    name, by = _named(request)
+    op = Clear(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def delete_queue(api: Api, request: Request) -> Response:
+    """Remove a queue and all its jobs."""
+    name, by = _named(request)
+    op = DeleteQueue(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def set_concurrency(api: Api, request: Request) -> Response:
+    """Limit how many jobs may be active; 0 and less is no limit."""
+    name, by = _named(request)
+    body = read_body(_read_concurrency, request.body)
+    key = request_key(request, body.request_key)
+    op = SetConcurrency(queue=name, by=by, request_key=key, max=max(0, body.max))
+    return await _change(api, request, op)
+
+
+async def set_throttle(api: Api, request: Request) -> Response:
+    """Limit how many jobs may be fetched within a window."""
+    name, by = _named(request)
+    body = read_body(_read_throttle, request.body)
+    key = request_key(request, body.request_key)
+    op = SetThrottle(queue=name, by=by, request_key=key, rate=body.rate, window_ms=body.span_ms)
+    return await _change(api, request, op)
+
+
+async def remove_throttle(api: Api, request: Request) -> Response:
+    """Let any number of jobs be fetched."""
+    name, by = _named(request)
+    op = RemoveThrottle(queue=name, by=by, request_key=request_key(request))
+    return await _change(api, request, op)
+
+
+async def set_retention(api: Api, request: Request) -> Response:
+    """Say how long finished jobs are kept."""
+    name, by = _named(request)
+    body = read_body(_read_retention, request.body)
+    key = request_key(request, body.request_key)
+    op = SetRetention(queue=name, by=by, request_key=key, retention_ms=body.span_ms)
+    return await _change(api, request, op)
+
+
+def _named(request: Request) -> tuple[str, str]:
+    """The queue in the path, which must not be the server's own, and who asks."""
+    name = params.queue_of(request)
+    not_reserved("name", name)
+    return name, request.caller.name
+
+
+async def _change(api: Api, request: Request, op: QueueOp) -> Response:
+    """Carry an op out on a queue; it comes into being where it is not there."""
+    shard = api.shards.of_queue(op.queue)
+    answer = await shard.submit(op)
+    done = _read_done(answer.body)
+    body = QueueDoneBody(status=done.status, queue=op.queue)
+    return json_response(body, seq=positions.render({shard.number: answer.index}))
+
+
+_QUEUE: Final = "/api/v1/queues/{name}"
+_NAMED: Final = queue_in_path("name")
+
+
+def _row(
+    method: str,
+    path: str,
+    endpoint: Endpoint,
+    summary: str,
+    takes: type[msgspec.Struct] | None = None,
+) -> Route:
+    """A row for something that is done with a queue."""
+    return Route(
+        method=method,
+        path=path,
+        endpoint=endpoint,
+        action=Action.OPERATE,
+        rights=_NAMED,
+        summary=summary,
+        takes=takes,
+        gives={200: QueueDoneBody},
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET",
+        path="/api/v1/queues",
+        endpoint=list_queues,
+        action=Action.READ,
+        rights=RESULT,
+        summary="List queues with settings, job counts and rates",
+        gives={200: list[QueueBody]},
+        has_min_seq=True,
+        query=(
+            Parameter(
+                "after",
+                "string",
+                "Queues after this name. Default: from the first.",
+                0,
+                NAME_BYTES_MAX,
+            ),
+            Parameter("limit", "integer", f"Number of queues. Default: {PAGE_MAX:,}.", 1, PAGE_MAX),
+            Parameter(
+                "reserved",
+                "boolean",
+                "Whether to include the queues of the server. Default: false.",
+            ),
+        ),
+    ),
+    Route(
+        method="GET",
+        path=_QUEUE,
+        endpoint=get_queue,
+        action=Action.READ,
+        rights=_NAMED,
+        summary="Read a queue with settings and job counts",
+        gives={200: QueueBody},
+        has_min_seq=True,
+        problems=(404,),
+    ),
+    _row("POST", f"{_QUEUE}/pause", pause_queue, "Pause a queue"),
+    _row("POST", f"{_QUEUE}/resume", resume_queue, "Resume a queue"),
+    _row(
+        "POST",
+        f"{_QUEUE}/drain",
+        drain_queue,
+        "Pause a queue until its active jobs have ended (drain)",
+    ),
+    _row(
+        "POST",
+        f"{_QUEUE}/clear",
+        clear_queue,
+        "Delete the pending, scheduled and retrying jobs of a queue",
+    ),
+    _row(
+        "POST",
+        f"{_QUEUE}/concurrency",
+        set_concurrency,
+        "Limit the active jobs of a queue",
+        SetConcurrencyBody,
+    ),
+    _row(
+        "POST",
+        f"{_QUEUE}/throttle",
+        set_throttle,
+        "Set the rate limit of a queue",
+        SetThrottleBody,
+    ),
+    _row("DELETE", f"{_QUEUE}/throttle", remove_throttle, "Remove the rate limit"),
+    _row(
+        "POST",
+        f"{_QUEUE}/retention",
+        set_retention,
+        "Set how long a queue keeps finished jobs",
+        SetRetentionBody,
+    ),
+    _row("DELETE", _QUEUE, delete_queue, "Delete a queue with its settings and all its jobs"),
+)

@@ -1,0 +1,1 @@
+"""Searches over all shards, full text, timelines and the summary."""

@@ -1,0 +1,210 @@
+"""The fast lane: one connection from its first byte to its last.
+
+    read  ->  a whole request  ->  its route  ->  the door  ->  one send
+                                      |
+                                      streamed: the slow lane, with this one request
+
+Every answer with one body is sent from here: no task, no timer and no scope for a request. Only a
+request of a route that streams goes to hypercorn, and a connection that changes to WebSocket or
+HTTP/2; so one connection can use both lanes. A request that is refused while it is read is refused
+in the same words in both.
+"""
+
+from typing import Final
+
+import trio
+
+from corvo.router.http.connections import Connections, Seat, Stage, no_room
+from corvo.router.http.lines import Hangups, Line
+from corvo.router.http.messages import Problem, Request, Response
+from corvo.router.http.parsing import Message, Reader, as_bytes
+from corvo.router.http.rendering import CONTINUE, head_of
+from corvo.router.routes import Found
+from corvo.router.server.door import Door, read_query
+from corvo.router.server.slow_lane import Ends, Exchange, SlowLane
+
+_LAST_WORDS_S: Final = 1.0
+"""How long a client that was too slow is told so."""
+_TOGETHER_BYTES_MAX: Final = 64 << 10
+"""A body up to here goes out in one piece with what stands before it; a larger one is not copied
+for that."""
+
+
+class FastLane:
+    """What all conversations share."""
+
+    def __init__(
+        self, door: Door, connections: Connections, hangups: Hangups, slow: SlowLane
+    ) -> None:
+        self.door: Final = door
+        self.connections: Final = connections
+        self.hangups: Final = hangups
+        self.slow: Final = slow
+        self.is_open = True
+        """Else every request goes through the slow lane, which must make no difference."""
+
+
+class Conversation:
+    """One connection."""
+
+    def __init__(self, lane: FastLane, line: Line, seat: Seat, ends: Ends) -> None:
+        self._lane = lane
+        self._line = line
+        self._seat = seat
+        self._ends = ends
+        self._reader = Reader(lane.connections.limits, ends.client[0])
+
+    async def run(self, alpn: str = "http/1.1") -> None:
+        """Talk until one of us leaves. Raises `LineBroken`."""
+        self._seat.move(Stage.IDLE)
+        if alpn == "h2":
+            await self._exchange().hand_over(b"", alpn)
+            return
+        reader = self._reader
+        while True:
+            while not reader.ready:
+                if reader.rest is not None:
+                    await self._exchange().hand_over(reader.rest, "h2")
+                    return
+                if reader.refusal is not None:
+                    await self.refuse(reader.refusal)
+                    return
+                data = await self._line.receive()
+                if not data:
+                    return
+                reader.feed(data)
+                if not reader.ready:
+                    await self._note_progress()
+            message = reader.ready.popleft()
+            if message.is_websocket:
+                rest = reader.rest or b""
+                await self._exchange().hand_over(as_bytes(message) + rest)
+                return
+            if not await self._answer(message):
+                return
+            if not reader.ready:
+                await self._note_progress()
+            else:
+                await trio.lowlevel.checkpoint()  # others want to be served, too
+
+    async def _note_progress(self) -> None:
+        """Say where we are when no request is there as a whole."""
+        reader, seat = self._reader, self._seat
+        if reader.is_idle:
+            seat.move(Stage.IDLE)
+        elif not reader.is_in_body:
+            if seat.stage is not Stage.HEAD:
+                seat.move(Stage.HEAD)
+        else:
+            if seat.stage is not Stage.BODY:
+                seat.move(Stage.BODY)
+            if not seat.hold(reader.body_bytes):
+                reader.refuse(no_room())
+            elif reader.wants_continue:
+                reader.wants_continue = False
+                await self._line.send(CONTINUE)
+
+    # Answers.
+
+    async def _answer(self, message: Message) -> bool:
+        """Answer one request. Returns whether the connection can serve another one."""
+        seat, lane = self._seat, self._lane
+        seat.move(Stage.ANSWERING)
+        if seat.body_bytes:
+            seat.hold(0)
+        request = message.request
+        found = lane.door.find(request.method, request.path)
+        is_parked = found is not None and found.route.is_parked
+        if not lane.is_open or (found is not None and found.route.is_streamed):
+            exchange = self._exchange()
+            goes_on = await exchange.answer(as_bytes(message), is_parked=is_parked)
+            seat.on_cut(None)  # what hypercorn needed for this request need not stay
+            return goes_on
+        if message.query:
+            try:
+                request.query = read_query(message.query)
+            except Problem as problem:
+                return await self._send(lane.door.turn_away(problem, request), message)
+        if is_parked:
+            response = await self._answer_or_hang_up(found, request)
+            if response is None:
+                return False
+        else:
+            response = await lane.door.answer_at(found, request)
+        return await self._send(response, message)
+
+    async def _answer_or_hang_up(self, found: Found | None, request: Request) -> Response | None:
+        """The answer to what may wait for long; none when the client has gone meanwhile."""
+        hangups, fd = self._lane.hangups, self._line.fd
+        response: Response | None = None
+        with trio.CancelScope() as scope:
+            hangups.watch(fd, scope.cancel)
+            try:
+                response = await self._lane.door.answer_at(found, request)
+            finally:
+                hangups.forget(fd)
+        if not scope.cancel_called:
+            return response
+        if response is not None:
+            await _take_back(response)
+        return None
+
+    async def _send(self, response: Response, message: Message) -> bool:
+        keeps = message.keeps and not self._lane.connections.is_stopping
+        if response.undelivered is None:
+            await self._deliver(response, message.request, keeps=keeps)
+            return keeps
+        is_delivered = False
+        try:
+            await self._deliver(response, message.request, keeps=keeps)
+            is_delivered = True
+        finally:
+            if not is_delivered:
+                await _take_back(response)
+        return keeps
+
+    async def _deliver(self, response: Response, request: Request, *, keeps: bool) -> None:
+        head = head_of(response, self._lane.connections.date, keeps=keeps)
+        if request.method == "HEAD":
+            await self._line.send(head)
+        elif len(response.body) <= _TOGETHER_BYTES_MAX:
+            await self._line.send(head + response.body)
+        else:
+            await self._line.send(head)
+            await self._line.send(response.body)
+
+    def _exchange(self) -> Exchange:
+        exchange = Exchange(self._lane.slow, self._line, self._seat, self._ends)
+        self._seat.on_cut(exchange.cut)
+        return exchange
+
+    # The end.
+
+    async def refuse(self, problem: Problem) -> None:
+        """Tell the client why nothing more is read, and wait until it has heard it."""
+        connections = self._lane.connections
+        self._seat.hold(0)
+        request = self._reader.unfinished
+        response = self._lane.door.turn_away(problem, request)
+        await self._deliver(response, request, keeps=False)
+        await self._line.finish()
+        self._seat.move(Stage.LINGERING)
+        while not connections.is_stopping and await self._line.receive():
+            pass
+
+    async def last_words(self) -> None:
+        """Tell a client that was too slow, unless it does not listen either."""
+        assert self._seat.refusal is not None
+        with trio.move_on_after(_LAST_WORDS_S):
+            await self.refuse(self._seat.refusal)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._reader.close()
+
+
+async def _take_back(response: Response) -> None:
+    """The client cannot have got this."""
+    if response.undelivered is not None:
+        with trio.CancelScope(shield=True):
+            await response.undelivered()

@@ -1,0 +1,1 @@
+"""The shards and the mirror as a router sees them: links, fan-out, long polls."""

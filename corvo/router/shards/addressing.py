@@ -1,0 +1,119 @@
+"""Addresses of jobs: the shard that has a job, by the job's id.
+
+An id that a shard made names that shard. An id that a client chose does not: its shard is
+remembered from an earlier request, else every shard is asked. A job that has moved left a pointer
+in its home shard.
+"""
+
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo.ids import shard_of
+from corvo.protocol.ops.base import Rejected
+from corvo.protocol.queries import GetWhereabouts, Whereabouts
+from corvo.router.http.messages import Problem
+from corvo.router.shards.links import Shards
+
+REMEMBERED_MAX: Final = 100_000
+"""Chosen ids whose shard is known."""
+HOPS_MAX: Final = 8
+"""How often one request follows a job that moves."""
+LOOKS_MAX: Final = 20
+"""How often a shard is asked whether a moved job has arrived."""
+_TRAVEL_S: Final = 0.05
+"""Between two such questions: a move takes a few milliseconds."""
+
+
+class Addresses:
+    """Shards by job id."""
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+        self._remembered: dict[str, int] = {}
+
+    def remember(self, job_id: str, shard: int) -> None:
+        """Keep the shard of a job whose id does not name it."""
+        if shard_of(job_id) is not None:
+            return
+        self._remembered.pop(job_id, None)
+        self._remembered[job_id] = shard
+        if len(self._remembered) > REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+
+    def first(self, job_id: str) -> int:
+        """The shard to ask first for a job; -1 if its id names an unknown shard."""
+        shard = shard_of(job_id)
+        if shard is None:
+            return self._remembered.get(job_id, 0)
+        return shard if shard < self._shards else -1
+
+    def candidates(self, job_id: str) -> list[int]:
+        """All shards that may have a job, the first to ask first."""
+        first = self.first(job_id)
+        if shard_of(job_id) is not None:
+            return [first] if first >= 0 else []
+        return [first, *(number for number in range(self._shards) if number != first)]
+
+
+class Search:
+    """A job that was not in the shard that was asked for it first."""
+
+    __slots__ = ("_hops", "_job_id", "_others", "shard")
+
+    def __init__(self, addresses: Addresses, job_id: str, shard: int) -> None:
+        self.shard = shard
+        """The shard that was asked last, or is to be asked next."""
+        self._job_id = job_id
+        self._others = [each for each in addresses.candidates(job_id) if each != shard]
+        self._hops = 0
+
+    async def go_on(self, shards: Shards, rejected: Rejected) -> Rejected | None:
+        """Turn `shard` into the shard to ask next; or the rejection that stands. Raises `Problem`.
+
+        A job on its way to another shard is waited for.
+        """
+        if rejected.code == "job_moved" and rejected.shard >= 0 and self._hops < HOPS_MAX:
+            self._hops += 1
+            self.shard = await landed(shards, self._job_id, self.shard, rejected.shard)
+            return None if self.shard >= 0 else missing(self._job_id)
+        if rejected.code == "job_not_found" and self._others:
+            self.shard = self._others.pop(0)
+            return None
+        return rejected
+
+
+async def landed(shards: Shards, job_id: str, home: int, shard: int) -> int:
+    """The shard that a moved job has arrived in; -1 if the job exists nowhere any more.
+
+    The job is looked for before the op is sent: under a request key the op's answer is kept, and
+    that a job was not there *yet* must not be. Only the home shard's answer that there is no such
+    job is final. Raises `Problem` when the move takes too long.
+    """
+    for _ in range(LOOKS_MAX):
+        if job_id in (await _look(shards, job_id, shard)).queues:
+            return shard
+        pointed = (await _look(shards, job_id, home)).moved.get(job_id)
+        if pointed is None:
+            return -1
+        shard = pointed
+        await trio.sleep(_TRAVEL_S)
+    raise Problem(
+        503,
+        "JOB_MOVING",
+        f"job {job_id[:140]} is being moved to another queue: nothing was changed; try again",
+        retry_after_ms=1_000,
+    )
+
+
+async def _look(shards: Shards, job_id: str, shard: int) -> Whereabouts:
+    return _decode_whereabouts((await shards[shard].ask(GetWhereabouts(job_ids=[job_id]))).body)
+
+
+_decode_whereabouts: Final = msgspec.json.Decoder(Whereabouts).decode
+
+
+def missing(job_id: str) -> Rejected:
+    """The rejection for a job that does not exist."""
+    return Rejected("job_not_found", f'job "{job_id[:140]}" not found', job_id=job_id[:140])

@@ -1,0 +1,237 @@
+"""Sending what a request asks for to the shards: one op for those items that go to one shard.
+
+    items -> shard of each -> one op for each shard -> an outcome for each item, in order
+
+`send_to_job` sends an op on a single job. `FanOut` sends many items; its `begin` sends all of them
+before anything is awaited, so that ops which are begun one after the other arrive in this order
+and mostly share an entry of the shard's log. Ops on jobs follow a job that moves.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+import trio
+
+from corvo.protocol.ops.base import ITEMS_MAX, Op, Rejected, encode_json
+from corvo.router.http.messages import Problem
+from corvo.router.shards.addressing import Addresses, Search, missing
+from corvo.router.shards.links import Begun, Shards
+
+R = TypeVar("R")
+ItemT = TypeVar("ItemT", bound=msgspec.Struct)
+
+_ELSEWHERE: Final = frozenset({"job_moved", "job_not_found"})
+"""Rejections after which the job may be in another shard."""
+
+
+# One job.
+
+
+class Sent(NamedTuple, Generic[R]):
+    """The outcome of an op on one job, and the positions of the shards that answered."""
+
+    outcome: R | Rejected
+    positions: dict[int, int]
+
+
+async def send_to_job(
+    shards: Shards,
+    addresses: Addresses,
+    job_id: str,
+    op: Op,
+    read: Callable[[bytes], Sequence[R | Rejected]],
+) -> Sent[R]:
+    """Send an op on one job to the shard that has the job. Raises `Problem`.
+
+    `read` reads the op's answer, which has one result.
+    """
+    positions: dict[int, int] = {}
+    search: Search | None = None
+    shard = addresses.first(job_id)
+    while shard >= 0:
+        answer = await shards[shard].submit(op)
+        positions[shard] = answer.index
+        [outcome] = read(answer.body)
+        if not isinstance(outcome, Rejected):
+            addresses.remember(job_id, shard)
+            return Sent(outcome, positions)
+        if outcome.code not in _ELSEWHERE:
+            return Sent(outcome, positions)
+        search = search or Search(addresses, job_id, shard)
+        final = await search.go_on(shards, outcome)
+        if final is not None:
+            return Sent(final, positions)
+        shard = search.shard
+    return Sent(missing(job_id), positions)
+
+
+# Many items.
+
+
+class Part(NamedTuple):
+    """Items of a request that go to a shard in one op, by their places in the request."""
+
+    shard: int
+    places: list[int]
+
+
+class _Begun(NamedTuple):
+    """A part that was sent."""
+
+    part: Part
+    begun: Begun
+
+
+class FanOut(Generic[ItemT, R]):
+    """Items of one kind, sent in as many ops as there must be."""
+
+    def __init__(
+        self, shards: Shards, items: Sequence[ItemT | Rejected | Problem], body_bytes: int
+    ) -> None:
+        """An item that cannot be sent is given as the reason, which is its outcome.
+
+        `body_bytes` is the size of the request that all items came in.
+        """
+        self.items: Final = items
+        self.outcomes: Final[list[R | Rejected | Problem]] = [
+            item if isinstance(item, (Rejected, Problem)) else NOT_SENT for item in items
+        ]
+        self.positions: Final[dict[int, int]] = {}
+        """By shard, for those that answered."""
+        self._shards: Final = shards
+        self._body_bytes: Final = body_bytes
+        self._begun: list[_Begun] = []
+
+    async def send(self) -> None:
+        """Send all items, and wait for all answers."""
+        self.begin()
+        await self.finish()
+
+    def begin(self) -> None:
+        """Send all items that can be sent, without waiting for anything."""
+        by_shard: dict[int, list[int]] = {}
+        for place, item in enumerate(self.items):
+            if isinstance(item, (Rejected, Problem)):
+                continue
+            shard = self._shard_of(item)
+            if isinstance(shard, Rejected):
+                self.outcomes[place] = shard
+            else:
+                by_shard.setdefault(shard, []).append(place)
+        self._begin_each(by_shard)
+
+    async def finish(self) -> None:
+        """Wait for all answers."""
+        begun, self._begun = self._begun, []
+        if len(begun) == 1 or all(self._shards[each.part.shard].is_up for each in begun):
+            for each in begun:
+                await self._finish(each)
+        elif begun:
+            # Each that has to wait for a leader waits as long as any.
+            await together([partial(self._finish, each) for each in begun])
+
+    def _begin_each(self, by_shard: Mapping[int, list[int]]) -> None:
+        for shard, places in by_shard.items():
+            items = [self._item(place) for place in places]
+            for some in parts_of(items, self._body_bytes):
+                part = Part(shard, places[some.start : some.stop])
+                self._begun.append(self._begin(part))
+
+    def _begin(self, part: Part) -> _Begun:
+        return _Begun(part, self._shards[part.shard].begin(self._op(part.places)))
+
+    async def _finish(self, each: _Begun) -> bool:
+        """Wait for the answer to a part. False if the whole part failed."""
+        part = each.part
+        try:
+            answer = await self._shards[part.shard].finish(each.begun)
+        except Problem as problem:
+            self._fail(part, problem)
+            return False
+        self.positions[part.shard] = max(answer.index, self.positions.get(part.shard, 0))
+        for place, outcome in zip(part.places, self._read(answer.body), strict=True):
+            self._settle(place, part.shard, outcome)
+        return True
+
+    def _item(self, place: int) -> ItemT:
+        item = self.items[place]
+        assert not isinstance(item, (Rejected, Problem)), "only good items are sent"
+        return item
+
+    def _fail(self, part: Part, problem: Problem) -> None:
+        """Note that a whole part failed."""
+        for place in part.places:
+            self._settle(place, part.shard, problem)
+
+    def _settle(self, place: int, shard: int, outcome: R | Rejected | Problem) -> None:
+        """Note the outcome of an item in `outcomes`; it is that of a shard."""
+        raise NotImplementedError
+
+    def _shard_of(self, item: ItemT) -> int | Rejected:
+        """The shard to send an item to, or why there is none."""
+        raise NotImplementedError
+
+    def _op(self, places: Sequence[int]) -> Op:
+        """The op on some items."""
+        raise NotImplementedError
+
+    def _read(self, body: bytes) -> Sequence[R | Rejected]:
+        """The results in an answer, in order."""
+        raise NotImplementedError
+
+
+NOT_SENT: Final = Problem(
+    503,
+    "LEADER_UNAVAILABLE",
+    "not sent, because an earlier part of the request failed",
+    retry_after_ms=1_000,
+)
+
+
+# How many items one op may have.
+
+
+def parts_of(items: Sequence[msgspec.Struct], body_bytes: int) -> list[range]:
+    """Places of items in order, as many together as fit into one op by number and by bytes.
+
+    `body_bytes` is the size of the request that all items came in.
+    """
+    if body_bytes <= _PART_BYTES and len(items) <= ITEMS_MAX:
+        return [range(len(items))] if items else []
+    parts: list[range] = []
+    begin, taken = 0, 0
+    for place, item in enumerate(items):
+        size = len(encode_json(item)) + 1
+        if place > begin and (taken + size > _PART_BYTES or place - begin == ITEMS_MAX):
+            parts.append(range(begin, place))
+            begin, taken = place, 0
+        taken += size
+    if items:
+        parts.append(range(begin, len(items)))
+    return parts
+
+
+_PART_BYTES: Final = 3 << 20
+"""Three quarters of the limit of an op: the rest is for what stands around the items."""
+
+
+async def together(tasks: Sequence[Callable[[], Awaitable[object]]]) -> None:
+    """Run all of them at once; a single one needs no nursery. Raises the first `Problem` of any."""
+    if len(tasks) == 1:
+        await tasks[0]()
+        return
+    problems: list[Problem] = []
+
+    async def note(task: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await task()
+        except Problem as problem:
+            problems.append(problem)
+
+    async with trio.open_nursery() as nursery:
+        for task in tasks:
+            nursery.start_soon(note, task)
+    if problems:
+        raise problems[0]

@@ -1,0 +1,245 @@
+"""The shards as a router sees them: one link to the leader of each, and what goes over it.
+
+An op or a query goes to the shard's leader. While there is none it waits, up to a limit, so that a
+shard which is started again is a pause and not an error. The outcome of a request that was sent and
+not answered before the link was lost is *unknown*. It is sent again when twice is as once: under a
+request key, or under the token of a lease. Otherwise the client gets the error, since only the
+client knows whether twice does harm.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo.kept_link import KeptLink
+from corvo.link import Call, Link, LinkClient, LinkLost, UnixAddress, open_client
+from corvo.placement import shard_of_queue
+from corvo.protocol import wire
+from corvo.protocol.ops import NUMBERS
+from corvo.protocol.ops.base import Op, encode_json
+from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
+from corvo.protocol.queries import Query
+from corvo.router.config import RouterConfig
+from corvo.router.http.messages import UNKNOWN, Problem
+from corvo.router.http.problems import problem_of, read_refusal
+from corvo.telemetry import SILENT, Log
+
+_LEADER_RETRY_S: Final = 0.1
+"""Between two tries of a request, while the shard's leader is unknown."""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What a shard answered, as JSON, and the place in its log that the answer speaks of."""
+
+    body: bytes
+    index: int
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """An op that was sent, if there was anybody to send it to."""
+
+    number: int
+    body: bytes
+    may_repeat: bool
+    sent: tuple[LinkClient, Call | wire.Busy] | None
+
+
+class Shard:
+    """One shard, by the link to its leader."""
+
+    def __init__(
+        self,
+        number: int,
+        config: RouterConfig,
+        *,
+        pushed: Callable[[int, wire.Push], None],
+        came_up: Callable[[int], None],
+    ) -> None:
+        self.number: Final = number
+        self.leader: int | None = None
+        self.term = 0
+        self._config = config
+        self._pushed = pushed
+        self._on_up = came_up
+        self._client: LinkClient | None = None
+        self._came_up = trio.Event()
+        self._link: Final = KeptLink(
+            f"shard-{number}",
+            UnixAddress(config.sockets[number]),
+            wire.make_hello(config, wire.ROUTER, shard=number),
+            self._serve,
+        )
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a link to a replica that knows a leader."""
+        return self._client is not None and self.leader is not None
+
+    @property
+    def last_error(self) -> str:
+        """Why there is no link, while there is none."""
+        return self._link.last_error
+
+    @property
+    def calls_in_flight(self) -> int:
+        """Requests that wait for this shard's answer."""
+        return self._client.calls_in_flight if self._client is not None else 0
+
+    async def run(self, log: Log = SILENT) -> None:
+        """Keep a link to the shard."""
+        await self._link.run(log)
+
+    async def _serve(self, link: Link) -> None:
+        async with open_client(link, self._on_push) as client:
+            self._client = client
+            self._note_leader()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._client = None
+                self.leader = None
+
+    def _on_push(self, push: wire.Push) -> None:
+        if isinstance(push, wire.Leading):
+            self.leader, self.term = push.leader, push.term
+            self._note_leader()
+        else:
+            self._pushed(self.number, push)
+
+    def _note_leader(self) -> None:
+        """Wake requests that wait for a leader; a new one does not know which fetches wait."""
+        if self.is_up:
+            self._came_up.set()
+            self._came_up = trio.Event()
+            self._on_up(self.number)
+
+    async def submit(self, op: Op) -> Answer:
+        """Have an op carried out. Raises `Problem`."""
+        number, body = NUMBERS[type(op)], encode_json(op)
+        return await self._call(number, body, op.is_safe_twice, is_op=True)
+
+    def begin(self, op: Op) -> Begun:
+        """Send an op at once, and wait for it later with `finish`.
+
+        What is begun without waiting in between goes out together, in this order.
+        """
+        number, body = NUMBERS[type(op)], encode_json(op)
+        sent: tuple[LinkClient, Call | wire.Busy] | None = None
+        if self._client is not None:
+            with suppress(LinkLost):  # then it was not sent, and `finish` waits for another link
+                sent = self._client, self._client.begin(number, body)
+        return Begun(number, body, op.is_safe_twice, sent)
+
+    async def finish(self, begun: Begun) -> Answer:
+        """The answer to an op that was begun. Raises `Problem`."""
+        return await self._call(
+            begun.number, begun.body, begun.may_repeat, is_op=True, sent=begun.sent
+        )
+
+    async def ask(self, query: Query) -> Answer:
+        """Have a question answered. Raises `Problem`."""
+        return await self._call(QUERY_NUMBERS[type(query)], encode_json(query), True, is_op=False)
+
+    async def _call(
+        self,
+        number: int,
+        body: bytes,
+        may_repeat: bool,
+        *,
+        is_op: bool,
+        sent: tuple[LinkClient, Call | wire.Busy] | None = None,
+    ) -> Answer:
+        until: float | None = None
+        while True:
+            came_up = self._came_up
+            client = self._client if sent is None else sent[0]
+            if client is not None:
+                try:
+                    if sent is not None:
+                        call, sent = sent[1], None
+                        answer = call if isinstance(call, wire.Busy) else await client.finish(call)
+                    elif is_op:
+                        answer = await client.submit(number, body)
+                    else:
+                        answer = await client.ask(number, body)
+                except LinkLost as lost:
+                    if lost.was_sent and not may_repeat:
+                        raise self._unknown() from lost
+                else:
+                    if isinstance(answer, wire.Reply):
+                        if answer.code:
+                            raise problem_of(read_refusal(answer.body))
+                        return Answer(answer.body, answer.index)
+                    if isinstance(answer, wire.Busy):
+                        raise self._overloaded(answer.retry_after_ms)
+                    self.leader = answer.leader
+            if until is None:
+                until = trio.current_time() + self._config.limits.leader_wait_ms / 1_000
+            await self._wait(came_up, until)
+
+    async def _wait(self, came_up: trio.Event, until: float) -> None:
+        """Wait for a leader, or for the next try. Raises `Problem` when it takes too long."""
+        with trio.move_on_at(min(until, trio.current_time() + _LEADER_RETRY_S)):
+            await came_up.wait()
+        if trio.current_time() >= until:
+            raise Problem(
+                503,
+                "LEADER_UNAVAILABLE",
+                f"shard {self.number} has no leader: {self.last_error}; nothing was changed",
+                retry_after_ms=1_000,
+            )
+
+    def _unknown(self) -> Problem:
+        return Problem(
+            503,
+            "OUTCOME_UNKNOWN",
+            f"shard {self.number} disconnected before it answered, so the request may have taken "
+            "effect; with an Idempotency-Key it can be sent again safely",
+            outcome=UNKNOWN,
+            retry_after_ms=1_000,
+        )
+
+    def _overloaded(self, retry_after_ms: int) -> Problem:
+        return Problem(
+            429,
+            "OVERLOADED",
+            f"shard {self.number} is overloaded: nothing was changed; try again",
+            retry_after_ms=retry_after_ms,
+        )
+
+
+class Shards:
+    """All of them."""
+
+    def __init__(
+        self,
+        config: RouterConfig,
+        *,
+        pushed: Callable[[int, wire.Push], None],
+        came_up: Callable[[int], None],
+    ) -> None:
+        self._all: Final = [
+            Shard(number, config, pushed=pushed, came_up=came_up) for number in range(config.shards)
+        ]
+
+    def __getitem__(self, number: int) -> Shard:
+        return self._all[number]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(self._all)
+
+    def of_queue(self, queue: str) -> Shard:
+        """The shard that owns a queue."""
+        return self._all[shard_of_queue(queue, len(self._all))]
+
+    async def run(self, log: Log = SILENT) -> None:
+        """Keep the links to all of them."""
+        async with trio.open_nursery() as nursery:
+            for shard in self._all:
+                nursery.start_soon(shard.run, log)

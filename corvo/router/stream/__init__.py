@@ -1,0 +1,1 @@
+"""Streams: a WebSocket over which a worker acknowledges, enqueues and fetches in frames."""

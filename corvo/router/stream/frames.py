@@ -1,0 +1,203 @@
+"""The frames of a stream: a client's frame, the reply to it, and both as JSON and msgpack.
+
+The two formats have the same fields. Where JSON has JSON of the client's own (a payload, a result,
+a checkpoint, progress), msgpack has the text of that JSON as `bin`: what was sent in one format can
+be fetched in the other, and nothing is written anew. See `docs/stream.md`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from corvo.errors import CorvoError
+from corvo.protocol.ops.base import Json, Millis, Name, Text
+from corvo.protocol.ops.work import FETCH_MAX, LEASE_MS, LEASE_MS_MIN, QUEUES_MAX
+from corvo.router.enqueue.bodies import BatchedJob, ChainBody, EnqueueItem, StepBody
+from corvo.router.http.bodies import REQUEST_KEY_MAX, bad_body, bad_field
+from corvo.router.http.messages import Problem, ProblemBody, encode_json, problem_body
+from corvo.router.leases.fetch import FetchedJob
+from corvo.router.leases.verbs import VERBS, FrameItems, LeaseFrame, LeaseReply
+
+LEASE_MS_MAX: Final = 86_400_000
+
+
+class Unreadable(CorvoError):
+    """A message that is no frame, so that nobody knows what to answer."""
+
+
+# Frames.
+
+
+class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Where jobs are wanted from, and how many."""
+
+    queues: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=QUEUES_MAX)]
+    """Served in this order."""
+    count: Annotated[int, msgspec.Meta(ge=1, le=FETCH_MAX)] = 1
+    wait_ms: Millis = 0
+    """How long to wait when there is none; so long the whole frame is not answered."""
+    lease_ms: Annotated[int, msgspec.Meta(ge=LEASE_MS_MIN, le=LEASE_MS_MAX)] = LEASE_MS
+    worker_id: Annotated[str, msgspec.Meta(max_length=255)] = ""
+    hostname: Text = ""
+
+
+class Frame(LeaseFrame, frozen=True, kw_only=True):
+    """A client's frame. Operations under leases are done first, then enqueues, then the fetch."""
+
+    enqueues: FrameItems[EnqueueItem] = msgspec.field(default_factory=list)
+    fetch: FetchPart | None = None
+    request_key: Annotated[
+        str, msgspec.Meta(max_length=REQUEST_KEY_MAX, pattern="^[\\x20-\\x7e]*$")
+    ] = ""
+    """The same frame again, under the same key, enqueues nothing twice."""
+
+
+class _FrameId(msgspec.Struct):
+    """All that is read of a frame that cannot be read whole."""
+
+    id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+
+
+# Replies.
+
+
+class Reply(LeaseReply, frozen=True, kw_only=True, omit_defaults=True):
+    """The reply to a frame: a list of results for each part that it had."""
+
+    enqueued: list[BatchedJob] | None = None
+    jobs: list[FetchedJob] | None = None
+    error: ProblemBody | None = None
+    """Why nothing of the frame was done."""
+    fetch_error: ProblemBody | None = None
+    """Why nothing was fetched."""
+    seq: str = ""
+    """How far the shards have come: see `corvo.router.http.positions`."""
+
+
+def refuse(frame_id: int, problem: Problem) -> Reply:
+    """The answer to a frame of which nothing was done."""
+    return Reply(id=frame_id, error=problem_body(problem))
+
+
+# Formats: JSON in text messages, msgpack in binary ones.
+
+
+def decode(message: bytes | str) -> Frame | Reply:
+    """A client's frame; or what to answer, when it is not as a frame should be.
+
+    Raises `Unreadable`.
+    """
+    try:
+        return _decode_text(message) if isinstance(message, str) else _unpack(message)
+    except Problem as problem:
+        return _refuse(message, problem)
+    except msgspec.ValidationError as error:
+        return _refuse(message, bad_body(error, Frame))
+    except _MALFORMED as error:
+        raise _unreadable(error) from None
+
+
+def encode(reply: Reply, *, is_text: bool) -> bytes | str:
+    """An answer, in the format of its question. Not twice: the reply is used up."""
+    return encode_json(reply).decode() if is_text else _pack(reply)
+
+
+def _refuse(message: bytes | str, problem: Problem) -> Reply:
+    try:
+        if isinstance(message, str):
+            return refuse(_decode_text_id(message).id, problem)
+        return refuse(_decode_packed_id(message).id, problem)
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"no frame: {bad_body(error, _FrameId).error}") from None
+    except _MALFORMED as error:
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: Exception) -> Unreadable:
+    what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return Unreadable(f"no frame: {what}")
+
+
+_MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_decode_text: Final = msgspec.json.Decoder(Frame).decode
+_decode_text_id: Final = msgspec.json.Decoder(_FrameId).decode
+
+
+# Msgpack: the client's own JSON travels as `bin`.
+
+_decode_packed: Final = msgspec.msgpack.Decoder(Frame).decode
+_decode_packed_id: Final = msgspec.msgpack.Decoder(_FrameId).decode
+_encode_packed: Final = msgspec.msgpack.Encoder().encode
+_encode_bin: Final[Callable[[bytes], bytes]] = msgspec.msgpack.Encoder().encode
+_read_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_set: Final = msgspec.structs.force_setattr
+
+_HEADER_BYTES: Final = {0xC4: 2, 0xC5: 3, 0xC6: 5}
+"""Before the bytes of a `bin` of each kind."""
+_NIL: Final = 0xC0
+
+
+def _unpack(message: bytes) -> Frame:
+    frame = _decode_packed(message)
+    for verb, names in _JSON_FIELDS:
+        for number, entry in enumerate(getattr(frame, verb.part)):
+            _unwrap(entry, names, verb.part, number)
+    for number, item in enumerate(frame.enqueues):
+        _unwrap(item, ("payload", "checkpoint", "chain_config"), "enqueues", number)
+        if item.chain is not None:
+            for step in _steps(item.chain):
+                _unwrap(step, ("payload",), "enqueues", number, "chain.")
+    return frame
+
+
+_JSON_FIELDS: Final = [
+    (verb, [each.name for each in msgspec.structs.fields(verb.entry) if each.type == Json])
+    for verb in VERBS
+]
+"""The fields of each operation's entries that have JSON of the client's own."""
+
+
+def _steps(chain: ChainBody) -> list[StepBody]:
+    others = (chain.on_failure, chain.on_exit)
+    return [*chain.steps, *(step for step in others if isinstance(step, StepBody))]
+
+
+def _unwrap(
+    item: msgspec.Struct, names: Sequence[str], part: str, number: int, where: str = ""
+) -> None:
+    """Have JSON as it stands in JSON.
+
+    It is pasted into ops as it is, so it has to be JSON indeed, and one value of it.
+    """
+    for name in names:
+        packed: Json = getattr(item, name)
+        if packed is msgspec.UNSET:
+            continue
+        view = memoryview(packed)
+        if view[0] == _NIL:
+            _set(item, name, msgspec.UNSET)
+            continue
+        header_bytes = _HEADER_BYTES.get(view[0])
+        field = f"{part}[{number}].{where}{name}"
+        if header_bytes is None:
+            raise bad_field(field, f"{field}: expected JSON in a `bin`")
+        try:
+            json = _read_json(view[header_bytes:])
+        except (msgspec.DecodeError, RecursionError) as error:
+            what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise bad_field(field, f"{field}: expected JSON: {what}") from None
+        # A copy: what was decoded is a view of the whole frame.
+        _set(item, name, json.copy())
+
+
+def _pack(reply: Reply) -> bytes:
+    for job in reply.jobs or ():
+        _set(job, "payload", _wrapped(job.payload))
+        if job.checkpoint is not msgspec.UNSET:
+            _set(job, "checkpoint", _wrapped(job.checkpoint))
+    return _encode_packed(reply)
+
+
+def _wrapped(json: msgspec.Raw) -> msgspec.Raw:
+    return msgspec.Raw(_encode_bin(bytes(json)))

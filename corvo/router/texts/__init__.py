@@ -1,0 +1,1 @@
+"""Texts and examples of the API's operations and fields."""

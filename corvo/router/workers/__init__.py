@@ -1,0 +1,1 @@
+"""Workers: those that fetched lately, and their health."""

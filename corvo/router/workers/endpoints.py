@@ -1,0 +1,117 @@
+"""Workers: those that fetched lately, each with its health."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+import trio
+
+from corvo import clock
+from corvo.model import Worker
+from corvo.protocol.queries import (
+    GetWorkers,
+    Query,
+    Workers,
+)
+from corvo.protocol.questions import Beats, GetBeats
+from corvo.router.api import Api
+from corvo.router.ask import read_lists
+from corvo.router.auth.actions import Action
+from corvo.router.auth.rights import RESULT
+from corvo.router.caller import ROUTER, Caller
+from corvo.router.http import positions
+from corvo.router.http.messages import Request, Response, json_response
+from corvo.router.queues.bodies import PAGE_MAX
+from corvo.router.routes import Route
+from corvo.router.summary import SummaryWorkers
+from corvo.router.worker_health import (
+    ALIVE,
+    NOT_FETCHING,
+    STEP,
+    KnownWorker,
+    WorkerState,
+    gather_by_steps,
+    in_order,
+)
+from corvo.router.workers.bodies import WorkerBody, merge_workers, worker_body
+from corvo.scopes import is_reserved
+
+_read_workers: Final = msgspec.json.Decoder(Workers).decode
+_read_beats: Final = msgspec.json.Decoder(Beats).decode
+
+
+async def list_workers(api: Api, request: Request) -> Response:
+    """Workers that were heard of within the last day, the one heard of last first."""
+    lists = await read_lists(
+        api, request.caller, _ask_workers, _read_workers, after="", limit=PAGE_MAX
+    )
+    known = (worker for page in lists.pages for worker in page.workers)
+    classified = await classify_workers(api, known)
+    shown: list[msgspec.Struct] = []
+    tells_jobs = classified.knows_jobs and request.caller.scope.has_everything
+    for count, (heard, state) in enumerate(classified.workers, start=1):
+        names = _names_for(request.caller, heard)
+        if names:
+            active = heard.active if tells_jobs else None
+            shown.append(worker_body(heard, names, state, active=active))
+        if count % STEP == 0:
+            await trio.lowlevel.checkpoint()
+    return json_response(shown[:PAGE_MAX], seq=positions.render(lists.seen))
+
+
+def _ask_workers(after: str, limit: int) -> Query:
+    return GetWorkers(after=after, limit=limit)
+
+
+def _names_for(caller: Caller, heard: KnownWorker) -> list[str]:
+    """The queues of a worker that the caller's scope has."""
+    return [
+        name for name in sorted(heard.queues) if caller.scope.covers(name) and not is_reserved(name)
+    ]
+
+
+class ClassifiedWorkers(NamedTuple):
+    """Workers with their states, and whether the mirror told which jobs they hold."""
+
+    workers: list[tuple[KnownWorker, WorkerState]]
+    knows_jobs: bool
+
+
+async def classify_workers(api: Api, workers: Iterable[Worker]) -> ClassifiedWorkers:
+    """States of workers: of those that shards know, that hold jobs, or that this router saw."""
+    # For all queues: how many jobs a worker holds must not depend on the caller.
+    answer = await api.mirror.ask_now(GetBeats(), ROUTER)
+    told = _read_beats(answer.body) if answer is not None else Beats(workers=[])
+    knows_jobs = answer is not None and all(place.is_whole for place in told.as_of.values())
+    now_ns = clock.now_ns()
+    heard: dict[str, KnownWorker] = {}
+    known = merge_workers(workers)
+    for _ in gather_by_steps(heard, known, told.workers, api.sightings, now_ns):
+        await trio.lowlevel.checkpoint()
+    classified: list[tuple[KnownWorker, WorkerState]] = []
+    for each in in_order(heard.values()):
+        classified.append((each, api.worker_health.state(each, now_ns, knows_jobs=knows_jobs)))
+        if len(classified) % STEP == 0:
+            await trio.lowlevel.checkpoint()
+    return ClassifiedWorkers(classified, knows_jobs)
+
+
+async def count_workers(api: Api, caller: Caller) -> SummaryWorkers:
+    """How many workers there are that fetch from a queue of the caller's scope."""
+    classified = await classify_workers(api, ())
+    states = [state for heard, state in classified.workers if _names_for(caller, heard)]
+    return SummaryWorkers(alive=states.count(ALIVE), not_fetching=states.count(NOT_FETCHING))
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET",
+        path="/api/v1/workers",
+        endpoint=list_workers,
+        action=Action.READ,
+        rights=RESULT,
+        summary="List workers of the last 24 hours, the most recent first",
+        gives={200: list[WorkerBody]},
+        has_min_seq=True,
+    ),
+)

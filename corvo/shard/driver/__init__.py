@@ -1,0 +1,1 @@
+"""The driver of a replica: sockets, disk and clock of the shard process."""

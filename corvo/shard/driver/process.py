@@ -1,0 +1,684 @@
+"""The shard process: sockets, disk and clock around one `Replica`. It carries out, no more.
+
+    <data_dir>/log/      the durable log               corvo.raft.disk.wal
+    <data_dir>/state/    the state and checkpoints     corvo.kv.checkpoints
+    <data_dir>/poison    the entry that ended this process, if one did
+
+It is told what it is by one line of JSON on stdin and leaves when stdin closes, so that nothing
+outlives its parent. Once it can be reached it says `ready` on stdout. Exit codes: 0 as asked; 70
+when something failed that a restart may mend; 71 for damage or a poisonous entry, which it does
+not; 72 for a config that cannot work.
+
+One task works the replica and is woken by whatever happens; one carries out writes, each made
+durable on a thread while the rest goes on; the others listen, dial and tick.
+"""
+
+import secrets
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import msgspec
+import trio
+
+from corvo import clock
+from corvo.child import (
+    DAMAGED,
+    FAILED,
+    MISCONFIGURED,
+    OK,
+    collect_seldom,
+    complain,
+    first_of,
+    say_ready,
+    wait_for_parent,
+)
+from corvo.errors import (
+    CorvoError,
+    Poisoned,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+    StoreRefused,
+    WireError,
+)
+from corvo.kept_link import BETWEEN_NODES, KeptLink
+from corvo.kv import directories
+from corvo.kv.checkpoints import LevelStates
+from corvo.kv.tables import read_meta
+from corvo.link import (
+    Link,
+    LinkLost,
+    TcpAddress,
+    UnixAddress,
+    accept_link,
+    dial,
+    listen_tcp,
+    listen_unix,
+    open_client,
+)
+from corvo.placement import fnv32a
+from corvo.process_stats import ProcessStatsReader
+from corvo.protocol import wire
+from corvo.raft import DiskFull, FrameError, LogDamaged, RaftError, Write
+from corvo.raft.codec import Codec
+from corvo.raft.disk.files import RealFiles
+from corvo.raft.disk.filesystem import DirectoryRefused, Files
+from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.wal import DiskStorage
+from corvo.shard.config import BadConfig, Peer, ShardConfig, read_config
+from corvo.shard.driver.following import AppliedSignal, serve_follower
+from corvo.shard.driver.opening import Parts, assemble, first_membership, machine_on
+from corvo.shard.driver.poison import Poison
+from corvo.shard.driver.syncing import Syncer
+from corvo.shard.gathering import INTERNAL
+from corvo.shard.ops import NUMBERS
+from corvo.shard.ops.transfer import Receive
+from corvo.shard.replica import Work
+from corvo.shard.state.outbox import Relay
+
+_RETRY_S: Final = 0.25
+"""Between two tries of what may come back: another shard, room on the disk."""
+_RELAXED_S: Final = 0.5
+"""With relaxed durability, how long a write may wait for the disk."""
+_PULSE_S: Final = 1.0
+_SWITCH_S: Final = 50e-6
+"""How long the thread that syncs waits for the interpreter while entries are applied. Every write
+waits with it, twice, and the default is a hundred times as long as it has to do."""
+_TICKS_ALONE: Final = 10
+"""Of a replica that has nobody beside it, so many go in one: no timeout is at stake, and a node
+that idles should cost next to nothing."""
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """Where a process keeps things; tests put something in between."""
+
+    open_files: Callable[[Path], Files] = RealFiles
+    open_states: Callable[[Path, str], LevelStates] = lambda root, boot_id: LevelStates.open(
+        root, boot_id=boot_id, applied=lambda store: read_meta(store).applied
+    )
+    boot_id: Callable[[], str] = lambda: _BOOT_ID.read_text().strip()
+
+
+def open_parts(config: ShardConfig, disk: Disk) -> Parts:
+    """Open everything that is on the disk. Raises what is wrong with it."""
+    root = Path(config.data_dir)
+    make_directories(root)
+    instance = secrets.randbits(62)
+    storage = DiskStorage.open(
+        disk.open_files(root / "log"),
+        Identity(f"{config.cluster}/{config.shard}/{config.shards}", config.node, instance),
+        first_membership(config, instance),
+        segment_bytes=config.segment_bytes,
+        ballast_bytes=config.ballast_bytes,
+    )
+    states = disk.open_states(root / "state", disk.boot_id())
+    random = Random(secrets.randbits(64))  # noqa: S311 -- dice for elections, not for secrets
+    replica = assemble(config, storage, states, random)
+    is_after_crash = states.recovery.after == "process crash"
+    return Parts(replica, storage, states, is_after_crash=is_after_crash)
+
+
+def room_needed(config: ShardConfig) -> int:
+    """The room without which nothing is written, not even what was taken before.
+
+    What is applied goes into a buffer of the state that becomes a table some time, and a state that
+    cannot be written any more ends the process.
+    """
+    return config.room_bytes_min // 4
+
+
+async def wait_for_room(config: ShardConfig) -> bool:
+    """Wait until there is room to start in; False when we were to leave meanwhile.
+
+    To open and catch up writes a little. A process that ended for want of room would be started
+    again and again, and then no more.
+    """
+    root = Path(config.data_dir)
+    found = next(path for path in (root, *root.parents) if path.exists())
+    needed = room_needed(config)
+    if directories.room(found) >= needed:
+        return True
+    sys.stderr.write(f"corvo shard: {root} has less than {needed} bytes of room: waiting for it\n")
+    is_leaving = False
+    async with trio.open_nursery() as nursery:
+
+        async def wait_to_leave() -> None:
+            nonlocal is_leaving
+            await wait_for_parent()
+            is_leaving = True
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(wait_to_leave)
+        while directories.room(found) < needed:  # noqa: ASYNC110 -- nobody tells
+            await trio.sleep(_RETRY_S)
+        nursery.cancel_scope.cancel()
+    return not is_leaving
+
+
+def make_directories(root: Path) -> None:
+    """Where log and state are kept. Their names are made as durable as what will be in them."""
+    for directory in (root / "log", root / "state"):
+        directory.mkdir(parents=True, exist_ok=True)
+    directories.sync_names(root)
+    directories.sync_names(root.parent)
+
+
+class Process:
+    """One replica at work."""
+
+    def __init__(self, config: ShardConfig, parts: Parts, poison: Poison) -> None:
+        self._config = config
+        self._root = Path(config.data_dir)
+        self._replica = parts.replica
+        self._storage = parts.storage
+        self._states = parts.states
+        self._poison = poison
+        self._is_stuck = False  # a write waits for room
+        self._room = directories.Room(self._root)
+        self._bell = trio.Event()
+        self._wake_ns: int | None = None  # when the replica is worked, if the bell is not rung
+        self._write: Write | None = None
+        self._put: bool | None = None  # the write is in the log, intact or not, and being synced
+        self._state = trio.Lock()  # whoever holds it may make or replace checkpoints
+        # Whoever holds it may change the log; taken behind `_state`. It is no lock, because one
+        # task takes it at once for a write that another one waits for.
+        self._disk = trio.Semaphore(1, max_value=1)
+        self._syncer = Syncer(self._storage.sync)
+        self._sync_began = 0.0
+        self._applied = AppliedSignal()
+        self._links: dict[int, Link] = {}
+        self._last_link = INTERNAL
+        self._peers: dict[int, Link] = {}
+        self._codec = Codec(fnv32a(config.cluster))
+        self._logged_bytes = 0  # since the last checkpoint
+        self._checkpoint_due = trio.Event()
+        self._snapshot_wanted: int | None = None
+        self._nursery: trio.Nursery | None = None
+        self._counters = parts.replica.counters
+        self._stats_reader = ProcessStatsReader()
+        self._counters.stats = self._stats_reader.read()
+        self._pulse_due = 0.0
+
+    async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until cancelled."""
+        config = self._config
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._syncer.start()
+            nursery.start_soon(self._carry_out_writes)
+            nursery.start_soon(self._make_checkpoints)
+            nursery.start_soon(self._tick)
+            if config.relaxed:
+                nursery.start_soon(self._sync_now_and_then)
+            if config.port:
+                listeners = await listen_tcp(config.host, config.port)
+                nursery.start_soon(trio.serve_listeners, self._serve, listeners)
+            for peer in config.peers:
+                nursery.start_soon(self._link_to(peer).run)
+            if self._replica.node.membership.voters == (config.node,):
+                self._replica.node.campaign()  # there is nobody to wait for
+            nursery.start_soon(self._work)
+            listener = await listen_unix(config.socket)
+            nursery.start_soon(trio.serve_listeners, self._serve, [listener])
+            ready()
+
+    def close(self) -> None:
+        """Stop cleanly: what is kept on disk says so."""
+        self._syncer.close()
+        self._stats_reader.close()
+        self._room.close()
+        self._states.close()
+        self._storage.close()
+
+    # The replica.
+
+    async def _work(self) -> None:
+        """Work the replica whenever something happened, or became due."""
+        while True:
+            self._bell = trio.Event()
+            work = self._turn()
+            self._wake_ns = work.wake_ns
+            if work.has_more:
+                await trio.lowlevel.checkpoint()
+            elif work.wake_ns is None:
+                await self._bell.wait()
+            else:
+                pause_s = max(0.0, (work.wake_ns - clock.now_ns()) / 1e9)
+                with trio.move_on_after(pause_s):
+                    await self._bell.wait()
+
+    def _turn(self) -> Work:
+        """Work the replica once, and carry out what comes of it."""
+        while True:
+            with self._poison.watching(self._replica):
+                work = self._replica.work(clock.now_ns(), may_write=self._write is None)
+            self._carry_out(work)
+            self._applied.notify(self._replica.machine.applied)
+            if work.write is None or not work.has_more:
+                return work
+            # The disk has something to do; what it did before is applied meanwhile.
+
+    def _react(self) -> None:
+        """Something happened: work the replica at once, and not only when its task has its turn.
+
+        While a write is under way that would be for nothing: what comes in gathers behind it, save
+        what can be answered without a write.
+        """
+        if self._write is not None:
+            if self._replica.has_answers:
+                self._bell.set()
+            return
+        work = self._turn()
+        wake_ns = work.wake_ns
+        is_sooner = wake_ns is not None and (self._wake_ns is None or wake_ns < self._wake_ns)
+        if work.has_more or is_sooner:
+            self._bell.set()
+
+    def _carry_out(self, work: Work) -> None:
+        if work.write is not None:
+            self._begin_write(work.write)
+        for message in work.messages:
+            self._send(message.target, self._codec.encode(message))
+        gathered: dict[int, list[wire.AnyMessage]] = {}
+        for client, answer in work.outbound:
+            gathered.setdefault(client, []).append(answer)
+        for client, answers in gathered.items():
+            link = self._links.get(client)
+            if link is not None:
+                send_all(link, answers)
+        if work.snapshot_wanted is not None:
+            self._snapshot_wanted = work.snapshot_wanted
+            self._checkpoint_due.set()
+        for relay in work.relays:
+            self._start(partial(self._relay, relay))
+
+    def _send(self, replica: int, frame: bytes) -> None:
+        link = self._peers.get(replica)
+        if link is not None:
+            link.send(wire.Peer(frame))  # what is not taken is lost, as on any network
+
+    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(task)
+
+    async def _tick(self) -> None:
+        period = self._config.tick_ms / 1_000
+        due = trio.current_time() + period
+        while True:
+            await trio.sleep_until(due)
+            late_s = trio.current_time() - due
+            step_s = period * _TICKS_ALONE if self._is_alone else period
+            missed = int(late_s / step_s)
+            due += (missed + 1) * step_s
+            self._replica.tick(missed)
+            self._look_for_room()
+            self._count(late_s)
+            self._bell.set()
+
+    @property
+    def _is_alone(self) -> bool:
+        membership = self._replica.node.membership
+        return membership.voters == (self._config.node,) and not membership.learners
+
+    def _look_for_room(self) -> None:
+        """Take nothing new while the disk is nearly full."""
+        room = self._room.bytes()
+        self._replica.disk_is_full = self._is_stuck or room < self._config.room_bytes_min
+        self._counters.disk.room_bytes = room
+
+    def _check_room(self, write: Write) -> None:
+        """Raise `DiskFull` when the log might take entries for which the state has no room then.
+
+        Not left to the next tick: others may fill a disk within milliseconds. A state that meets
+        the full disk ends the process, and a log that waits for room does not.
+        """
+        if write.entries and self._room.bytes() < room_needed(self._config):
+            raise DiskFull(f"{self._root} has no room for what follows from new entries")
+
+    def _count(self, late_s: float) -> None:
+        """Note what metrics tell of this process."""
+        self._counters.lag.observe(max(0.0, late_s))
+        if trio.current_time() >= self._pulse_due:  # it costs more than all else that a tick does
+            self._pulse_due = trio.current_time() + _PULSE_S
+            self._counters.stats = self._stats_reader.read()
+        self._counters.disk.checkpointed = self._states.checkpointed
+        self._counters.disk.log_bytes_ahead = self._logged_bytes
+
+    # Writing.
+
+    def _begin_write(self, write: Write) -> None:
+        """Put a write into the log and begin to sync it, if that can be done at once."""
+        assert self._write is None
+        assert self._put is None
+        self._write = write
+        if write.is_barrier or self._may_wait(write) or self._disk.value == 0:
+            self._syncer.skip()
+            return
+        self._disk.acquire_nowait()
+        try:
+            self._check_room(write)
+            self._put = self._storage.put(write)
+        except DiskFull:
+            self._disk.release()  # the task that carries out writes finds the same, and waits
+            self._syncer.skip()
+            return
+        self._sync_began = trio.current_time()
+        self._syncer.begin()
+
+    async def _carry_out_writes(self) -> None:
+        """Make one write after the other durable, and say so."""
+        while True:
+            await self._syncer.wait()
+            write = self._write
+            assert write is not None
+            intact = True
+            if not write.is_barrier:
+                intact = await self._make_durable(write)
+            for message in write.messages:
+                self._send(message.target, self._codec.encode(message))
+            if write.install is not None:
+                await self._install()
+            self._write = None
+            self._replica.stored(write.token, intact=intact)
+            if self._storage.repairing and not self._replica.node.is_repairing:
+                async with self._disk:
+                    with suppress(DiskFull):  # said again with the next write
+                        self._storage.repaired()
+            self._react()
+
+    def _may_wait(self, write: Write) -> bool:
+        """Whether a write need not be durable yet.
+
+        Relaxed durability is for entries: a vote, or a snapshot that is about to become the state,
+        cannot be taken back.
+        """
+        return self._config.relaxed and write.hard_state is None and write.install is None
+
+    def _finish_sync(self) -> None:
+        """The sync that was begun with the write has ended. Raises `DiskFull`."""
+        self._disk.release()
+        self._syncer.unwrap()
+        self._counters.disk.fsync.observe(trio.current_time() - self._sync_began)
+
+    async def _make_durable(self, write: Write) -> bool:
+        may_wait = self._may_wait(write)
+        intact, self._put = self._put, None
+        is_synced = intact is not None
+        is_durable = False
+        while intact is None or not is_durable:
+            try:
+                if is_synced:
+                    is_synced = False
+                    self._finish_sync()
+                else:
+                    async with self._disk:
+                        if intact is None:
+                            self._check_room(write)
+                            intact = self._storage.put(write)
+                        if not may_wait:
+                            await self._sync()
+                is_durable = True
+            except DiskFull:
+                # Not waited for under the lock: a log that is cut sets room free.
+                self._is_stuck = self._replica.disk_is_full = True
+                self._look_for_room()
+                await trio.sleep(_RETRY_S)
+        if self._is_stuck:
+            self._is_stuck = False
+            self._look_for_room()
+        written = sum(entry.size for entry in write.entries)
+        self._logged_bytes += written
+        self._counters.disk.log_bytes += written
+        if self._is_far_ahead:
+            self._checkpoint_due.set()
+        return intact
+
+    @property
+    def _is_far_ahead(self) -> bool:
+        """Whether the log has run so far ahead of the checkpoint that another is due."""
+        ahead = self._storage.last_index - self._states.checkpointed
+        return (
+            self._logged_bytes >= self._config.checkpoint_bytes
+            or ahead >= self._config.checkpoint_entries
+        )
+
+    async def _sync_now_and_then(self) -> None:
+        """Relaxed durability is bounded: this is how much a loss of power can take."""
+        while True:
+            await trio.sleep(_RELAXED_S)
+            async with self._disk:
+                with suppress(DiskFull):  # the next write will find out, and say so
+                    await self._sync()
+
+    async def _sync(self) -> None:
+        """Make all of the log durable. Whoever calls this holds `_disk`."""
+        began = trio.current_time()
+        await trio.to_thread.run_sync(self._storage.sync)
+        self._counters.disk.fsync.observe(trio.current_time() - began)
+
+    async def _install(self) -> None:
+        """A snapshot has arrived as a whole: it becomes the state."""
+        async with self._state, self._disk:
+            self._states.install(self._storage.snapshot_data())
+        self._replica.installed(machine_on(self._config, self._states))
+
+    # Checkpoints.
+
+    async def _make_checkpoints(self) -> None:
+        """Keep a recent checkpoint, and the log no longer than from there."""
+        while True:
+            await self._checkpoint_due.wait()
+            self._checkpoint_due = trio.Event()
+            try:
+                await self._checkpoint()
+                async with self._disk:
+                    index = self._states.checkpointed
+                    self._cut_log(index)
+                    self._make_snapshot(index)
+            except (DiskFull, StoreFull):
+                await trio.sleep(_RETRY_S)
+                self._checkpoint_due.set()
+
+    async def _checkpoint(self) -> None:
+        """Make another checkpoint if one is due."""
+        made, wanted = self._states.checkpointed, self._snapshot_wanted
+        is_due = self._is_far_ahead
+        if wanted is not None:
+            is_due = is_due or made < wanted or self._replica.membership_at(made) is None
+        if not is_due or self._replica.machine.applied <= made:
+            return
+        self._logged_bytes = 0
+        async with self._state:
+            if not self._config.relaxed:
+                await trio.to_thread.run_sync(self._states.checkpoint)
+            else:
+                # What is in a checkpoint is durable, and so the log has to be before it, and all
+                # that may be applied meanwhile.
+                async with self._disk:
+                    await self._sync()
+                    await trio.to_thread.run_sync(self._states.checkpoint)
+        self._counters.disk.checkpoints += 1
+        self._counters.disk.checkpointed_ns = clock.now_ns()
+
+    def _cut_log(self, checkpointed: int) -> None:
+        node = self._replica.node
+        index = min(checkpointed, node.needed_from - 1, checkpointed - self._config.keep_entries)
+        if index <= self._storage.base.index:
+            return
+        membership = self._replica.membership_at(index)
+        if membership is not None:  # else it is before the last start; the next checkpoint is not
+            self._storage.compact(index=index, membership=membership)
+
+    def _make_snapshot(self, checkpointed: int) -> None:
+        """Followers are sent what the checkpoint holds; a copy of it, made only when one asks."""
+        wanted, node = self._snapshot_wanted, self._replica.node
+        if not node.is_leader:
+            self._snapshot_wanted = None
+            return
+        if (
+            wanted is None
+            or checkpointed < wanted
+            or self._storage.snapshot() in node.snapshots_in_use
+        ):
+            return
+        membership = self._replica.membership_at(checkpointed)
+        if membership is None:
+            return
+        self._storage.make_snapshot(
+            index=checkpointed, membership=membership, data=self._states.stream()
+        )
+        self._snapshot_wanted = None
+        self._bell.set()
+
+    # Links.
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        """Serve a process that came in; routers of other nodes use the port of the replicas."""
+        hello = wire.make_hello(self._config, wire.REPLICA, shard=self._config.shard)
+        with suppress(LinkLost, WireError, FrameError):
+            async with accept_link(stream, hello) as link:
+                if link.peer.role == wire.REPLICA:
+                    await self._receive_raft(link)
+                elif link.peer.role in {wire.MIRROR, wire.FOLLOWER}:
+                    await serve_follower(link, self._replica, self._applied)
+                else:
+                    await self._serve_client(link)
+
+    async def _serve_client(self, link: Link) -> None:
+        self._last_link += 1
+        client = self._last_link
+        self._links[client] = link
+        self._replica.joined(client, is_shard=link.peer.role == wire.SHARD)
+        self._bell.set()
+        try:
+            await self._receive_requests(client, link)
+        finally:
+            del self._links[client]
+            self._replica.left(client)
+
+    async def _receive_requests(self, client: int, link: Link) -> None:
+        replica = self._replica
+        while messages := await link.receive(wire.FROM_ROUTER):
+            self._look_for_room()  # what is refused now is not stuck behind a write later
+            for message in messages:
+                if isinstance(message, wire.Submit):
+                    replica.submit(client, message)
+                else:
+                    replica.ask(client, message)
+            self._react()
+
+    async def _receive_raft(self, link: Link) -> None:
+        while messages := await link.receive(wire.BETWEEN_REPLICAS):
+            for message in messages:
+                self._replica.step(self._codec.decode(message.data))
+            self._bell.set()
+
+    def _link_to(self, peer: Peer) -> KeptLink:
+        """A link to another replica, for our messages; that replica's come over its own."""
+
+        async def serve(link: Link) -> None:
+            self._peers[peer.node] = link
+            try:
+                while await link.receive(wire.BETWEEN_REPLICAS):
+                    pass
+            finally:
+                del self._peers[peer.node]
+
+        return KeptLink(
+            f"node-{peer.node}",
+            TcpAddress(peer.host, peer.port),
+            wire.make_hello(self._config, wire.REPLICA, shard=self._config.shard),
+            serve,
+            node=peer.node,
+            retry=BETWEEN_NODES,
+        )
+
+    # Other shards.
+
+    async def _relay(self, relay: Relay) -> None:
+        """Have another shard take an effect. Whether it did is said once; it is tried anew."""
+        taken = False
+        address = self._config.others.get(relay.shard)
+        if address is not None:
+            hello = wire.make_hello(self._config, wire.SHARD, shard=relay.shard)
+            with suppress(LinkLost, WireError):
+                async with dial(UnixAddress(address), hello) as link, open_client(link) as other:
+                    answer = await other.submit(NUMBERS[Receive], relay.body)
+                    taken = isinstance(answer, wire.Reply) and not answer.code
+        if not taken:
+            await trio.sleep(_RETRY_S)
+        self._replica.relayed(relay, taken=taken)
+        self._bell.set()
+
+
+def send_all(link: Link, messages: list[wire.AnyMessage]) -> None:
+    """Send what somebody is told, or end the link: whoever misses an answer has to ask again."""
+    try:
+        is_taken = link.send_many(messages, at_once=True)
+    except WireError as error:
+        link.close(f"an answer cannot be sent: {error}")
+        return
+    if not is_taken:
+        link.close("too slow: answers were lost")
+
+
+async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:
+    """Be a replica until stdin closes."""
+    if not await wait_for_room(config):
+        return
+    parts = open_parts(config, disk)
+    poison.refuse(applied=parts.replica.machine.applied)
+    if parts.is_after_crash:
+        poison.be_wary()
+    process = Process(config, parts, poison)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(process.run, ready=say_ready))
+            await wait_for_parent()
+            nursery.cancel_scope.cancel()
+    except ExceptionGroup as group:  # what a nursery makes of any failure
+        error = first_of(group)
+        if not isinstance(error, StoreError):
+            raise
+        parts.states.distrust()
+        problem = f"the live state is of no more use, and will be made again: {error}"
+        raise StoreFailed(problem) from error
+    process.close()
+
+
+def main(disk: Disk | None = None) -> int:
+    """Read the config and serve; returns the exit code."""
+    try:
+        config = read_config(sys.stdin.buffer.readline())
+    except BadConfig as error:
+        return complain("shard", MISCONFIGURED, "config", error)
+    collect_seldom()
+    sys.setswitchinterval(_SWITCH_S)
+    poison = Poison(Path(config.data_dir) / "poison")
+    try:
+        trio.run(serve, config, disk or Disk(), poison)
+    except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
+        return end(first_of(error))
+    return OK
+
+
+def end(error: BaseException) -> int:
+    """Say why this process ends; returns the exit code."""
+    match error:
+        case BadConfig() | DirectoryRefused() | StoreRefused():
+            return complain("shard", MISCONFIGURED, "refused", error)
+        case LogDamaged() | StoreDamaged() | Poisoned():
+            return complain("shard", DAMAGED, "stays down", error)
+        case CorvoError() | RaftError() | OSError():
+            return complain("shard", FAILED, "failed", error)
+        case _:
+            traceback.print_exception(error, file=sys.stderr)
+            return complain("shard", FAILED, "this is a bug", error)

@@ -1,0 +1,238 @@
+"""Effects on other shards: stored with their cause, and taken exactly once.
+
+A shard cannot write into another. An op with an effect on another shard stores the effect here
+(`post`), in the same entry as its other changes. The leader submits the effect to the other shard
+as the op `Receive`, and repeats that until it is confirmed; then the op `Delivered` removes it.
+
+Effects are numbered from 1 for each pair of shards, without a gap. The receiving shard keeps the
+last number that it took, takes only the next one, and answers earlier ones as before. So messages
+may be lost, doubled and reordered, and leaders may change on both sides: each effect is applied
+once, and the effects of one shard on another are applied in their order.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from corvo.kv.keys import INBOX, META, OUTBOX
+from corvo.model import Job, Outgoing
+from corvo.shard.state.tx import Tx
+
+EFFECT_BYTES_MAX: Final = (4 << 20) - (64 << 10)
+"""Of one effect as JSON. The door lets ops of 4 MiB in, and `Receive` adds a little."""
+
+Relay: TypeAlias = Outgoing
+"""An effect is submitted to another shard as it is stored."""
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="arrival"):
+    """A job arrives: see `corvo.shard.ops.transfer`."""
+
+    job: Job
+    """As it was in the queue that it left, without its JSON."""
+    json: dict[str, msgspec.Raw] = {}
+    """The JSON fields of the job, as JSON: as bytes they would be a third larger."""
+    queue: str
+    """Its new queue."""
+    errors: list[msgspec.Raw] = []
+    """Its errors, as they are stored."""
+    lease_left_ns: int = 0
+    """Time that its lease had left; shards do not share a clock."""
+    reset_attempts: bool = False
+    refused: int = 0
+    """Number of shards in which another job has its id."""
+
+    def whole(self) -> Job:
+        """The job with its JSON."""
+        return _with_json(self.job, {name: bytes(value) for name, value in self.json.items()})
+
+
+def apart(job: Job) -> tuple[Job, dict[str, msgspec.Raw]]:
+    """A job without its JSON, and its JSON: as an arrival has them."""
+    fields = {
+        "payload": job.payload,
+        "result": job.result,
+        "progress": job.progress,
+        "checkpoint": job.checkpoint,
+        "chain": job.chain,
+    }
+    json = {name: msgspec.Raw(value) for name, value in fields.items() if value}
+    return _with_json(job, dict.fromkeys(json, b"")), json
+
+
+def _with_json(job: Job, json: Mapping[str, bytes]) -> Job:
+    return replace(
+        job,
+        payload=json.get("payload", job.payload),
+        result=json.get("result", job.result),
+        progress=json.get("progress", job.progress),
+        checkpoint=json.get("checkpoint", job.checkpoint),
+        chain=json.get("chain", job.chain),
+    )
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """A job is removed: its home removes the forwarding address."""
+
+    job_id: str
+    batch_id: str = ""
+
+
+class JobEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="became"):
+    """A job that has moved away from its home has ended there."""
+
+    job_id: str
+    state: str
+    step: int = 1
+    """-1 if the job had ended in this state and is pending again."""
+    batch_id: str = ""
+
+
+class Tally(msgspec.Struct, frozen=True, omit_defaults=True, tag="tally"):
+    """A member of a batch is counted."""
+
+    batch_id: str
+    what: str
+    """The state of the member; or `removed`; or empty, for one member fewer than announced."""
+    step: int = 1
+    """-1 if the member was counted before and is pending again."""
+
+
+class Spawn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="birth"):
+    """A job is created: see `corvo.shard.state.spawning`."""
+
+    queue: str
+    payload: msgspec.Raw
+    why: str
+    chain_id: str = ""
+    chain_step: int = 0
+    chain: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    chain_marks: int = 0
+
+
+class Watch(msgspec.Struct, frozen=True, tag="watch"):
+    """A job depends on one of another shard: the home of that job answers when it has ended."""
+
+    job_id: str
+
+
+class WatchAnswer(msgspec.Struct, frozen=True, tag="told"):
+    """The state in which a watched job has ended. A job that does not exist counts as cancelled."""
+
+    job_id: str
+    state: str
+
+
+Consequence: TypeAlias = Forget | JobEnded | Tally | Spawn | Watch | WatchAnswer
+"""Effects beside an arrival: see `corvo.shard.state.consequences`. Their tags are stored."""
+Effect: TypeAlias = Arrival | Consequence
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The op `Receive` as this module writes it, which does not know ops."""
+
+    source: int
+    seq: int
+    effect: msgspec.Raw
+    by: str = ""
+
+
+Numbers: TypeAlias = dict[int, tuple[int, int]]
+"""By shard: the last number that was given, and the last one that was confirmed."""
+
+_NUMBERS_KEY: Final = META.build("outbox")
+_numbers: Final = msgspec.msgpack.Decoder(Numbers)
+_outgoing: Final = msgspec.msgpack.Decoder(Outgoing)
+_pack: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def encode(effect: Effect) -> bytes:
+    """An effect for `post`: encoded apart, so that its size is known before a write."""
+    return _encode(effect)
+
+
+def post(tx: Tx, shard: int, effect: bytes) -> None:
+    """Store an effect on another shard."""
+    assert shard != tx.shard, "what happens here is done here"
+    assert 0 <= shard < tx.shards
+    numbers = _read(tx)
+    given, taken = numbers.get(shard, (0, 0))
+    seq = given + 1
+    message = Message(source=tx.shard, seq=seq, effect=msgspec.Raw(effect), by=tx.by)
+    outgoing = Outgoing(shard, seq, _encode(message), tx.now_ns)
+    tx.set_key(OUTBOX.build(shard, seq), _pack(outgoing))
+    _write(tx, {**numbers, shard: (seq, taken)})
+
+
+def pending(tx: Tx, shard: int, limit: int) -> list[Outgoing]:
+    """Effects that another shard has not confirmed, in order."""
+    given, taken = _read(tx).get(shard, (0, 0))
+    return [_outgoing_at(tx, shard, seq) for seq in range(taken + 1, min(given, taken + limit) + 1)]
+
+
+def first_pending(tx: Tx, *, besides: Container[int]) -> list[Relay]:
+    """The next effect for each shard that has one, `besides` some shards.
+
+    It is called often and mostly in vain, so the numbers are kept in memory.
+    """
+    return [
+        _outgoing_at(tx, shard, taken + 1)
+        for shard, (given, taken) in _read(tx).items()
+        if given > taken and shard not in besides
+    ]
+
+
+def last_given(tx: Tx, shard: int) -> int:
+    """The number of the last effect that was given to a shard; 0 when there was none."""
+    return _read(tx).get(shard, (0, 0))[0]
+
+
+def delivered(tx: Tx, shard: int, seq: int, *, limit: int) -> tuple[int, bool]:
+    """Remove the effects up to `seq`, the oldest first: the other shard has taken them.
+
+    Returns how many rows were removed, and whether some were beyond the limit. These wait for the
+    next call; an effect that is sent again until then does no harm.
+    """
+    numbers = _read(tx)
+    given, taken = numbers.get(shard, (0, 0))
+    assert seq <= given, "nobody takes what was not given"
+    last = min(seq, taken + limit)
+    if last <= taken:
+        return 0, False
+    for row in range(taken + 1, last + 1):
+        tx.remove_key(OUTBOX.build(shard, row))
+    _write(tx, {**numbers, shard: (given, last)})
+    return last - taken, last < seq
+
+
+def last_taken(tx: Tx, source: int) -> int:
+    """The number of the last effect that was taken here from a shard; 0 when there was none."""
+    data = tx.get_key(INBOX.build(source))
+    return int.from_bytes(data, "big") if data is not None else 0
+
+
+def take(tx: Tx, source: int, seq: int) -> None:
+    """Record that an effect was taken."""
+    assert seq == last_taken(tx, source) + 1, "effects are taken in their order, each once"
+    tx.set_key(INBOX.build(source), seq.to_bytes(8, "big"))
+
+
+def _read(tx: Tx) -> Numbers:
+    if tx.outbox is None:
+        data = tx.get_key(_NUMBERS_KEY)
+        tx.outbox = _numbers.decode(data) if data is not None else {}
+    return tx.outbox
+
+
+def _write(tx: Tx, numbers: Numbers) -> None:
+    tx.outbox = numbers
+    tx.set_key(_NUMBERS_KEY, _pack(numbers))
+
+
+def _outgoing_at(tx: Tx, shard: int, seq: int) -> Outgoing:
+    data = tx.get_key(OUTBOX.build(shard, seq))
+    assert data is not None, "what was given is there until it was taken"
+    return _outgoing.decode(data)
