@@ -134,19 +134,19 @@ class Conversation:
         return await self._send(response, message)
 
     async def _answer_or_hang_up(self, found: Found | None, request: Request) -> Response | None:
-        """The answer to what may wait for long; none when the client has gone meanwhile."""
-        hangups, fd = self._lane.hangups, self._line.fd
-        response: Response | None = None
-        with trio.CancelScope() as scope:
-            hangups.watch(fd, scope.cancel)
-            try:
-                response = await self._lane.door.answer_at(found, request)
-            finally:
-                hangups.forget(fd)
-        if not scope.cancel_called:
+        """The answer to what may wait for long; none when the client has gone meanwhile.
+
+        A client that goes ends its connection as a cut does, so no request needs its own scope.
+        """
+        hangups, fd, seat = self._lane.hangups, self._line.fd, self._seat
+        hangups.watch(fd, seat.cut)
+        try:
+            response = await self._lane.door.answer_at(found, request)
+        finally:
+            hangups.forget(fd)
+        if not seat.is_cut:
             return response
-        if response is not None:
-            await _take_back(response)
+        await _take_back(response)
         return None
 
     async def _send(self, response: Response, message: Message) -> bool:
