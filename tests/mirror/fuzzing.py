@@ -243,7 +243,7 @@ def compare(client: Client, known: list[Known], position: str, asked: "Asked", s
     if answer.status == 400:
         refused = msgspec.json.decode(answer.body, type=dict[str, object])
         error = str(refused["error"])
-        assert any(word in error for word in ("all that is behind", "nested more")), (asked, error)
+        assert any(word in error for word in jq_examples.REFUSALS), (asked, error)
         return
     assert answer.status == 200, (asked, answer)
     page = msgspec.json.decode(answer.body, type=Page)

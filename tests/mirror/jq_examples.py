@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Final
 
 from hypothesis import strategies as st
 
@@ -98,6 +99,9 @@ OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 keys = st.sampled_from(KEYS)
 texts = st.sampled_from(TEXTS)
 steps = st.one_of(keys, st.sampled_from(("a", "b")), st.integers(min_value=-3, max_value=3))
+
+REFUSALS: Final = ("everything after `|`", "levels of nesting")
+"""Parts of the two refusals that an expression of these examples may meet."""
 
 
 # Payloads, as they are written: with escapes, spaces, and keys that are there twice.
