@@ -65,9 +65,8 @@ class PlaceGone(CorvoError):
         shards = sorted(gone)
         names = ", ".join(str(shard) for shard in shards)
         self.body: Final = GoneBody(
-            error=f"shard {names} does not have the events behind this id any more, or it has "
-            "another log since it was restored: read again what you show, and go on with "
-            "the id that is given here",
+            error=f"shard {names} no longer stores the events after this id, or was restored with "
+            "another log: read the current state again, and continue with last_event_id",
             code="GONE",
             outcome="not_applied",
             last_event_id=sse.render({**places, **gone}),
