@@ -75,6 +75,24 @@ def test_a_suspect_that_was_got_over_is_forgotten(note: Path) -> None:
     assert not note.exists()
 
 
+@pytest.mark.parametrize("is_wary", [False, True])
+def test_what_is_noted_outlives_a_block_behind_the_failure(note: Path, is_wary: bool) -> None:
+    poison = Poison(note)
+    if is_wary:
+        poison.be_wary()
+    applier = Applier()
+    with pytest.raises(ValueError), poison.watching(applier):
+        applier.work(dies_at=11)
+
+    with poison.watching(applier):
+        pass
+    with pytest.raises(ZeroDivisionError), poison.watching(applier):
+        raise ZeroDivisionError
+
+    with pytest.raises(Poisoned, match="entry 11 ended this replica 2 times: ValueError"):
+        die(note, Applier(), 11, ValueError)
+
+
 def test_another_entry_is_counted_from_the_beginning(note: Path) -> None:
     with pytest.raises(ValueError):
         die(note, Applier(), 13, ValueError)

@@ -53,6 +53,7 @@ class Poison:
         self._watched: Watched | None = None
         self._before: Suspect | None = None
         self._noted: Suspect | None = None
+        self._has_failed = False  # the process ends, and what is noted stays as it is
 
     def refuse(self, *, applied: int) -> None:
         """Raise `Poisoned` when the next entry has killed this replica twice."""
@@ -72,7 +73,7 @@ class Poison:
 
     def __enter__(self) -> None:
         """Note the next entry beforehand, if one has to be wary of it."""
-        if not self._is_wary:
+        if self._has_failed or not self._is_wary:
             return
         assert self._watched is not None
         standing = self._watched.standing()
@@ -94,7 +95,10 @@ class Poison:
         """Put the blame on the entry that raised an exception, and forget one that is applied."""
         watched, self._watched = self._watched, None
         assert watched is not None
+        if self._has_failed:
+            return  # a task that had its turn before it was cancelled
         if error is not None:
+            self._has_failed = True
             noted, self._noted = self._noted, None
             if isinstance(error, Exception):
                 self._blame(watched, noted, error)
