@@ -1,7 +1,8 @@
 """Asking several shards at once, and reading the lists that each of them has a part of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
+from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from corvo.protocol.queries import Query
@@ -9,7 +10,7 @@ from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.http.messages import Problem
 from corvo.router.shards.fan_out import together
-from corvo.router.shards.links import Answer
+from corvo.router.shards.links import Answer, Shard
 
 PART: Final = 250
 """Queues that one question asks for: 4 ms of a shard's loop."""
@@ -38,15 +39,53 @@ async def ask_each(api: Api, caller: Caller, questions: Sequence[tuple[int, Q_co
     return given
 
 
-class _Page(Protocol):
+class Page(Protocol):
     """A part of a shard's list."""
 
     @property
     def after(self) -> str:
-        """Behind what the next part begins; empty at the end."""
+        """The name after which the next part begins; empty at the end."""
 
 
-P_co = TypeVar("P_co", bound=_Page, covariant=True)
+P_co = TypeVar("P_co", bound=Page, covariant=True)
+
+
+class Read(NamedTuple, Generic[P_co]):
+    """A page, and the shard that answered."""
+
+    shard: int
+    page: P_co
+    position: int
+    """How far the shard had come."""
+
+
+async def read_pages(
+    api: Api,
+    caller: Caller,
+    question: Callable[[str], Query],
+    read: Callable[[bytes], P_co],
+    *,
+    after: str = "",
+    shards: Iterable[Shard] | None = None,
+    pages_max: int | None = None,
+) -> AsyncIterator[list[Read[P_co]]]:
+    """The lists of shards after a name, one page of each at a time. Raises `Problem`.
+
+    `question` asks for the page after a name. A shard whose list has ended is asked no more, nor
+    one that gave `pages_max`.
+    """
+    following = {shard.number: after for shard in (api.shards if shards is None else shards)}
+    for _ in count() if pages_max is None else range(pages_max):
+        if not following:
+            return
+        questions = [(shard, question(name)) for shard, name in following.items()]
+        answers = await ask_each(api, caller, questions)
+        pages = [
+            Read(shard, read(answer.body), answer.index)
+            for shard, answer in zip(following, answers, strict=True)
+        ]
+        following = {each.shard: each.page.after for each in pages if each.page.after}
+        yield pages
 
 
 class Lists(NamedTuple, Generic[P_co]):
@@ -68,24 +107,21 @@ async def read_lists(
     after: str,
     limit: int,
 ) -> Lists[P_co]:
-    """The lists of all shards behind a name, up to `limit` of each.
+    """The lists of all shards after a name, up to `limit` of each.
 
-    `question` asks for so many behind a name.
+    `question` asks for so many after a name.
     """
     part = min(limit, PART)
-    following = {shard.number: after for shard in api.shards}
     pages: list[P_co] = []
     seen: dict[int, int] = {}
-    for _ in range(-(-limit // part)):
-        if not following:
-            break
-        questions = [(shard, question(name, part)) for shard, name in following.items()]
-        answers = await ask_each(api, caller, questions)
-        following = {}
-        for (shard, _query), answer in zip(questions, answers, strict=True):
-            page = read(answer.body)
-            pages.append(page)
-            seen[shard] = answer.index
-            if page.after:
-                following[shard] = page.after
-    return Lists(pages, min(following.values(), default=""), seen)
+    reached: list[str] = []
+
+    def ask(name: str) -> Query:
+        return question(name, part)
+
+    rounds = -(-limit // part)
+    async for now in read_pages(api, caller, ask, read, after=after, pages_max=rounds):
+        pages.extend(each.page for each in now)
+        seen.update((each.shard, each.position) for each in now)
+        reached = [each.page.after for each in now if each.page.after]
+    return Lists(pages, min(reached, default=""), seen)

@@ -30,7 +30,7 @@ from corvo.protocol.queries import (
     QueueView,
 )
 from corvo.router.api import Api
-from corvo.router.ask import ask_each
+from corvo.router.ask import ask_each, read_pages
 from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import (
@@ -300,20 +300,16 @@ async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
         count = _read_queue(answer.body).counts[State.DEAD.value]
         return {shard: {named: count}}
     counts: dict[int, dict[str, int]] = {}
-    after = {shard.number: "" for shard in api.shards}
-    while after:
-        questions = [
-            (shard, CountJobs(state=State.DEAD, after=name)) for shard, name in after.items()
-        ]
-        answers = await ask_each(api, request.caller, questions)
-        after = {}
-        for (shard, _), answer in zip(questions, answers, strict=True):
-            page = _read_counts(answer.body)
-            visible = [each for each in page.queues if request.caller.scope.covers(each[0])]
-            counts.setdefault(shard, {}).update(visible)
-            if page.after:
-                after[shard] = page.after
+    caller = request.caller
+    async for pages in read_pages(api, caller, _ask_dead, _read_counts):
+        for each in pages:
+            visible = [count for count in each.page.queues if caller.scope.covers(count[0])]
+            counts.setdefault(each.shard, {}).update(visible)
     return counts
+
+
+def _ask_dead(after: str) -> CountJobs:
+    return CountJobs(state=State.DEAD, after=after)
 
 
 _JOB: Final = "/api/v1/jobs/{id}"

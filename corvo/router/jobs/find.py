@@ -1,11 +1,9 @@
-"""Asking several shards at once, and finding jobs wherever they are."""
+"""Finding jobs by their ids, also those that have moved to another shard."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
-import trio
-
-from corvo.ids import shard_of
 from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.protocol.queries import Form, FoundJob, GetJobs, Jobs
 from corvo.router.api import Api
@@ -15,13 +13,12 @@ from corvo.router.caller import Caller
 from corvo.router.http.messages import Problem
 from corvo.router.http.problems import problem_of
 from corvo.router.jobs.bodies import read_jobs
-from corvo.router.shards.addressing import HOPS_MAX, missing
+from corvo.router.shards.addressing import HOPS_MAX, landed, missing, moving
+from corvo.router.shards.fan_out import together
 from corvo.router.shards.links import Answer
 
 ANSWER_BYTES_MAX: Final = 32 << 20
 """Of the jobs that one request may ask for."""
-_TRAVEL_S: Final = 0.05
-"""A job on its way to another shard is there within a few milliseconds."""
 
 
 class Found(NamedTuple):
@@ -53,31 +50,38 @@ async def _find(api: Api, caller: Caller, job_ids: Sequence[str], form: Form) ->
     """
     search = _Search(api, caller, form)
     wanted = {job_id: api.addresses.candidates(job_id) for job_id in job_ids}
-    homes: dict[str, int] = {}
-    for hop in range(2 * HOPS_MAX):
+    pointers: dict[str, tuple[int, int]] = {}
+    for _ in range(2 * HOPS_MAX):
         wanted = {job_id: shards for job_id, shards in wanted.items() if shards}
         if not wanted:
             return search.found
-        if hop > 1:
-            await trio.sleep(_TRAVEL_S)
         answers = await search.ask(wanted)
         followed: dict[str, list[int]] = {}
+        travelling: dict[str, tuple[int, int]] = {}
         for job_id, shards in wanted.items():
             if job_id in search.found.jobs:
                 continue
-            pointing = [shard for shard in shards if job_id in answers[shard].moved]
-            if pointing:
-                homes[job_id] = pointing[0]
-                followed[job_id] = [answers[pointing[0]].moved[job_id]]
-            elif job_id in homes:
-                followed[job_id] = [homes[job_id]]
-        wanted = followed
-    raise Problem(
-        503,
-        "JOB_MOVING",
-        f"job {next(iter(wanted))[:140]} is being moved to another queue: try again",
-        retry_after_ms=1_000,
-    )
+            home = next((shard for shard in shards if job_id in answers[shard].moved), None)
+            if home is not None:
+                pointers[job_id] = home, answers[home].moved[job_id]
+                followed[job_id] = [pointers[job_id][1]]
+            elif job_id in pointers:
+                travelling[job_id] = pointers.pop(job_id)
+        wanted = followed | await _landed(api, travelling)
+    raise moving(next(iter(wanted)))
+
+
+async def _landed(api: Api, pointers: Mapping[str, tuple[int, int]]) -> dict[str, list[int]]:
+    """The shards of moved jobs, by their homes and the shards that those name."""
+    shards: dict[str, list[int]] = {}
+
+    async def land(job_id: str, home: int, shard: int) -> None:
+        found = await landed(api.shards, job_id, home, shard)
+        shards[job_id] = [found] if found >= 0 else []
+
+    if pointers:
+        await together([partial(land, job_id, *each) for job_id, each in pointers.items()])
+    return shards
 
 
 async def find_job(
@@ -142,6 +146,5 @@ class _Search:
             if job.id not in self.found.jobs:
                 self.found.jobs[job.id] = job
                 self.found.shards[job.id] = shard
-                if shard_of(job.id) is None:
-                    self._api.addresses.remember(job.id, shard)
+                self._api.addresses.remember(job.id, shard)
         return seen

@@ -19,6 +19,7 @@ from corvo.protocol.ops.base import NAME_BYTES_MAX
 from corvo.protocol.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers
 from corvo.protocol.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
 from corvo.router.api import Api
+from corvo.router.ask import read_pages
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import EVERYTHING, NODE, RESULT, Rights, queue_in_query
 from corvo.router.caller import ROUTER
@@ -150,26 +151,25 @@ class _Collection:
 
     async def _ask_for_queues(self, shard: Shard) -> Queues:
         queues = Queues()
-        after = ""
-        while True:
-            query = GetQueueNumbers(after=after)
+
+        def ask(after: str) -> GetQueueNumbers:
             if queues.is_full:
-                query = GetQueueNumbers(after=after, limit=PAGE_NUMBERS_MAX, is_brief=True)
-            page = _decode_queues((await shard.ask(query)).body)
-            queues.add(queue for queue in page.queues if self._scope.covers(queue.name))
-            after = page.after
-            if not after:
-                return queues
+                return GetQueueNumbers(after=after, limit=PAGE_NUMBERS_MAX, is_brief=True)
+            return GetQueueNumbers(after=after)
+
+        async for [each] in read_pages(self._api, ROUTER, ask, _decode_queues, shards=[shard]):
+            queues.add(queue for queue in each.page.queues if self._scope.covers(queue.name))
+        return queues
 
     async def _ask_for_workers(self, shard: Shard) -> dict[str, int]:
         workers: dict[str, int] = {}
-        after = ""
-        while True:
-            page = _decode_workers((await shard.ask(GetWorkerNumbers(after=after))).body)
-            workers.update(page.workers)
-            after = page.after
-            if not after:
-                return workers
+
+        def ask(after: str) -> GetWorkerNumbers:
+            return GetWorkerNumbers(after=after)
+
+        async for [each] in read_pages(self._api, ROUTER, ask, _decode_workers, shards=[shard]):
+            workers.update(each.page.workers)
+        return workers
 
 
 async def metrics(api: Api, request: Request) -> Response:

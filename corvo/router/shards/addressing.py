@@ -99,7 +99,12 @@ async def landed(shards: Shards, job_id: str, home: int, shard: int) -> int:
             return -1
         shard = pointed
         await trio.sleep(_TRAVEL_S)
-    raise Problem(
+    raise moving(job_id)
+
+
+def moving(job_id: str) -> Problem:
+    """The problem of a job that has not arrived in another shard in time."""
+    return Problem(
         503,
         "JOB_MOVING",
         f"job {job_id[:140]} is being moved to another queue: nothing was changed; try again",
