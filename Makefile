@@ -29,7 +29,7 @@ check: $(READY) ## Check format, lint, types, imports, house rules and docs
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
-	$(PYTHON) -m pytest --quiet tests/test_tidy.py tests/test_docs.py tests/test_floors.py
+	$(PYTHON) -m pytest --quiet tests/test_tidy.py tests/test_docs.py tests/test_texts.py tests/test_floors.py
 
 fix: $(READY) ## Format, and mend what the linter can mend
 	$(PYTHON) -m ruff format

@@ -48,7 +48,7 @@ _FLAGS: Final = {
     "--admin-key": (
         "admin_key",
         "KEY",
-        "key with full access; prefer the variable CORVO_ADMIN_KEY",
+        "API key with full access; prefer the variable CORVO_ADMIN_KEY",
     ),
     "--auth": ("auth", "on|off", "off: every client has full access (default: on)"),
     "--tls-cert": ("tls_cert", "FILE", "TLS certificate and its chain, in PEM"),

@@ -192,7 +192,7 @@ JOB: Final = _space(
 JOB_ERROR: Final = _space(
     "job error",
     "je|{jobID}\\x00{attempt:4BE}",
-    "JSON: model.JobError; numbered by failure, for a retry begins attempts anew",
+    "JSON: model.JobError; numbered by failure, for a retry begins attempts again",
     "shard.tables",
     (_JOB, 2),
     b"je|" + _JOB_BYTES + b"\0\0\0\0\x02",
@@ -262,7 +262,7 @@ UNIQUE: Final = _space(
 RATE_LIMIT: Final = _space(
     "rate limit window",
     "l|{queue}\\x00{fetched_ns:8BE}{random:8BE}",
-    "empty; `random` is a place given out in the entry, for chance would differ between replicas",
+    "empty; `random` is a place taken in the entry, for chance would differ between replicas",
     "shard.limits",
     ("mail", _NS, 7),
     b"l|mail\0" + _NS8 + b"\0\0\0\0\0\0\0\x07",
@@ -431,7 +431,7 @@ FORWARD: Final = _space(
 WATCHER: Final = _space(
     "watcher",
     "dw|{jobID}\\x00{shard:4BE}",
-    "empty; which other shard is to be told how a job of this one ends",
+    "empty; which other shard must learn how a job of this one ends",
     "shard.dependencies",
     (_JOB, 2),
     b"dw|" + _JOB_BYTES + b"\0\0\0\0\x02",
@@ -439,7 +439,7 @@ WATCHER: Final = _space(
 WATCHED: Final = _space(
     "watched",
     "dx|{jobID}",
-    "empty; the home of this job was asked, and has not told yet, how it ends",
+    "empty; the home of this job was asked, and has not answered yet, how it ends",
     "shard.dependencies",
     (_JOB,),
     b"dx|" + _JOB_BYTES,
@@ -447,7 +447,7 @@ WATCHED: Final = _space(
 ENDING: Final = _space(
     "ending",
     "de|{jobID}",
-    "msgpack: model.Ending; how a job ended, while some who waited are not told",
+    "msgpack: model.Ending; how a job ended, while some that waited have no answer",
     "shard.tables",
     (_JOB,),
     b"de|" + _JOB_BYTES,

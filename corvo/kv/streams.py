@@ -103,7 +103,7 @@ class Unpacking:
 
     def _end(self) -> None:
         if self._at < len(self._held) or any(self._stream):
-            raise StoreDamaged("the stream of a checkpoint goes on after its end")
+            raise StoreDamaged("the stream of a checkpoint continues after its end")
 
     def _check(self, what: str) -> None:
         expected = self._crc

@@ -82,12 +82,12 @@ def test_any_end_that_comes_too_early_is_damage() -> None:
 
 @pytest.mark.parametrize("more", [[b"x"], [b"", b"x"]])
 def test_anything_behind_the_end_is_damage(more: list[bytes]) -> None:
-    with pytest.raises(StoreDamaged, match="goes on"):
+    with pytest.raises(StoreDamaged, match="continues after"):
         unpacked([whole(SMALL), *more])
 
 
 def test_bytes_behind_the_end_in_the_same_piece_are_damage() -> None:
-    with pytest.raises(StoreDamaged, match="goes on"):
+    with pytest.raises(StoreDamaged, match="continues after"):
         unpacked([whole(SMALL) + b"x"])
 
 

@@ -466,7 +466,7 @@ def test_a_file_that_goes_on_behind_its_end_is_refused(name: str) -> None:
     files = INTACT.copy()
     files.put(name, files.contents()[name] + b"\0")
 
-    with pytest.raises(LogDamaged, match="goes on behind its end"):
+    with pytest.raises(LogDamaged, match="continues after its end"):
         open_log(files)
 
 

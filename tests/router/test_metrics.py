@@ -494,7 +494,7 @@ TABLE: Final = re.compile(r"(?<=<!-- metrics -->\n).*?(?=<!-- /metrics -->)", re
 
 def table() -> str:
     """Every metric as a row."""
-    rows = [("metric", "kind", "labels", "what it tells"), ("---",) * 4]
+    rows = [("metric", "kind", "labels", "meaning"), ("---",) * 4]
     rows += [
         (f"`{name}`", family.kind, ", ".join(family.labels), family.help)
         for name, family in FAMILIES.items()

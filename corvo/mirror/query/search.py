@@ -113,8 +113,8 @@ def search(reading: Reading, question: Search, known: Understood) -> RawPage:
 
 
 _WHY_PARTIAL: Final = (
-    "the time was over before all jobs were looked at: the cursor goes on where it stopped, and a"
-    " filter that names a queue, states or times has fewer to look at"
+    "the time limit was reached before all jobs were checked: follow the cursor, or add a queue,"
+    " states or times to the filter"
 )
 
 

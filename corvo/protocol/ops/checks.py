@@ -59,7 +59,9 @@ def bad_chosen_id(field: str, chosen: str) -> Rejected | None:
     if chosen in _TAKEN:
         return _bad(field, f"{field}: {chosen!r} is reserved; choose another id")
     if shard_of(chosen) is not None:
-        return _bad(field, f"{field}: ids of the server begin so; choose another prefix")
+        return _bad(
+            field, f"{field}: this prefix is reserved for ids of the server; choose another one"
+        )
     return None
 
 

@@ -64,7 +64,7 @@ def unseal(
     if version != VERSION:
         raise DirectoryRefused(f"{name} has format {version}; this program reads {VERSION}")
     if alone and files.size(name) != HEAD_BYTES + length:
-        raise damaged(name, HEAD_BYTES + length, 0, "the file goes on behind its end")
+        raise damaged(name, HEAD_BYTES + length, 0, "the file continues after its end")
     try:
         return Sealed(msgspec.msgpack.decode(payload, type=kind), checksum)
     except msgspec.DecodeError as error:

@@ -40,7 +40,7 @@ Duration = Annotated[
 GivenTime = Annotated[
     str,
     msgspec.Meta(
-        description="A moment by RFC 3339; empty is none.",
+        description="Time by RFC 3339; an empty string means not set.",
         extra_json_schema={"anyOf": [{"format": "date-time"}, {"enum": [""]}]},
     ),
 ]
@@ -52,7 +52,7 @@ QueueName = Annotated[Plain, msgspec.Meta(min_length=1)]
 RequestKey = Annotated[
     str,
     msgspec.Meta(
-        description="As the header Idempotency-Key.",
+        description="The same as the header `Idempotency-Key`.",
         extra_json_schema={"pattern": "^[ -~]*$", "maxLength": REQUEST_KEY_MAX},
     ),
 ]

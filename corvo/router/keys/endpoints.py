@@ -219,8 +219,8 @@ def _refuse_to_lock_out(api: Api, keys: dict[str, ApiKey]) -> None:
         raise Problem(
             409,
             "WOULD_LOCK_OUT",
-            "refused: at least one enabled admin key without expiry must remain, or nobody could"
-            " manage keys; keep one, or start the server with an admin key",
+            "refused: at least one enabled key of role admin without expiry must remain, to manage"
+            " API keys; keep one, or start the server with an admin key",
         )
 
 

@@ -125,9 +125,9 @@ A duration is text such as `30s`, `1h30m` or `500ms`.
 Every error has the same body. `code` is for programs and never changes, `error` is for people, and
 `outcome` says whether the request took effect: `not_applied`, `applied` or `unknown`.
 
-A changing request can carry an `Idempotency-Key`. Sent again with the same key and body, it has no
-second effect and gets the same answer for 24 hours. The answer has a position in `Corvo-Seq`. A
-read that sends this position as `Corvo-Min-Seq` includes the change."""
+A changing request can carry an `Idempotency-Key`. Sent again with the same request key and body, it
+has no second effect and gets the same answer for 24 hours. The answer has a position in
+`Corvo-Seq`. A read that sends this position as `Corvo-Min-Seq` includes the change."""
 
 _HEADERS: Final[Json] = {
     "Corvo-Seq": {
@@ -151,7 +151,7 @@ _HEADERS: Final[Json] = {
         "example": "proc;dur=0.412",
     },
     "WWW-Authenticate": {
-        "description": "How to send an API key.",
+        "description": "Scheme to send an API key with.",
         "schema": {"type": "string"},
         "example": "Bearer",
     },

@@ -51,7 +51,7 @@ REQUESTS: Final[dict[str, dict[str, object]]] = {
     },
     "post_jobs_id_cancel": {"why": "the order was withdrawn"},
     "post_jobs_id_move": {"queue": "mail-slow", "reset_attempts": True},
-    "post_jobs_id_hold": {"reason": "somebody should look at it"},
+    "post_jobs_id_hold": {"reason": "needs a check"},
     "post_jobs_id_reject": {"why": "it cannot be delivered"},
     "post_jobs_id_priority": {"priority": "critical"},
     "post_queues_name_concurrency": {"max": 20},

@@ -294,7 +294,7 @@ _WORK: Final[dict[str, Field]] = {
         " have the role `operator`.",
         7,
     ),
-    "usage": Field("What the attempt used. It is added up for an agent's job."),
+    "usage": Field("Usage of the attempt. It is added up for an agent's job."),
     "BeatBody, BeatEntry.usage": Field("Accepted and ignored: only the usage of an ack counts."),
     "input_tokens": Field("Number of input tokens.", 1200, "0"),
     "output_tokens": Field("Number of output tokens.", 300, "0"),
@@ -363,7 +363,7 @@ _ERRORS: Final[dict[str, Field]] = {
     "ProblemBody, PartialAnswer, GoneBody.error": Field(
         "The error as a sentence for people. It may change.", "delay: 'soon' is not a duration"
     ),
-    "Ready.error": Field("What is missing, as a sentence.", "shard-1: no leader"),
+    "Ready.error": Field("Missing parts, as a sentence.", "shard-1: no leader"),
     "Ready.code": Field("`NOT_READY` if something is missing.", "NOT_READY"),
     "outcome": Field(
         "Whether the request took effect: `not_applied`, `applied` or `unknown`.", "not_applied"
@@ -465,7 +465,7 @@ _BULKS: Final[dict[str, Field]] = {
     "async": Field("Answer with an id at once, however few the jobs are.", True, "false"),
     "DryRun.async": Field("Whether the operation would run in the background.", False),
     "dry_run": Field("Only report which jobs are selected; change nothing.", True, "false"),
-    "BulkAnswer.dry_run": Field("What the operation would do, if `dry_run` was sent."),
+    "BulkAnswer.dry_run": Field("Report of the jobs that would change, if `dry_run` was sent."),
     "rate": Field("Most jobs in a second; 0 is no limit.", 500),
     "BulkBody.rate": Field("Most jobs in a second.", 500, "no limit"),
     "affected": Field("Number of jobs that were changed.", 142),
@@ -523,7 +523,7 @@ _QUEUES: Final[dict[str, Field]] = {
     "rate_limit": Field("Most fetched jobs in each `rate_window_ms`; 0 is no limit.", 100),
     "rate_window_ms": Field("Window of the rate limit, in milliseconds.", 60000),
     "retention_ms": Field(
-        "How long finished jobs are kept, in milliseconds. 0 is the server's setting `retention`.",
+        "Time that finished jobs are kept, in milliseconds. 0 is the server's setting `retention`.",
         86400000,
     ),
     "retention": Field("The same as a duration.", "168h"),
@@ -606,9 +606,9 @@ _NODE: Final[dict[str, Field]] = {
         ["mail", "sms-*"],
         "all queues",
     ),
-    "NewKey.expires_at": Field("Time at which the key expires, by RFC 3339.", _TIME, "never"),
-    "expires_at": Field("Time at which the key expires, by RFC 3339.", _TIME),
-    "enabled": Field("Whether the key is accepted.", True, "true"),
+    "NewKey.expires_at": Field("Time at which the API key expires, by RFC 3339.", _TIME, "never"),
+    "expires_at": Field("Time at which the API key expires, by RFC 3339.", _TIME),
+    "enabled": Field("Whether the API key is accepted.", True, "true"),
     "warning": Field("Consequence for the server's access, if any.", "the server is closed now"),
     "MadeKey.status": Field("`created` or `updated`.", "created"),
     "GoneKey.status": Field("`deleted`.", "deleted"),
@@ -616,7 +616,7 @@ _NODE: Final[dict[str, Field]] = {
     "keys_required": Field("Whether requests need an API key.", True),
     "caller": Field("The API key of this request; `null` if it had none."),
     "ok": Field("Whether the check passed.", True),
-    "Check.why": Field("What is missing.", "no leader"),
+    "Check.why": Field("Cause of the failure.", "no leader"),
     "missing": Field("Names of the checks that failed.", ["shard-1"]),
     "checks": Field("All checks, if `verbose` was sent."),
     "Ready.status": Field("`ok` or `unavailable`.", "ok"),
@@ -634,8 +634,8 @@ _NODE: Final[dict[str, Field]] = {
         "sync",
     ),
     "auth": Field(
-        "`keys`: requests need an API key. `open`: no key exists and only this machine has access."
-        " `off`: no key is needed.",
+        "`keys`: requests need an API key. `open`: no API key exists and only this machine has"
+        " access. `off`: no API key is needed.",
         "keys",
     ),
     "mode": Field("`cluster` with one shard, `multi-raft` with several.", "multi-raft"),
@@ -673,7 +673,7 @@ _NODE: Final[dict[str, Field]] = {
     "Member.role": Field("Raft role, known for this replica only.", "leader"),
     "self": Field("Whether this is the replica of this node.", True),
     "Member.active": Field(
-        "Whether the leader has heard from the replica lately; only the leader knows.", True
+        "Whether the leader has had a recent message of the replica; only the leader knows.", True
     ),
     "match_index": Field("Last log index that the replica is known to have.", "1042"),
     "Measured.count": Field("Number of values.", 1042),
