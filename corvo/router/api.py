@@ -45,9 +45,8 @@ class Api:
         self.limits: Final = config.limits
         self.metrics: Final = Metrics()
         self.addresses: Final = Addresses(config.shards)
-        self.fetching: Final = Fetching(config)
         self.shards: Final = Shards(config, pushed=self._pushed, came_up=self._came_up)
-        self.fetching.attach(self.shards)
+        self.fetching: Final = Fetching(config, self.shards)
         self.mirror = Mirror(config)
         self.hub: Final = Hub(config)
         self.summaries: Final = Summaries()

@@ -9,7 +9,7 @@ whatever gathered beside it, and is answered when that entry is applied here: al
 was lost meanwhile, for then this replica learns as a follower what became of it.
 
 **A fetch** that would find nothing is answered at once from the applied state, without an entry, if
-nothing else is on its way; its link is told when that may have changed (`corvo.shard.hunger`).
+nothing else is on its way; its link is notified of new work (`corvo.shard.empty_fetches`).
 
 **A question** is answered from the applied state behind a proof, made after it was asked, that this
 replica's leader still leads.
@@ -41,8 +41,8 @@ from corvo.raft import (
     Write,
 )
 from corvo.shard.commit_times import CommitTimes
+from corvo.shard.empty_fetches import EmptyFetchWatchers
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
-from corvo.shard.hunger import Hunger
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS, OPS
 from corvo.shard.ops.door import admit
@@ -116,7 +116,7 @@ class Replica:
         self._settings = settings
         self._random = random
         self._gathering = Gathering()
-        self._hunger = Hunger()
+        self._watchers = EmptyFetchWatchers()
         self._upkeep = Upkeep(retention_ms=settings.retention_ms)
         self._outbound: list[Outbound] = []
         self._asked: list[Question] = []
@@ -149,7 +149,7 @@ class Replica:
     def left(self, client: int) -> None:
         """A link ended: nobody is there to be answered."""
         self._links.pop(client, None)
-        self._hunger.gone(client)
+        self._watchers.forget(client)
 
     # What comes in.
 
@@ -263,7 +263,7 @@ class Replica:
                 break
             if applied_bytes >= APPLIED_BYTES_MAX:
                 break
-        self._feed(now_ns)
+        self._notify(now_ns)
         self._announce()
         relays = self._relays()
         outbound, self._outbound = tuple(self._outbound), []
@@ -321,7 +321,7 @@ class Replica:
             if submission.client != INTERNAL:
                 lost = wire.NotLeader(submission.request, self.node.leader)
                 self._say(submission.client, lost)
-        self._hunger.clear()
+        self._watchers.clear()
 
     def _propose_own(self, op: Op, *, first: bool = False) -> None:
         self._internal += 1
@@ -433,24 +433,24 @@ class Replica:
         That may be now: a fetch clears away so much and no more, and then there is another behind.
         """
         for queue in fetch.queues:
-            for link, told in self._hunger.add(client, queue):
+            for link, told in self._watchers.add(client, queue):
                 self._say(link, wire.WorkAvailable((told,)))
             self.machine.tx.touched[queue] = None
 
-    def _feed(self, now_ns: int) -> None:
-        """Tell hungry links of queues that may have work now."""
+    def _notify(self, now_ns: int) -> None:
+        """Notify the links that watch queues which may have jobs now."""
         tx = self.machine.tx
-        touched = [queue for queue in tx.touched if queue in self._hunger]
+        touched = [queue for queue in tx.touched if queue in self._watchers]
         tx.touched = {}
-        refilled = self._hunger.refilled(now_ns) if self._hunger.refills else []
+        due = self._watchers.take_due(now_ns) if self._watchers.retries else []
         told: dict[int, list[str]] = {}
-        for queue in (*touched, *refilled):
+        for queue in (*touched, *due):
             allowed = has_work(tx, queue, now_ns=now_ns)
             if allowed.count:
-                for link in self._hunger.feed(queue):
+                for link in self._watchers.take(queue):
                     told.setdefault(link, []).append(queue)
             elif allowed.until_ns:
-                self._hunger.refill(queue, allowed.until_ns)
+                self._watchers.retry_at(queue, allowed.until_ns)
         for link, queues in told.items():
             self._say(link, wire.WorkAvailable(tuple(queues)))
 
@@ -521,8 +521,8 @@ class Replica:
         if not self.node.is_leader or self._internal:
             return None
         wake_ns = self._upkeep.next_ns(self.machine.tx)
-        refill_ns = self._hunger.next_ns
-        return wake_ns if refill_ns is None else min(wake_ns, refill_ns)
+        retry_ns = self._watchers.next_ns
+        return wake_ns if retry_ns is None else min(wake_ns, retry_ns)
 
     def standing(self) -> "Standing":
         """How far this replica has come."""

@@ -84,10 +84,8 @@ def fetching(limits: Limits | None = None) -> tuple[Fetching, list[FakeShard]]:
         listen=[0],
         limits=limits or Limits(),
     )
-    made = Fetching(config)
     fakes = [FakeShard(number) for number in range(SHARDS)]
-    made.attach(cast("Shards", fakes))
-    return made, fakes
+    return Fetching(config, cast("Shards", fakes)), fakes
 
 
 @jumping

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from corvo.router.shards.waiting import WAKE_MAX, Parking, Seeker
+from corvo.router.shards.waiting import WAKE_MAX, WaitingFetch, WaitingFetches
 
 QUEUES: Final = ("mail", "images")
 
@@ -19,7 +19,7 @@ class Client:
         self.world = world
         self.answers: deque[str | None] = deque()
         self.is_rung = False
-        self.seeker = world.parking.begin(queues, self.ring)
+        self.waiting = world.parking.begin(queues, self.ring)
         self.ask()
 
     def ring(self) -> None:
@@ -35,14 +35,14 @@ class Client:
             found = self.answers.popleft()
             if found is not None:
                 self.leave(found=True)
-            elif not parking.park(self.seeker):
+            elif not parking.park(self.waiting):
                 self.ask()
         elif self.is_rung:
             self.is_rung = False
             self.ask()
 
     def leave(self, *, found: bool = False) -> None:
-        self.world.parking.end(self.seeker, found=found)
+        self.world.parking.end(self.waiting, found=found)
         self.world.clients.remove(self)
         if found:
             return
@@ -55,13 +55,13 @@ class Client:
 
 
 class World:
-    """One shard as `corvo.shard.hunger` has it, one link in order, and tasks in any order."""
+    """One shard as `corvo.shard.empty_fetches` has it, one link in order, tasks in any."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.parking = Parking()
+        self.parking = WaitingFetches()
         self.jobs = dict.fromkeys(QUEUES, 0)
-        self.hungry: set[str] = set()
+        self.watched: set[str] = set()
         self.to_shard: deque[Client] = deque()
         self.to_router: deque[tuple[Client, str | None] | str] = deque()
         self.clients: list[Client] = []
@@ -69,27 +69,27 @@ class World:
 
     def enqueue(self, queue: str) -> None:
         self.jobs[queue] += 1
-        if queue in self.hungry:
-            self.hungry.discard(queue)
+        if queue in self.watched:
+            self.watched.discard(queue)
             self.to_router.append(queue)
 
     def carry_out(self) -> None:
         """The shard takes the next fetch."""
         client = self.to_shard.popleft()
         self.asked += 1
-        for queue in client.seeker.queues:
+        for queue in client.waiting.queues:
             if self.jobs[queue]:
                 self.jobs[queue] -= 1
                 self.to_router.append((client, queue))
                 return
-        self.hungry.update(client.seeker.queues)
+        self.watched.update(client.waiting.queues)
         self.to_router.append((client, None))
 
     def deliver(self) -> None:
         """The router hears the next message; whoever is meant acts on it when its turn comes."""
         message = self.to_router.popleft()
         if isinstance(message, str):
-            self.parking.announce(message)
+            self.parking.notify(message)
             return
         client, found = message
         if client in self.clients:
@@ -134,12 +134,12 @@ def test_when_all_is_quiet_nobody_waits_for_a_queue_that_has_jobs(seed: int) -> 
     # Some leave in the middle of something, and nothing comes behind it that would make it good.
     for _ in range(random.randrange(4)):
         world.step()
-        busy = [client for client in world.clients if client.seeker.is_asking]
+        busy = [client for client in world.clients if client.waiting.is_asking]
         if busy:
             random.choice(busy).leave()
     world.settle()
 
-    waiting = {queue for client in world.clients for queue in client.seeker.queues}
+    waiting = {queue for client in world.clients for queue in client.waiting.queues}
     assert not [queue for queue in waiting if world.jobs[queue]]
     assert world.parking.parked_count == len(world.clients)
 
@@ -158,12 +158,12 @@ def test_a_job_now_and_then_costs_one_fetch_more_than_it_must_whoever_waits() ->
 
 
 def test_many_jobs_at_once_wake_many_in_few_rounds() -> None:
-    parking = Parking()
+    parking = WaitingFetches()
     woken: list[int] = []
-    seekers = [parking.begin(("mail",), partial(woken.append, place)) for place in range(100)]
-    assert all(parking.park(seeker) for seeker in seekers)
+    fetches = [parking.begin(("mail",), partial(woken.append, place)) for place in range(100)]
+    assert all(parking.park(waiting) for waiting in fetches)
 
-    parking.announce("mail")
+    parking.notify("mail")
     rounds = 0
     done = 0
     while done < len(woken):
@@ -171,19 +171,19 @@ def test_many_jobs_at_once_wake_many_in_few_rounds() -> None:
         turn = woken[done:]
         done = len(woken)
         for place in turn:
-            parking.end(seekers[place], found=True)
+            parking.end(fetches[place], found=True)
 
     assert len(woken) == 100
     assert rounds <= 9
 
 
 def test_who_is_woken_at_once_has_a_limit() -> None:
-    parking = Parking()
-    woken: list[Seeker] = []
+    parking = WaitingFetches()
+    woken: list[WaitingFetch] = []
     for _ in range(5 * WAKE_MAX):
         parking.park(parking.begin(("mail",), lambda: woken.append(first)))
     first = parking.begin(("mail",), lambda: None)
-    first.width = WAKE_MAX
+    first.wake_count = WAKE_MAX
 
     parking.end(first, found=True)
 
@@ -191,58 +191,58 @@ def test_who_is_woken_at_once_has_a_limit() -> None:
 
 
 def test_the_longest_parked_is_woken_first_and_alone() -> None:
-    parking = Parking()
+    parking = WaitingFetches()
     woken: list[int] = []
     for place in range(3):
         parking.park(parking.begin(("mail",), partial(woken.append, place)))
 
-    parking.announce("mail")
+    parking.notify("mail")
 
     assert woken == [0]
 
 
 def test_who_is_woken_and_leaves_before_it_has_looked_wakes_the_next() -> None:
-    parking = Parking()
+    parking = WaitingFetches()
     woken: list[int] = []
-    seekers = [parking.begin(("mail",), partial(woken.append, place)) for place in range(2)]
-    assert all(parking.park(seeker) for seeker in seekers)
+    fetches = [parking.begin(("mail",), partial(woken.append, place)) for place in range(2)]
+    assert all(parking.park(waiting) for waiting in fetches)
 
-    parking.announce("mail")
-    parking.end(seekers[0])
+    parking.notify("mail")
+    parking.end(fetches[0])
 
     assert woken == [0, 1]
 
 
 def test_news_for_nobody_is_no_news() -> None:
-    parking = Parking()
-    seeker = parking.begin(("images",), lambda: None)
+    parking = WaitingFetches()
+    waiting = parking.begin(("images",), lambda: None)
 
-    parking.announce("mail")
+    parking.notify("mail")
 
-    assert parking.park(seeker)
+    assert parking.park(waiting)
 
 
 def test_after_a_new_leader_all_who_wait_for_its_queues_ask_again() -> None:
-    parking = Parking()
+    parking = WaitingFetches()
     woken: list[str] = []
     for queue in (*QUEUES, *QUEUES):
         parking.park(parking.begin((queue,), partial(woken.append, queue)))
     asking = parking.begin(QUEUES, lambda: None)
 
-    parking.stir(lambda queue: queue == "mail")
+    parking.recheck(lambda queue: queue == "mail")
 
     assert woken == ["mail", "mail"]
     assert not parking.park(asking)
 
 
 def test_nothing_is_kept_of_who_has_left() -> None:
-    parking = Parking()
-    seekers = [parking.begin(QUEUES, lambda: None) for _ in range(4)]
-    parking.park(seekers[0])
-    parking.park(seekers[1])
+    parking = WaitingFetches()
+    fetches = [parking.begin(QUEUES, lambda: None) for _ in range(4)]
+    parking.park(fetches[0])
+    parking.park(fetches[1])
 
-    for seeker in seekers:
-        parking.end(seeker)
+    for waiting in fetches:
+        parking.end(waiting)
 
     assert parking.parked_count == 0
     assert not parking._parked

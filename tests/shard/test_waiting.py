@@ -19,7 +19,7 @@ from corvo.protocol.ops.queues import (
     SetThrottle,
 )
 from corvo.protocol.ops.work import Ack, AckItem, Fetch
-from corvo.shard import hunger
+from corvo.shard import empty_fetches
 from corvo.shard.ops.upkeep import Promote, Purge, Reclaim, Upkeep
 from corvo.shard.state import select
 from corvo.shard.upkeep import BATCH
@@ -247,7 +247,7 @@ def test_a_fetch_that_only_cleared_away_is_told_that_there_is_more(
 
 
 def test_beyond_a_bound_the_oldest_are_told_to_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hunger, "HUNGRY_MAX", 2)
+    monkeypatch.setattr(empty_fetches, "WATCHED_MAX", 2)
     group = Replicas()
 
     group.fetch("first", "second")

@@ -19,7 +19,7 @@ from corvo.protocol.ops.work import Claim, Claims, Fetch, Release, ReleaseItem
 from corvo.router.config import RouterConfig
 from corvo.router.http.messages import Problem
 from corvo.router.shards.links import Shards
-from corvo.router.shards.waiting import Parking
+from corvo.router.shards.waiting import WaitingFetches
 from corvo.router.worker_health import Sighting, Sightings
 from corvo.scopes import is_reserved
 
@@ -38,43 +38,38 @@ class Fetched(NamedTuple):
 class Fetching:
     """All long polls of this router."""
 
-    def __init__(self, config: RouterConfig) -> None:
+    def __init__(self, config: RouterConfig, shards: Shards) -> None:
         self._limits = config.limits
+        self._shards = shards
         self._shard_count = config.shards
-        self._parking = Parking()
+        self._waiting = WaitingFetches()
         self._is_stopping = False
         self.sightings: Final = Sightings()
         """Who asks for work."""
         self._own_parked = 0
         self.given_back = 0
         """Claims whose client had gone."""
-        self.shards: Shards
-        """Set by `attach`: the shards tell us what they push, and we ask them."""
-
-    def attach(self, shards: Shards) -> None:
-        """Say where to ask."""
-        self.shards = shards
 
     @property
     def parked(self) -> int:
         """Fetches of clients that wait."""
-        return max(0, self._parking.parked_count - self._own_parked)
+        return max(0, self._waiting.parked_count - self._own_parked)
 
-    # What shards tell.
+    # Notifications.
 
     def pushed(self, push: wire.WorkAvailable) -> None:
-        """There may be work."""
+        """Wake fetches: queues may have jobs."""
         for queue in push.queues:
-            self._parking.announce(queue)
+            self._waiting.notify(queue)
 
     def came_up(self, shard: int) -> None:
-        """A shard's leader is new, or its link is, and who waits is not known there."""
-        self._parking.stir(lambda queue: shard_of_queue(queue, self._shard_count) == shard)
+        """Let fetches ask again: a new leader, or a new link, does not know that they wait."""
+        self._waiting.recheck(lambda queue: shard_of_queue(queue, self._shard_count) == shard)
 
     def stop(self) -> None:
-        """Whoever waits is answered with nothing, and nobody waits any more."""
+        """Answer all waiting fetches with no jobs; none waits from now on."""
         self._is_stopping = True
-        self._parking.stir(lambda _: True)
+        self._waiting.recheck(lambda _: True)
 
     # What clients ask.
 
@@ -85,8 +80,8 @@ class Fetching:
         is this router that wants to have them.
         """
         deadline = trio.current_time() + wait_s
-        bell = _Bell()
-        seeker = self._parking.begin(fetch.queues, bell.ring)
+        wakeup = _Wakeup()
+        waiting = self._waiting.begin(fetch.queues, wakeup.set)
         found = False
         sighting: Sighting | None = None
         count = 0
@@ -99,25 +94,25 @@ class Fetching:
                     found = True
                     count = len(fetched.claims)
                     return fetched
-                if self._parking.park(seeker):
+                if self._waiting.park(waiting):
                     self._own_parked += is_own
                     try:
-                        await self._sleep(bell, deadline)
+                        await self._sleep(wakeup, deadline)
                     finally:
                         self._own_parked -= is_own
-                    if self._parking.is_parked(seeker):
+                    if self._waiting.is_parked(waiting):
                         return fetched
                 elif self._is_stopping or trio.current_time() >= deadline:
                     return fetched
         finally:
-            self._parking.end(seeker, found=found)
+            self._waiting.end(waiting, found=found)
             if sighting is not None:
                 self.sightings.has_asked(sighting, count, clock.now_ns())
 
     def _sight(self, fetch: Fetch) -> Sighting | None:
         return self.sightings.asks(fetch.worker_id, fetch.hostname, fetch.queues, clock.now_ns())
 
-    async def _sleep(self, bell: "_Bell", deadline: float) -> None:
+    async def _sleep(self, wakeup: "_Wakeup", deadline: float) -> None:
         if self._is_stopping or trio.current_time() >= deadline:
             return
         if self.parked > self._limits.parked_max:
@@ -129,7 +124,7 @@ class Fetching:
                 retry_after_ms=1_000,
             )
         with trio.move_on_at(deadline):
-            await bell.wait()
+            await wakeup.wait()
 
     async def _ask(self, fetch: Fetch) -> Fetched:
         """Ask the shards in the order of the queues for what is still missing."""
@@ -152,7 +147,7 @@ class Fetching:
                 key = fetch.request_key if not fetched.positions else ""
                 op = replace(fetch, queues=queues, count=count, request_key=key)
             try:
-                answer = await self.shards[shard].submit(op)
+                answer = await self._shards[shard].submit(op)
             except Problem:
                 if fetched.claims:
                     return  # what others gave is worth more than to hear that this one is away
@@ -193,21 +188,21 @@ class Fetching:
 
     async def _release(self, shard: int, items: list[ReleaseItem]) -> None:
         try:
-            await self.shards[shard].submit(Release(jobs=items, by="router"))
+            await self._shards[shard].submit(Release(jobs=items, by="router"))
         except Problem:
             return  # the leases will end by themselves
         self.given_back += len(items)
 
 
-class _Bell:
-    """Rung by whoever wakes a seeker; waiting again needs no new one."""
+class _Wakeup:
+    """Wakes one fetch, as often as needed."""
 
     __slots__ = ("_event",)
 
     def __init__(self) -> None:
         self._event: trio.Event | None = None
 
-    def ring(self) -> None:
+    def set(self) -> None:
         if self._event is not None:
             self._event.set()
 

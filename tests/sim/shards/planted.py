@@ -98,17 +98,17 @@ QUEUES: Final[tuple[Row, ...]] = (
 
 REPLICAS: Final[tuple[Row, ...]] = (
     (
-        "hungry-link-not-told",
+        "watching-link-not-notified",
         "shard.replica",
-        "touched = [queue for queue in tx.touched if queue in self._hunger]",
+        "touched = [queue for queue in tx.touched if queue in self._watchers]",
         "touched: list[str] = []",
         3,
     ),
     (
-        "refill-not-told",
+        "retry-not-notified",
         "shard.replica",
-        "refilled = self._hunger.refilled(now_ns) if self._hunger.refills else []",
-        "refilled: list[str] = []",
+        "due = self._watchers.take_due(now_ns) if self._watchers.retries else []",
+        "due: list[str] = []",
         10,
     ),
     (
