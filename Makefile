@@ -9,7 +9,7 @@ SERVING := .venv/serving
 .DEFAULT_GOAL := help
 .PHONY: help server test check fix cover sim fuzz chaos bench docs
 
-help: ## List what there is to make
+help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 server: $(SERVING) ## Run Corvo on 127.0.0.1:8080 with its data in ./data; more with FLAGS="--bind …"
@@ -31,12 +31,12 @@ check: $(READY) ## Check format, lint, types, imports, house rules and docs
 	.venv/bin/lint-imports
 	$(PYTHON) -m pytest --quiet tests/test_tidy.py tests/test_docs.py tests/test_texts.py tests/test_floors.py
 
-fix: $(READY) ## Format, and mend what the linter can mend
+fix: $(READY) ## Format the code, and fix lint errors that can be fixed automatically
 	$(PYTHON) -m ruff format
 	$(PYTHON) -m ruff check --fix
 
 # Without the tests that roll dice: what is covered must not depend on luck.
-cover: $(READY) ## Hold the quiet core of the Raft library to every line and branch
+cover: $(READY) ## Check that tests cover every line and branch of the Raft core
 	$(PYTHON) -m coverage run -m pytest --quiet tests/raft \
 	    --ignore tests/raft/test_fuzz_step.py --ignore tests/raft/test_machine.py
 	$(PYTHON) -m coverage report
@@ -44,14 +44,14 @@ cover: $(READY) ## Hold the quiet core of the Raft library to every line and bra
 sim: $(READY) ## Simulate clusters for MINUTES=1, or replay one by its SEED; SHARDS=yes for whole replicas
 	$(PYTHON) -m tests.sim$(if $(SHARDS),.shards) $(if $(SEED),$(SEED),--minutes $(or $(MINUTES),1))
 
-fuzz: $(READY) ## Judge a node's HTTP API by its own document for MINUTES=4, with SEED= if it should be the same
+fuzz: $(READY) ## Test a node's HTTP API against its OpenAPI document for MINUTES=4; SEED= repeats a run
 	$(PYTHON) -m tests.router.judging --minutes $(or $(MINUTES),4)$(if $(SEED), --seed $(SEED))
 
-chaos: ## Break a real cluster on purpose (not built yet)
+chaos: ## Test a real cluster with faults (not built yet)
 	@echo "There is no chaos run yet: it needs the server, which is not built; 'make sim' breaks simulated clusters today." >&2
 	@exit 1
 
-bench: $(READY) ## Measure
+bench: $(READY) ## Measure the speed
 	@command -v wrk >/dev/null || { \
 	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy wrk; \
@@ -60,7 +60,7 @@ bench: $(READY) ## Measure
 	    fi; }
 	$(PYTHON) -m bench
 
-docs: $(READY) ## Write the parts of the docs that are generated
+docs: $(READY) ## Write the generated parts of the docs
 	$(PYTHON) -m tests.test_docs --rewrite
 	$(PYTHON) -m tests.test_floors --rewrite
 	$(PYTHON) -m tests.raft.conformance

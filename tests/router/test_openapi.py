@@ -408,6 +408,8 @@ def test_the_page_shows_every_route_and_needs_nothing_from_elsewhere() -> None:
     for link in page.links:
         assert link in {"/docs.css", "/openapi.json"} or link.removeprefix("#") in page.ids, link
     assert "1.2.3" in page.text
+    assert "Creates a job and answers 201." in page.text
+    assert "Default: 3. Example: 3" in page.text
     assert "curl -X POST http://127.0.0.1:8080/api/v1/queues/mail/throttle" in page.text
 
 

@@ -34,6 +34,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     title: str = ""
     description: str = ""
     enum: list[msgspec.Raw] = []
+    examples: list[msgspec.Raw] = []
     minimum: float | None = None
     maximum: float | None = None
     min_length: int | None = None
@@ -80,11 +81,12 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One thing that can be asked for."""
+    """One route."""
 
     operation_id: str
     tags: list[str]
     summary: str
+    description: str
     parameters: list[Parameter] = []
     request_body: Body | None = None
     responses: dict[str, Response]
@@ -146,7 +148,7 @@ def _page(document: Document) -> Iterator[str]:
     yield "<header>"
     yield f"<h1>{escape(info.title)} <small>{escape(info.version)}</small></h1>"
     yield f"<p>{escape(info.summary)}. "
-    yield 'This page for programs: <a href="/openapi.json">openapi.json</a>.</p>'
+    yield 'As OpenAPI: <a href="/openapi.json">openapi.json</a>.</p>'
     for paragraph in info.description.split("\n\n"):
         yield f"<p>{_prose(paragraph)}</p>"
     yield "</header>"
@@ -189,8 +191,9 @@ def _operation(document: Document, path: str, method: str, operation: Operation)
     yield f'<code class="{method.lower()}">{method}</code> <code>{escape(path)}</code>'
     yield f"<span>{_prose(operation.summary)}</span>"
     yield "</summary>"
+    yield f"<p>{_prose(operation.description)}</p>"
     if operation.security == []:
-        yield "<p>No key is needed.</p>"
+        yield "<p>No API key is needed.</p>"
     if operation.parameters:
         yield "<h4>Parameters</h4>"
         yield "<table>"
@@ -203,9 +206,9 @@ def _operation(document: Document, path: str, method: str, operation: Operation)
         yield "</table>"
     if operation.request_body is not None:
         [content] = operation.request_body.content.values()
-        needed = "required" if operation.request_body.required else "may be left out"
+        needed = "required" if operation.request_body.required else "optional"
         yield f"<h4>Body</h4><p>{_type(content.schema)}, {needed}.</p>"
-    yield "<h4>For example</h4>"
+    yield "<h4>Example</h4>"
     yield f"<pre>{escape(_curl(path, method, operation))}</pre>"
     yield "<h4>Answers</h4>"
     yield "<table>"
@@ -260,9 +263,11 @@ def _component(name: str, schema: Schema) -> Iterator[str]:
         yield "<table>"
         for field, one in schema.properties.items():
             needed = "required" if field in schema.required else ""
+            example = bytes(one.examples[0]).decode() if one.examples else ""
+            shown = f" Example: <code>{escape(example)}</code>" if example else ""
             yield (
                 f"<tr><th><code>{escape(field)}</code><td>{needed}<td>{_type(one)}"
-                f"<td>{_prose(one.description)}"
+                f"<td>{_prose(one.description)}{shown}"
             )
         yield "</table>"
     yield "</details>"
