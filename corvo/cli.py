@@ -16,7 +16,6 @@ OK: Final = 0
 BAD_USAGE: Final = 2
 MISCONFIGURED: Final = 72
 _INTERRUPTED: Final = 130
-
 Run: TypeAlias = Callable[[Sequence[str]], int]
 
 

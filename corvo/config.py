@@ -31,7 +31,6 @@ _NUMBER_MAX: Final = (1 << 53) - 1
 """What every reader of JSON keeps exact."""
 _TEXT_MAX: Final = 4_096
 _DAY_MS: Final = 86_400_000
-
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 

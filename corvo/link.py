@@ -117,7 +117,6 @@ class LinkSettings:
 
 DEFAULT: Final = LinkSettings()
 
-
 _EAGER: Final = 8
 """So many gathered frames are sent at once, in a system call of their own."""
 

@@ -50,7 +50,6 @@ TRIES_MAX: Final = 20
 # for it, and for the one that fills meanwhile, before anything is begun.
 ROOM_BYTES_MIN: Final = 2 * WRITE_BUFFER_BYTES
 
-
 Ending = Literal["nothing", "clean stop", "process crash", "machine crash", "distrust"]
 """How the process before this one came to its end."""
 

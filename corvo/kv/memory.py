@@ -14,7 +14,6 @@ from corvo.kv.store import Store
 from corvo.kv.streams import PIECE_BYTES_MAX, Source, Unpacking, pack
 
 _CHUNK_KEYS: Final = 512  # measured: 256 to 2,048 make no difference, beyond that moving shows
-
 _PAIR: Final = Struct(">II")
 
 

@@ -19,7 +19,6 @@ from corvo.errors import StoreDamaged
 MAGIC: Final = b"corvost1"
 PIECE_BYTES_MAX: Final = 256 << 10  # a piece travels in one frame, and a chunk of Raft's is 1 MiB
 NAME_BYTES_MAX: Final = 255  # what file systems allow
-
 _HEADER: Final = Struct(">HQ")
 _CHECK: Final = Struct(">I")
 

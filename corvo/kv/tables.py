@@ -36,7 +36,6 @@ COUNTS_MAX: Final = 10_000
 CLASSES: Final = 16
 """Of a group; the last is nobody's own: see `Transaction.came`."""
 _CAME: Final = 2 * CLASSES - 1
-
 _META_KEY: Final = META.build("applied")
 
 

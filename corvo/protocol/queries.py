@@ -10,19 +10,8 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from corvo.model import ApiKey, Event, Job, JobError, Queue, State, Worker
-from corvo.protocol.numbers import (
-    PAGE_NUMBERS_MAX,
-    PAGE_QUEUES,
-    PageLimit,
-)
-from corvo.protocol.ops.base import (
-    ID_BYTES_MAX,
-    ITEMS_MAX,
-    Id,
-    Json,
-    Name,
-    Nanos,
-)
+from corvo.protocol.numbers import PAGE_NUMBERS_MAX, PAGE_QUEUES, PageLimit
+from corvo.protocol.ops.base import ID_BYTES_MAX, ITEMS_MAX, Id, Json, Name, Nanos
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +27,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 PAGE_MAX: Final = 1_000
 
-
 ANSWER_BYTES_MAX: Final = 4 << 20
 """Behind so much an answer is cut short and says so; a frame carries four times that."""
-
 
 QUEUES_MAX: Final = 1_000
 """Queues that one question about dead jobs may name."""
@@ -291,6 +278,5 @@ QUERIES: Final[dict[int, type[Query]]] = {
     32: GetWorkerNumbers,
 }
 """A number is never used again."""
-
 
 NUMBERS: Final = {query: number for number, query in QUERIES.items()}

@@ -20,7 +20,6 @@ STATES_MAX: Final = 8
 IDS_MAX: Final = 5_000
 """Jobs that one `Select` names."""
 MINUTES_MAX: Final = 60
-
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_BYTES_MAX)]
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
 Attempts: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -189,7 +188,6 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 AsOf: TypeAlias = dict[str, Place]
 """By shard, as `s0`."""
-
 
 J = TypeVar("J")
 

@@ -13,14 +13,7 @@ A write carries the messages that must not leave before it, so a driver needs no
 
 import msgspec
 
-from corvo.raft.messages import (
-    AnyMessage,
-    Entry,
-    HardState,
-    ReadContext,
-    Snapshot,
-    SnapshotChunk,
-)
+from corvo.raft.messages import AnyMessage, Entry, HardState, ReadContext, Snapshot, SnapshotChunk
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):

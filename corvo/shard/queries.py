@@ -19,10 +19,7 @@ from corvo.protocol.numbers import (
     QueuePage,
     WorkerPage,
 )
-from corvo.protocol.ops.base import (
-    Rejected,
-    encode_json,
-)
+from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.protocol.queries import (
     ANSWER_BYTES_MAX,
     QUERIES,

@@ -17,40 +17,25 @@ from msgspec.structs import replace
 NAME_BYTES_MAX: Final = 255
 """Largest name of a queue, or of anything else that is part of a stored key."""
 
-
 ID_BYTES_MAX: Final = 128
-
 
 ITEMS_MAX: Final = 1_000
 """Largest number of jobs in one op, which one entry applies without delaying the shard."""
 
-
 TEXT_BYTES_MAX: Final = 4_096
 """Largest reason, worker's name and the like."""
 
-
 _NO_CONTROL: Final = "^[^\\x00-\\x1f\\x7f-\\x9f]*\\Z"  # `$` would let a last line feed pass
-
-
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX)]
-
-
 Id: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_BYTES_MAX)]
-
-
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_BYTES_MAX)]
-
-
 Token: TypeAlias = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
-
 
 Millis: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10 * 366 * 86_400_000)]
 """A duration, up to ten years."""
 
-
 Nanos: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """A time; 0 is none."""
-
 
 Json: TypeAlias = msgspec.Raw | msgspec.UnsetType
 """JSON as the client sent it; UNSET if it was not sent, because `null` is a value."""

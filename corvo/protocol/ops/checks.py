@@ -10,34 +10,18 @@ from typing import Final
 import msgspec
 
 from corvo.ids import shard_of
-from corvo.protocol.ops.base import (
-    ID_BYTES_MAX,
-    NAME_BYTES_MAX,
-    Json,
-    Limits,
-    Rejected,
-    too_long,
-)
+from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX, Json, Limits, Rejected, too_long
 
 DEPTH_MAX: Final = 100
 """Largest depth of a client's JSON, far below the limits of readers."""
 
-
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
-
-
 _BRACKETS: Final = b"[]{}"
-
-
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
-
-
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
-
 
 _TAKEN: Final = {".", "..", "batch", "bulk", "bulk-get", "search"}
 """What could be an id and stands for something else where ids stand in paths."""
-
 
 _ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{ID_BYTES_MAX}}}")
 

@@ -18,12 +18,7 @@ from corvo.protocol.ops.base import (
     Text,
     TypedOp,
 )
-from corvo.protocol.ops.checks import (
-    bad_chosen_id,
-    bad_json,
-    bad_name,
-    bad_tags,
-)
+from corvo.protocol.ops.checks import bad_chosen_id, bad_json, bad_name, bad_tags
 from corvo.protocol.ops.workflow import (
     Chain,
     NewAgent,

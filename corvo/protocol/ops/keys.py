@@ -9,29 +9,17 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from corvo.model import DEFAULT_NAMESPACE, ROLES
-from corvo.protocol.ops.base import (
-    ITEMS_MAX,
-    Limits,
-    Name,
-    Nanos,
-    Rejected,
-    TypedOp,
-)
-from corvo.protocol.ops.checks import (
-    bad_name,
-)
+from corvo.protocol.ops.base import ITEMS_MAX, Limits, Name, Nanos, Rejected, TypedOp
+from corvo.protocol.ops.checks import bad_name
 
 HOME: Final = 0
 """The shard that stores them: there is one list, with one order of changes."""
 
-
 KEYS_MAX: Final = 10_000
 """Largest number of keys: every router has all of them in memory."""
 
-
 SCOPE_MAX: Final = 100
 """Names and prefixes of queues that one key may list."""
-
 
 KeyHash: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 """The length is checked because `$` accepts a line feed at the end."""

@@ -19,30 +19,19 @@ from corvo.protocol.ops.base import (
     Token,
     TypedOp,
 )
-from corvo.protocol.ops.checks import (
-    bad_json,
-    bad_name,
-    too_long_text,
-)
-from corvo.protocol.ops.workflow import (
-    COST_MAX,
-    AgentStatus,
-)
+from corvo.protocol.ops.checks import bad_json, bad_name, too_long_text
+from corvo.protocol.ops.workflow import COST_MAX, AgentStatus
 
 LEASE_MS: Final = 60_000
 """How long a lease is when nothing is said."""
 
-
 FETCH_MAX: Final = 512
-
 
 QUEUES_MAX: Final = 64
 """Queues that one fetch may name."""
 
-
 LEASE_MS_MIN: Final = 1_000
 """No lease is shorter: heartbeats have to get through."""
-
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -7,18 +7,8 @@ import msgspec
 
 from corvo.ids import shard_of
 from corvo.model import Agent
-from corvo.protocol.ops.base import (
-    Json,
-    Limits,
-    Millis,
-    Rejected,
-    encode_json,
-)
-from corvo.protocol.ops.checks import (
-    bad_json,
-    bad_name,
-    has_bad_field,
-)
+from corvo.protocol.ops.base import Json, Limits, Millis, Rejected, encode_json
+from corvo.protocol.ops.checks import bad_json, bad_name, has_bad_field
 
 STEPS_MAX: Final = 100
 CHAIN_BYTES_MAX: Final = 1 << 20
@@ -26,7 +16,6 @@ CHAIN_BYTES_MAX: Final = 1 << 20
 DEPENDENCIES_MAX: Final = 64
 """Largest number of jobs that one job may depend on."""
 COST_MAX: Final = 1 << 53
-
 
 CALLBACK_BYTES_MAX: Final = 1 << 20
 """Largest payload of a callback, which must fit into an effect at any limit of payloads."""

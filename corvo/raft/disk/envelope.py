@@ -20,7 +20,6 @@ CONTENT_BYTES_MAX: Final = 4096 - 20
 _BEGINNING: Final = struct.Struct("<8sII")
 _CHECKSUM: Final = struct.Struct("<I")
 HEAD_BYTES: Final = _BEGINNING.size + _CHECKSUM.size
-
 Content = TypeVar("Content", bound=msgspec.Struct)
 
 

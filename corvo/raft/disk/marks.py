@@ -22,7 +22,6 @@ from corvo.raft.disk.filesystem import Files
 BLOCK_BYTES: Final = 4096
 """What a disk may lose as a whole when a write to any part of it goes wrong."""
 DATA_START: Final = 3 * BLOCK_BYTES
-
 _SLOT: Final = struct.Struct("<QQQI")
 _CHECKSUM: Final = struct.Struct("<I")
 

@@ -7,9 +7,7 @@ from msgspec.structs import replace
 from corvo.model import Event, EventType, Job, State
 from corvo.protocol.ops.base import Rejected, json_bytes
 from corvo.protocol.ops.enqueue import UNIQUE_PERIOD_MS, Enqueue, Enqueued, EnqueueResults, NewJob
-from corvo.protocol.ops.workflow import (
-    NewBatch,
-)
+from corvo.protocol.ops.workflow import NewBatch
 from corvo.shard.state import batches, chains, consequences, dependencies, lifecycle, presence
 from corvo.shard.state.applying import apply
 from corvo.shard.state.lifecycle import NS
@@ -18,8 +16,6 @@ from corvo.shard.state.tx import Tx
 
 _ENQUEUED: Final = EventType.ENQUEUED.stored
 _PENDING: Final = State.PENDING
-
-
 _SCHEDULED: Final = State.SCHEDULED
 
 

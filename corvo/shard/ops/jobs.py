@@ -14,11 +14,7 @@ from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import EventType, Job, State
-from corvo.protocol.ops.base import (
-    Rejected,
-    encode_json,
-    left_out,
-)
+from corvo.protocol.ops.base import Rejected, encode_json, left_out
 from corvo.protocol.ops.jobs import (
     Approve,
     Cancel,

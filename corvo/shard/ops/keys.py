@@ -84,6 +84,4 @@ def _set_count(tx: Tx, number: int) -> None:
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-
-
 _decode_count: Final = msgspec.msgpack.Decoder(int).decode

@@ -37,10 +37,7 @@ from corvo.shard.state.tables import JOBS, QUEUES, WORKERS
 from corvo.shard.state.tx import Tx
 
 _ACTIVE: Final = State.ACTIVE
-
-
 _COMPLETED: Final = State.COMPLETED
-
 
 _SEEN_EVERY_NS: Final = 1_000_000_000
 """How often a worker's document is written at most, while it only fetches."""
@@ -106,8 +103,6 @@ def still_leased(op: Fetch, tx: Tx, kept: bytes) -> bytes:
 
 
 _encode_given: Final = msgspec.json.Encoder().encode
-
-
 _decode_given: Final = msgspec.json.Decoder(list[tuple[str, int]]).decode
 
 

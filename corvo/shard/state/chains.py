@@ -32,7 +32,6 @@ FAILED: Final = 2
 EXITS: Final = 4
 """Mark: the ack of this step ended the chain."""
 
-
 _decode: Final = msgspec.json.Decoder(Chain).decode
 
 

@@ -21,7 +21,6 @@ REQUESTS_MAX: Final = 1_000_000
 """Request keys that a shard remembers: some twelve in a second, for a day."""
 _COUNT_KEY: Final = META.build("requests")
 _HASH_BYTES: Final = 16
-
 _encode_answer: Final = msgspec.json.Encoder().encode
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_count: Final = msgspec.msgpack.Decoder(int).decode

@@ -299,7 +299,6 @@ def is_swept(queue: Queue, job: Job) -> bool:
 
 _CLEARED: Final = (State.PENDING, State.SCHEDULED, State.RETRYING)
 
-
 JOBS: Final = Table(
     "job",
     keys.JOB.prefix,

@@ -22,7 +22,6 @@ _ACTIVE: Final = State.ACTIVE.number
 _COMPLETED: Final = State.COMPLETED.number
 _DEAD: Final = State.DEAD.number
 _CANCELLED: Final = State.CANCELLED.number
-
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Throughput).decode
 

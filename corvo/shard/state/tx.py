@@ -26,7 +26,6 @@ ones; all that it changes is in memory at once, and written in one step."""
 TOKEN_BITS: Final = 9
 """A job can be fetched, released and fetched again within one entry, once an op: 512 times."""
 
-
 _GRACE_KEY: Final = META.build("grace")
 
 
