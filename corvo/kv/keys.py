@@ -49,8 +49,6 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     value: str
     owner: str
     """Which module decides what is there."""
-    example: tuple[Value, ...]
-    example_key: bytes
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -163,179 +161,70 @@ def parse_unique_value(value: bytes) -> tuple[str, int]:
     return _decode(Field("jobid", Kind.TAIL), value[:-9]), int.from_bytes(value[-8:], "big")
 
 
-_NS = 1_700_000_000_000_000_001
-_NS8 = _NS.to_bytes(8, "big")
-_JOB = "s00_job_01HF7YAT000000000003800000"
-_JOB_BYTES = _JOB.encode()
-
-
-def _space(
-    name: str, layout: str, value: str, owner: str, example: tuple[Value, ...], example_key: bytes
-) -> Space:
+def _space(name: str, layout: str, value: str = "empty", *, owner: str = "shard.tables") -> Space:
     prefix = layout.partition("|")[0].encode() + b"|"
-    return Space(
-        name=name,
-        prefix=prefix,
-        layout=layout,
-        value=value,
-        owner=owner,
-        example=example,
-        example_key=example_key,
-    )
+    space = Space(name=name, prefix=prefix, layout=layout, value=value, owner=owner)
+    _spaces.append(space)
+    return space
 
 
-# The spaces of the original, byte for byte.
+_spaces: Final[list[Space]] = []
+_PLANNED: Final = "planned"
+"""Owner of a space that waits for its feature: nothing writes it yet."""
 
-JOB: Final = _space(
-    "job", "j|{jobID}", "msgpack: model.Job", "shard.tables", (_JOB,), b"j|" + _JOB_BYTES
-)
+# The twenty spaces of the original, byte for byte.
+
+JOB: Final = _space("job", "j|{jobID}", "msgpack: model.Job")
 JOB_ERROR: Final = _space(
     "job error",
     "je|{jobID}\\x00{attempt:4BE}",
     "JSON: model.JobError; numbered by failure, for a retry begins attempts again",
-    "shard.tables",
-    (_JOB, 2),
-    b"je|" + _JOB_BYTES + b"\0\0\0\0\x02",
 )
-PENDING: Final = _space(
-    "pending, urgent",
-    "p|{queue}\\x00{priority:1B}{created_ns:8BE}{jobID}",
-    "empty",
-    "shard.tables",
-    ("mail", 1, _NS, _JOB),
-    b"p|mail\0\x01" + _NS8 + _JOB_BYTES,
-)
+PENDING: Final = _space("pending, urgent", "p|{queue}\\x00{priority:1B}{created_ns:8BE}{jobID}")
 ACTIVE: Final = _space(
-    "active",
-    "a|{queue}\\x00{jobID}",
-    "the lease's end in ns, 8 bytes big-endian",
-    "shard.tables",
-    ("mail", _JOB),
-    b"a|mail\0" + _JOB_BYTES,
+    "active", "a|{queue}\\x00{jobID}", "the lease's end in ns, 8 bytes big-endian"
 )
-SCHEDULED: Final = _space(
-    "scheduled",
-    "s|{queue}\\x00{scheduled_ns:8BE}{jobID}",
-    "empty",
-    "shard.tables",
-    ("mail", _NS, _JOB),
-    b"s|mail\0" + _NS8 + _JOB_BYTES,
-)
-RETRYING: Final = _space(
-    "retrying",
-    "r|{queue}\\x00{retry_ns:8BE}{jobID}",
-    "empty",
-    "shard.tables",
-    ("mail", _NS, _JOB),
-    b"r|mail\0" + _NS8 + _JOB_BYTES,
-)
-QUEUE_APPEND: Final = _space(
-    "pending, normal",
-    "qa|{queue}\\x00{created_ns:8BE}{jobID}",
-    "empty",
-    "shard.tables",
-    ("mail", _NS, _JOB),
-    b"qa|mail\0" + _NS8 + _JOB_BYTES,
-)
+SCHEDULED: Final = _space("scheduled", "s|{queue}\\x00{scheduled_ns:8BE}{jobID}")
+RETRYING: Final = _space("retrying", "r|{queue}\\x00{retry_ns:8BE}{jobID}")
+QUEUE_APPEND: Final = _space("pending, normal", "qa|{queue}\\x00{created_ns:8BE}{jobID}")
 QUEUE_CURSOR: Final = _space(
     "cursor",
     "qac|{queue}",
     "a qa| key: none of the queue is smaller, so a scan may begin there",
-    "kv.heads",
-    ("mail",),
-    b"qac|mail",
+    owner="kv.heads",
 )
-QUEUE_CONFIG: Final = _space(
-    "queue", "qc|{queue}", "JSON: model.Queue", "shard.tables", ("mail",), b"qc|mail"
-)
-QUEUE_NAME: Final = _space(
-    "queue name", "qn|{queue}", "empty", "shard.tables", ("mail",), b"qn|mail"
-)
+QUEUE_CONFIG: Final = _space("queue", "qc|{queue}", "JSON: model.Queue")
+QUEUE_NAME: Final = _space("queue name", "qn|{queue}")
 UNIQUE: Final = _space(
     "unique lock",
     "u|{queue}\\x00{unique_key}",
     "jobid|expires_ns: the id, a bar, 8 bytes big-endian",
-    "shard.tables",
-    ("mail", "user-7"),
-    b"u|mail\0user-7",
 )
 RATE_LIMIT: Final = _space(
     "rate limit window",
     "l|{queue}\\x00{fetched_ns:8BE}{random:8BE}",
     "empty; `random` is a place taken in the entry, for chance would differ between replicas",
-    "shard.limits",
-    ("mail", _NS, 7),
-    b"l|mail\0" + _NS8 + b"\0\0\0\0\0\0\0\x07",
+    owner="shard.limits",
 )
-BATCH: Final = _space(
-    "batch",
-    "b|{batchID}",
-    "JSON: model.Batch",
-    "shard.tables",
-    ("s00_batch_1",),
-    b"b|s00_batch_1",
-)
-WORKER: Final = _space(
-    "worker", "w|{workerID}", "JSON: model.Worker", "shard.tables", ("worker-1",), b"w|worker-1"
-)
-SCHEDULE: Final = _space(
-    "schedule", "sc|{scheduleID}", "JSON; planned", "planned", ("daily",), b"sc|daily"
-)
+BATCH: Final = _space("batch", "b|{batchID}", "JSON: model.Batch")
+WORKER: Final = _space("worker", "w|{workerID}", "JSON: model.Worker")
+SCHEDULE: Final = _space("schedule", "sc|{scheduleID}", "JSON; planned", owner=_PLANNED)
 EVENT: Final = _space(
     "event log",
     "ev|{seq:8BE}",
     "msgpack: kv.feed.Row; what the log's entry `seq` changed, and what happened in it",
-    "kv.feed",
-    (_NS,),
-    b"ev|" + _NS8,
+    owner="kv.feed",
 )
 EVENT_CURSOR: Final = _space(
     "event log's begin",
     "evc|",
     "msgpack: kv.feed.Begin; the last entry of which there is no row any more",
-    "kv.feed",
-    (),
-    b"evc|",
+    owner="kv.feed",
 )
-BUDGET: Final = _space(
-    "budget",
-    "bg|{scope}\\x00{target}",
-    "JSON; planned",
-    "planned",
-    ("queue", "mail"),
-    b"bg|queue\0mail",
-)
-PROVIDER: Final = _space("provider", "pv|{name}", "JSON; planned", "planned", ("smtp",), b"pv|smtp")
+BUDGET: Final = _space("budget", "bg|{scope}\\x00{target}", "JSON; planned", owner=_PLANNED)
+PROVIDER: Final = _space("provider", "pv|{name}", "JSON; planned", owner=_PLANNED)
 QUEUE_PROVIDER: Final = _space(
-    "provider of a queue",
-    "qp|{queue}",
-    "the provider's name; planned",
-    "planned",
-    ("mail",),
-    b"qp|mail",
-)
-
-ORIGINAL: Final = (
-    JOB,
-    JOB_ERROR,
-    PENDING,
-    ACTIVE,
-    SCHEDULED,
-    RETRYING,
-    QUEUE_APPEND,
-    QUEUE_CURSOR,
-    QUEUE_CONFIG,
-    QUEUE_NAME,
-    UNIQUE,
-    RATE_LIMIT,
-    BATCH,
-    WORKER,
-    SCHEDULE,
-    EVENT,
-    EVENT_CURSOR,
-    BUDGET,
-    PROVIDER,
-    QUEUE_PROVIDER,
+    "provider of a queue", "qp|{queue}", "the provider's name; planned", owner=_PLANNED
 )
 
 # Ours.
@@ -344,147 +233,70 @@ TIMER: Final = _space(
     "timer",
     "t|{kind:1B}{due_ns:8BE}{id}",
     "empty; what has to be looked at then, by `shard.tables.Timer`",
-    "shard.tables",
-    (2, _NS, _JOB),
-    b"t|\x02" + _NS8 + _JOB_BYTES,
 )
 FINISHED: Final = _space(
     "finished",
     "f|{queue}\\x00{finished_ns:8BE}{jobID}",
     "empty; completed, dead and cancelled jobs, until retention ends",
-    "shard.tables",
-    ("mail", _NS, _JOB),
-    b"f|mail\0" + _NS8 + _JOB_BYTES,
 )
-HELD: Final = _space(
-    "held",
-    "h|{queue}\\x00{held_ns:8BE}{jobID}",
-    "empty",
-    "shard.tables",
-    ("mail", _NS, _JOB),
-    b"h|mail\0" + _NS8 + _JOB_BYTES,
-)
+HELD: Final = _space("held", "h|{queue}\\x00{held_ns:8BE}{jobID}")
 BLOCKED: Final = _space(
-    "blocked",
-    "bl|{queue}\\x00{created_ns:8BE}{jobID}",
-    "empty; pending jobs that wait for others",
-    "shard.tables",
-    ("mail", _NS, _JOB),
-    b"bl|mail\0" + _NS8 + _JOB_BYTES,
+    "blocked", "bl|{queue}\\x00{created_ns:8BE}{jobID}", "empty; pending jobs that wait for others"
 )
-DEPENDENT: Final = _space(
-    "dependent",
-    "dp|{awaitedID}\\x00{jobID}",
-    "empty; who waits for a job",
-    "shard.tables",
-    (_JOB, _JOB),
-    b"dp|" + _JOB_BYTES + b"\0" + _JOB_BYTES,
-)
+DEPENDENT: Final = _space("dependent", "dp|{awaitedID}\\x00{jobID}", "empty; who waits for a job")
 COUNTS: Final = _space(
     "counts",
     "qs|{queue}",
     "msgpack: jobs of the queue by state, in the order of model.State",
-    "kv.tables",
-    ("mail",),
-    b"qs|mail",
+    owner="kv.tables",
 )
 THROUGHPUT: Final = _space(
     "throughput",
     "tp|{queue}\\x00{slot:1B}",
     "msgpack: model.Throughput; a ring, `slot` is the minute modulo 64",
-    "shard.throughput",
-    ("mail", 7),
-    b"tp|mail\0\x07",
+    owner="shard.throughput",
 )
-REQUEST: Final = _space(
-    "request key",
-    "rk|{request_key}",
-    "msgpack: model.Request",
-    "shard.tables",
-    ("pay-17",),
-    b"rk|pay-17",
-)
+REQUEST: Final = _space("request key", "rk|{request_key}", "msgpack: model.Request")
 OUTBOX: Final = _space(
-    "outbox",
-    "ob|{shard:4BE}{seq:8BE}",
-    "msgpack: model.Outgoing",
-    "shard.outbox",
-    (2, 7),
-    b"ob|\0\0\0\x02\0\0\0\0\0\0\0\x07",
+    "outbox", "ob|{shard:4BE}{seq:8BE}", "msgpack: model.Outgoing", owner="shard.outbox"
 )
 INBOX: Final = _space(
     "inbox",
     "ib|{source:4BE}",
     "the last number taken from that shard, 8 bytes big-endian",
-    "shard.outbox",
-    (1,),
-    b"ib|\0\0\0\x01",
+    owner="shard.outbox",
 )
 FORWARD: Final = _space(
     "forwarding address",
     "fw|{jobID}",
     "msgpack: model.Forward; where a job of this shard has moved",
-    "shard.tables",
-    (_JOB,),
-    b"fw|" + _JOB_BYTES,
 )
 WATCHER: Final = _space(
     "watcher",
     "dw|{jobID}\\x00{shard:4BE}",
     "empty; which other shard must learn how a job of this one ends",
-    "shard.dependencies",
-    (_JOB, 2),
-    b"dw|" + _JOB_BYTES + b"\0\0\0\0\x02",
+    owner="shard.dependencies",
 )
 WATCHED: Final = _space(
     "watched",
     "dx|{jobID}",
     "empty; the home of this job was asked, and has not answered yet, how it ends",
-    "shard.dependencies",
-    (_JOB,),
-    b"dx|" + _JOB_BYTES,
+    owner="shard.dependencies",
 )
 ENDING: Final = _space(
     "ending",
     "de|{jobID}",
     "msgpack: model.Ending; how a job ended, while some that waited have no answer",
-    "shard.tables",
-    (_JOB,),
-    b"de|" + _JOB_BYTES,
 )
 API_KEY: Final = _space(
-    "API key",
-    "ak|{key_hash}",
-    "JSON: model.ApiKey; in shard 0 alone, and never the key itself",
-    "shard.tables",
-    ("9f86d081",),
-    b"ak|9f86d081",
+    "API key", "ak|{key_hash}", "JSON: model.ApiKey; in shard 0 alone, and never the key itself"
 )
 META: Final = _space(
     "meta",
     "m|{name}",
     "msgpack: what there is one of in a shard; `applied` is kv.tables.Meta",
-    "kv.tables",
-    ("applied",),
-    b"m|applied",
+    owner="kv.tables",
 )
 
-SPACES: Final = (
-    *ORIGINAL,
-    TIMER,
-    FINISHED,
-    HELD,
-    BLOCKED,
-    DEPENDENT,
-    COUNTS,
-    THROUGHPUT,
-    REQUEST,
-    OUTBOX,
-    INBOX,
-    FORWARD,
-    WATCHER,
-    WATCHED,
-    ENDING,
-    API_KEY,
-    META,
-)
+SPACES: Final = tuple(_spaces)
+"""The registry, in the order of declaration."""

@@ -61,6 +61,28 @@ ORIGINAL: Final[tuple[tuple[Space, str, tuple[Value, ...], bytes], ...]] = (
     (keys.PROVIDER, "pv|{name}", ("smtp",), b"pv|smtp"),
     (keys.QUEUE_PROVIDER, "qp|{queue}", ("mail",), b"qp|mail"),
 )
+OURS: Final[tuple[tuple[Space, tuple[Value, ...], bytes], ...]] = (
+    (keys.TIMER, (2, MOMENT, "job_1"), b"t|\x02\x01\x02\x03\x04\x05\x06\x07\x08job_1"),
+    (keys.FINISHED, ("mail", MOMENT, "job_1"), b"f|mail\0\x01\x02\x03\x04\x05\x06\x07\x08job_1"),
+    (keys.HELD, ("mail", MOMENT, "job_1"), b"h|mail\0\x01\x02\x03\x04\x05\x06\x07\x08job_1"),
+    (keys.BLOCKED, ("mail", MOMENT, "job_1"), b"bl|mail\0\x01\x02\x03\x04\x05\x06\x07\x08job_1"),
+    (keys.DEPENDENT, ("job_1", "job_1"), b"dp|job_1\0job_1"),
+    (keys.COUNTS, ("mail",), b"qs|mail"),
+    (keys.THROUGHPUT, ("mail", 7), b"tp|mail\0\x07"),
+    (keys.REQUEST, ("pay-17",), b"rk|pay-17"),
+    (keys.OUTBOX, (2, 7), b"ob|\0\0\0\x02\0\0\0\0\0\0\0\x07"),
+    (keys.INBOX, (1,), b"ib|\0\0\0\x01"),
+    (keys.FORWARD, ("job_1",), b"fw|job_1"),
+    (keys.WATCHER, ("job_1", 2), b"dw|job_1\0\0\0\0\x02"),
+    (keys.WATCHED, ("job_1",), b"dx|job_1"),
+    (keys.ENDING, ("job_1",), b"de|job_1"),
+    (keys.API_KEY, ("9f86d081",), b"ak|9f86d081"),
+    (keys.META, ("applied",), b"m|applied"),
+)
+EXAMPLES: Final = {
+    space.name: (values, key)
+    for space, values, key in (*((it, values, key) for it, _, values, key in ORIGINAL), *OURS)
+}
 
 NAMES: Final = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1
@@ -111,7 +133,6 @@ def test_all_twenty_spaces_of_the_original_are_there_and_compared() -> None:
     compared = tuple(space for space, _, _, _ in ORIGINAL)
 
     assert len(compared) == 20
-    assert compared == keys.ORIGINAL
     assert keys.SPACES[:20] == compared
 
 
@@ -120,10 +141,10 @@ def test_all_twenty_spaces_of_the_original_are_there_and_compared() -> None:
 
 @spaces
 def test_the_example_of_a_space_is_what_it_builds(space: Space) -> None:
-    built = space.build(*space.example)
+    values, key = EXAMPLES[space.name]
 
-    assert built == space.example_key
-    assert space.parse(space.example_key) == space.example
+    assert space.build(*values) == key
+    assert space.parse(key) == values
 
 
 @spaces
@@ -248,7 +269,8 @@ def test_a_bad_name_is_part_of_no_key(space: Space, name: str) -> None:
     texts = [at for at, field in enumerate(space.fields) if field.kind in {Kind.TEXT, Kind.TAIL}]
 
     for at in texts:
-        values = (*space.example[:at], name, *space.example[at + 1 :])
+        example, _ = EXAMPLES[space.name]
+        values = (*example[:at], name, *example[at + 1 :])
         with pytest.raises(BadKey, match=space.fields[at].name):
             space.build(*values)
 
@@ -258,27 +280,33 @@ def test_a_number_that_does_not_fit_is_part_of_no_key(space: Space) -> None:
     widths = {Kind.U8: 8, Kind.U32: 32, Kind.U64: 64}
     numbers = [(at, widths[it.kind]) for at, it in enumerate(space.fields) if it.kind in widths]
 
+    example, _ = EXAMPLES[space.name]
+
     for at, bits in numbers:
         for number in (-1, 1 << bits):
             with pytest.raises(BadKey, match=space.fields[at].name):
-                space.build(*space.example[:at], number, *space.example[at + 1 :])
+                space.build(*example[:at], number, *example[at + 1 :])
 
 
 @spaces
 def test_a_field_of_the_wrong_type_is_part_of_no_key(space: Space) -> None:
-    for at, value in enumerate(space.example):
+    example, _ = EXAMPLES[space.name]
+
+    for at, value in enumerate(example):
         wrong: Value = 1 if isinstance(value, str) else "1"
         with pytest.raises(BadKey, match=space.fields[at].name):
-            space.build(*space.example[:at], wrong, *space.example[at + 1 :])
+            space.build(*example[:at], wrong, *example[at + 1 :])
 
 
 @spaces
 def test_a_key_has_as_many_fields_as_its_layout(space: Space) -> None:
+    example, _ = EXAMPLES[space.name]
+
     with pytest.raises(BadKey, match=f"has {len(space.fields)} fields"):
-        space.build(*space.example, "more")
-    if space.example:
+        space.build(*example, "more")
+    if example:
         with pytest.raises(BadKey, match=f"has {len(space.fields)} fields"):
-            space.build(*space.example[:-1])
+            space.build(*example[:-1])
 
 
 @spaces
@@ -287,7 +315,7 @@ def test_a_key_of_one_space_is_none_of_another(space: Space) -> None:
 
     for other in others:
         with pytest.raises(BadKey, match="is not a key of"):
-            other.parse(space.example_key)
+            other.parse(EXAMPLES[space.name][1])
 
 
 def test_a_key_that_is_cut_short_or_too_long_is_refused() -> None:
