@@ -33,7 +33,6 @@ class State(Enum):
 
 STATES: Final = tuple(State)
 FINISHED: Final = (State.COMPLETED, State.DEAD, State.CANCELLED)
-WAITING: Final = (State.PENDING, State.SCHEDULED, State.RETRYING, State.HELD)
 
 TRANSITIONS: Final[dict[State, tuple[State, ...]]] = {
     State.PENDING: (State.ACTIVE, State.HELD, State.CANCELLED, State.DEAD, State.PENDING),

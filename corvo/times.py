@@ -92,11 +92,6 @@ def sortable(at_ns: int) -> str:
     return f"{_format_seconds(at_ns // S)}.{at_ns % S:09d}Z"
 
 
-def sortable_or_none(at_ns: int) -> str | None:
-    """A moment as `sortable` writes it; None for 0, which stands for no moment."""
-    return f"{_format_seconds(at_ns // S)}.{at_ns % S:09d}Z" if at_ns else None
-
-
 def without_zeros(text: str) -> str:
     """A text of `sortable` as `format_time` writes the same moment."""
     return f"{text[:-1].rstrip('0').rstrip('.')}Z"

@@ -1,7 +1,7 @@
 """What the state machine asks of ordered storage, and what the process asks of a shard's state.
 
-`corvo.kv.memory` answers in memory and forgets at a crash what was not synced; `corvo.kv.level`
-answers with LevelDB. Both pass one conformance suite.
+`corvo.kv.level` answers with LevelDB; tests have a store in memory, which forgets at a crash what
+was not synced. Both pass one conformance suite.
 
 Keys and values are bytes; keys are ordered bytewise. Calls are synchronous and come from one
 thread, save where `States` says otherwise.

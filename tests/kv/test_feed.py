@@ -15,7 +15,7 @@ from corvo.errors import StoreDamaged
 from corvo.kv import feed as feeds
 from corvo.kv.feed import CUT_ROWS, FED, ROW_BYTES, Begin, Feed, Page, Row, Told, Walk, row_key
 from corvo.kv.keys import SPACES, prefix_end
-from corvo.kv.memory import MemoryStore
+from tests.support.memory import MemoryStore
 
 FORMATS: Final = Path(__file__).parents[2] / "docs" / "formats.md"
 ENOUGH: Final = 1 << 30

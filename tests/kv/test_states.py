@@ -9,9 +9,9 @@ import pytest
 from corvo.errors import StoreDamaged, StoreFull
 from corvo.kv import directories
 from corvo.kv.checkpoints import LevelStates
-from corvo.kv.memory import MemoryStates
 from corvo.kv.store import States
 from tests.kv.stores import applied, commit, commit_all, content, content_at
+from tests.support.memory import MemoryStates
 
 
 class Life(Protocol):

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from corvo.errors import StoreFailed
 from corvo.kv.level import LevelStore
-from corvo.kv.memory import _CHUNK_KEYS, MemoryStore, SortedKeys
 from corvo.kv.store import Reader, Store, View
 from tests.kv.stores import END, EVERYTHING, content
+from tests.support.memory import _CHUNK_KEYS, MemoryStore, SortedKeys
 
 
 @pytest.fixture(params=["memory", "level"])

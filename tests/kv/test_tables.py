@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from corvo.errors import StoreDamaged
 from corvo.kv import keys
-from corvo.kv.memory import MemoryStore
 from corvo.kv.tables import (
     CLASSES,
     HELD_BYTES,
@@ -29,6 +28,7 @@ from corvo.kv.tables import (
     Transaction,
     read_meta,
 )
+from tests.support.memory import MemoryStore
 
 HERDS: Final = ("cows", "cowslips", "goats")
 CACHE: Final = 1 << 20

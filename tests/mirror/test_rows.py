@@ -166,9 +166,19 @@ def test_a_payload_that_is_no_utf_8_is_shown_as_such() -> None:
     assert '"\ufffd"' in schema.JOB.row(0, job, ())
 
 
-@pytest.mark.parametrize("space", [keys.JOB_ERROR, keys.THROUGHPUT, keys.JOB, keys.WORKER])
-def test_fields_of_a_key_are_those_that_it_was_built_of(space: keys.Space) -> None:
-    assert fields_of(space.example_key) == space.example
+@pytest.mark.parametrize(
+    ("space", "values"),
+    [
+        (keys.JOB_ERROR, ("s00_job_1", 2)),
+        (keys.THROUGHPUT, ("mail", 7)),
+        (keys.JOB, ("s00_job_1",)),
+        (keys.WORKER, ("worker-1",)),
+    ],
+)
+def test_fields_of_a_key_are_those_that_it_was_built_of(
+    space: keys.Space, values: tuple[keys.Value, ...]
+) -> None:
+    assert fields_of(space.build(*values)) == values
 
 
 @pytest.mark.parametrize(

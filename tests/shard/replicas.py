@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from corvo.kv.memory import MemoryStates
 from corvo.kv.tables import read_meta
 from corvo.protocol import wire
 from corvo.protocol.ops.base import Op, Rejected
@@ -26,6 +25,7 @@ from corvo.shard.replica import Replica, Settings, Work
 from corvo.shard.state import entry
 from corvo.shard.state.entry import Record
 from corvo.shard.state.outbox import Relay
+from tests.support.memory import MemoryStates
 
 START_NS: Final = 1_700_000_000_000_000_000
 MS: Final = 1_000_000

@@ -7,7 +7,6 @@ import msgspec
 
 from corvo.kv import keys
 from corvo.kv.keys import Space, prefix_end
-from corvo.kv.memory import MemoryStore
 from corvo.kv.tables import Table
 from corvo.model import STATES, Job, JobError, Queue, State
 from corvo.protocol.ops.base import Limits, Op, Rejected, TypedOp
@@ -19,6 +18,7 @@ from corvo.shard.state import lifecycle
 from corvo.shard.state.entry import Record, Stamp, encode
 from corvo.shard.state.tables import BATCHES, ENDINGS, FORWARDS, JOBS, QUEUES, REQUESTS, WORKERS
 from corvo.shard.state.tx import Tx
+from tests.support.memory import MemoryStore
 
 START_NS: Final = 1_700_000_000_000_000_000
 MS: Final = 1_000_000

@@ -21,7 +21,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from corvo.kv import feed as feeds
 from corvo.kv import keys
 from corvo.kv.feed import Page, Walk
-from corvo.kv.memory import MemoryStore
 from corvo.model import Job, State, Throughput
 from corvo.protocol import wire
 from corvo.protocol.ops.base import Op
@@ -49,6 +48,7 @@ from tests.shard.cluster import Cluster
 from tests.shard.followers import Follower, documents_of, words
 from tests.shard.replaying import draws
 from tests.shard.shard import START_NS, Shard
+from tests.support.memory import MemoryStore
 
 FEED_BYTES: Final = 12_000
 """Of these shards: some twenty entries."""

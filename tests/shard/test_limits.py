@@ -8,13 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corvo.kv.keys import RATE_LIMIT
-from corvo.kv.memory import MemoryStore
 from corvo.kv.tables import Meta, read_meta
 from corvo.model import Job, Queue, State
 from corvo.shard.state.entry import Stamp
 from corvo.shard.state.limits import Allowance, Why, allowance, forget_rows, record_fetches
 from corvo.shard.state.tables import JOBS
 from corvo.shard.state.tx import Tx
+from tests.support.memory import MemoryStore
 
 MS: Final = 1_000_000
 WINDOW_MS: Final = 10

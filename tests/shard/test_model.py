@@ -22,7 +22,6 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from corvo.kv import keys
 from corvo.kv.level import LevelStore
-from corvo.kv.memory import MemoryStore
 from corvo.kv.store import Store
 from corvo.kv.tables import read_meta
 from corvo.model import Job, JobError, Outgoing
@@ -44,6 +43,7 @@ from tests.shard.intentions import (
 from tests.shard.reference import Reference
 from tests.shard.shapes import Fields, number, rows, text
 from tests.shard.witness import WHERE, Witness
+from tests.support.memory import MemoryStore
 
 BEGIN_NS: Final = 1_700_000_000_000_000_000
 MS: Final = 1_000_000

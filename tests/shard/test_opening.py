@@ -7,7 +7,6 @@ from typing import Final
 import pytest
 
 from corvo.errors import StoreDamaged
-from corvo.kv.memory import MemoryStates
 from corvo.kv.tables import read_meta
 from corvo.raft import Entry, HardState, Kind, Membership, Write
 from corvo.raft.disk.identity import Identity
@@ -19,6 +18,7 @@ from corvo.shard.state import entry
 from corvo.shard.state.entry import Stamp
 from tests.shard.processes import config_in
 from tests.support.files import MemoryFiles
+from tests.support.memory import MemoryStates
 
 CONFIG: Final = config_in(Path("here"))
 ALONE: Final = Membership(voters=(1,))

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from corvo.kv.feed import Row, row_key
-from corvo.kv.memory import MemoryStore
 from corvo.model import EventType
 from corvo.protocol.wire import Happening
 from corvo.shard.machine import Machine
 from corvo.shard.ops import OPS
 from corvo.shard.state.entry import Stamp, encode
 from tests.shard.replaying import Log, record
+from tests.support.memory import MemoryStore
 
 ENTRIES = 400
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.ids import Mint
-from corvo.kv.memory import MemoryStore
 from corvo.kv.tables import read_meta
 from corvo.shard.state.entry import Stamp
 from corvo.shard.state.tx import TOKEN_BITS, Grace, Tx
+from tests.support.memory import MemoryStore
 
 NOW_NS: Final = 1_700_000_000_000_000_000
 

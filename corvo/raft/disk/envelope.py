@@ -14,9 +14,6 @@ from corvo.raft.disk.damage import damaged
 from corvo.raft.disk.filesystem import DirectoryRefused, Files
 
 VERSION: Final = 1
-CONTENT_BYTES_MAX: Final = 4096 - 20
-"""A header and its envelope fill one block. 200 pinned replicas take 2,000 bytes."""
-
 _BEGINNING: Final = struct.Struct("<8sII")
 _CHECKSUM: Final = struct.Struct("<I")
 HEAD_BYTES: Final = _BEGINNING.size + _CHECKSUM.size

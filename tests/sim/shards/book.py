@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from corvo.kv import keys
-from corvo.kv.memory import MemoryStore
 from corvo.model import STATES, Job
 from corvo.shard.machine import Answer
 from tests.shard.reference import Reference
@@ -20,6 +19,7 @@ from tests.shard.shapes import Fields, rows, text
 from tests.shard.witness import Witness
 from tests.sim.failures import Violation
 from tests.sim.shards.words import NAMES
+from tests.support.memory import MemoryStore
 
 if TYPE_CHECKING:
     from tests.sim.shards.world import ShardWorld

@@ -8,7 +8,6 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from corvo.kv.memory import MemoryStates
 from corvo.kv.tables import read_meta
 from corvo.protocol import wire
 from corvo.raft import DiskFull, Membership, Node, Read, ReadContext, Ready, Settings, Snapshot
@@ -25,6 +24,7 @@ from tests.sim.machine import State
 from tests.sim.options import MS
 from tests.sim.shards.clock import Clock
 from tests.sim.shards.links import Link
+from tests.support.memory import MemoryStates
 
 if TYPE_CHECKING:
     from tests.sim.shards.world import ShardWorld

@@ -1,4 +1,4 @@
-"""`Store` and `States` in memory: for tests, the simulator, and a server that keeps nothing.
+"""`Store` and `States` in memory, for tests and the simulator.
 
 Values are in a dict. Keys are beside it in order, in a row of short lists, so that adding one moves
 a few kilobytes and not all of them: 300,000 keys cost little more a write than 300 do.
