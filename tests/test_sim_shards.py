@@ -23,7 +23,7 @@ BUDGET = 5
 AS_SAMPLES = (
     "token-not-checked",
     "request-key-not-remembered",
-    "hungry-link-not-told",
+    "watching-link-not-notified",
     "snapshot-keeps-the-old-machine",
 )
 """Hunted with the tests; `python -m tests.sim.shards --bugs` hunts all."""

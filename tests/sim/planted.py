@@ -416,7 +416,7 @@ SNAPSHOTS: Final[tuple[Row, ...]] = (
 DISKS: Final[tuple[Row, ...]] = (
     (
         "hard-state-not-synced",
-        "hard_state",
+        "disk.hard_state",
         (
             "            self._files.write(HARD_STATE, number * SLOT_BYTES, slot)\n"
             "            self._files.sync(HARD_STATE)\n"
@@ -426,35 +426,35 @@ DISKS: Final[tuple[Row, ...]] = (
     ),
     (
         "segment-not-synced",
-        "segmented_log",
+        "disk.segmented_log",
         "            if segment.dirty:\n                segment.sync()",
         "            segment.dirty = False",
         3,
     ),
     (
         "names-not-synced",
-        "filesystem",
+        "disk.filesystem",
         "    files.rename(temporary, name)\n    files.sync_names()",
         "    files.rename(temporary, name)",
         3,
     ),
     (
         "replaced-before-synced",
-        "filesystem",
+        "disk.filesystem",
         "    files.sync(temporary)\n    files.rename",
         "    files.rename",
         3,
     ),
     (
         "damage-taken-for-a-torn-tail",
-        "segments",
+        "disk.segments",
         "    if segment.tail < mark.offset:\n",
         "    if segment.tail < mark.offset:\n        return\n    if False:\n",
         66,
     ),
     (
         "torn-tail-taken-for-whole",
-        "segments",
+        "disk.segments",
         "        if chained != checksum or len(body) < length or found",
         "        if len(body) < length or found",
         352,
@@ -468,14 +468,14 @@ DISKS: Final[tuple[Row, ...]] = (
     ),
     (
         "commit-of-a-change-not-saved",
-        "wal",
+        "disk.wal",
         "        self._save_commit()\n",
         "",
         1,
     ),
     (
         "mark-before-sync",
-        "wal",
+        "disk.wal",
         "        self._log.sync()\n        if self._log.reshaped",
         (
             "        for segment in self._log.segments:\n"
@@ -487,21 +487,21 @@ DISKS: Final[tuple[Row, ...]] = (
     ),
     (
         "compacted-too-far",
-        "segmented_log",
+        "disk.segmented_log",
         "if segment.last_index > index]",
         "if segment.last_index > index + 1]",
         1,
     ),
     (
         "cut-tail-comes-back",
-        "segmented_log",
+        "disk.segmented_log",
         "            kept[-1].keep(first - 1)",
         "            pass",
         4,
     ),
     (
         "manifest-not-written",
-        "wal",
+        "disk.wal",
         "        if self._log.reshaped:\n            self._publish()\n",
         "",
         1,

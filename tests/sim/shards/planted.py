@@ -8,28 +8,28 @@ from tests.sim.planted import Row
 LEASES: Final[tuple[Row, ...]] = (
     (
         "token-not-checked",
-        "shard.lifecycle",
+        "shard.state.lifecycle",
         "if token is not None and token != job.lease_token:",
         "if False:",
         3,
     ),
     (
         "lease-over-too-early",
-        "shard.lifecycle",
+        "shard.state.lifecycle",
         "    if tx.now_ns < expires_ns:\n",
         "    if tx.now_ns < expires_ns - 300_000_000:\n",
         1,
     ),
     (
         "expired-lease-still-good",
-        "shard.lifecycle",
+        "shard.state.lifecycle",
         "    if is_over(tx, job):\n",
         "    if False:\n",
         4,
     ),
     (
         "no-grace",
-        "shard.lifecycle",
+        "shard.state.lifecycle",
         "return not (expires_ns > tx.grace.since_ns and tx.now_ns < tx.grace.until_ns)",
         "return True",
         3,
@@ -50,7 +50,7 @@ LEASES: Final[tuple[Row, ...]] = (
     ),
     (
         "request-key-not-remembered",
-        "shard.requests",
+        "shard.state.requests",
         "    if found is not None:\n        request = found.document",
         "    if found is not None and False:\n        request = found.document",
         1,
@@ -60,22 +60,22 @@ LEASES: Final[tuple[Row, ...]] = (
 QUEUES: Final[tuple[Row, ...]] = (
     (
         "reclaimed-to-the-end",
-        "shard.lifecycle",
+        "shard.state.lifecycle",
         "return tx.next_order_ns() if is_cleared else job.order_ns",
         "return tx.next_order_ns()",
         3,
     ),
-    ("paused-queue-gives", "shard.limits", "if queue.paused:", "if False:", 8),
+    ("paused-queue-gives", "shard.state.limits", "if queue.paused:", "if False:", 8),
     (
         "one-more-than-the-limit",
-        "shard.limits",
+        "shard.state.limits",
         "queue.max_concurrency - tx.count(queue.name)[_ACTIVE]",
         "queue.max_concurrency - tx.count(queue.name)[_ACTIVE] + 1",
         8,
     ),
     (
         "rate-limit-forgotten-at-restart",
-        "shard.limits",
+        "shard.state.limits",
         "rows = tx.keys(prefix, prefix_end(prefix), limit=2 * RATE_MAX)",
         "rows = tx.keys(prefix, prefix_end(prefix), limit=1)[1:]",
         10,
@@ -113,7 +113,7 @@ REPLICAS: Final[tuple[Row, ...]] = (
     ),
     (
         "promotion-not-told",
-        "shard.lifecycle",
+        "shard.state.lifecycle",
         (
             "    job = found.document\n    tx.touched[job.queue] = None\n    return JOBS.change(\n"
             "        tx,\n        found,\n        replace(\n            job,\n"
