@@ -220,4 +220,4 @@ def as_json(rows: Sequence[Row]) -> str:
     return msgspec.json.format(msgspec.json.encode(told)).decode() + "\n"
 
 
-assert all(key in KEYS for key, _, _ in _FLAGS.values()), "a flag sets what is no key"
+assert all(key in KEYS for key, _, _ in _FLAGS.values()), "a flag sets an unknown setting"

@@ -26,6 +26,7 @@ GLOSSARY: Final = ROOT / "docs" / "glossary.md"
 PAGES: Final = (
     "README.md",
     "CONTRIBUTING.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("changes/*.md")),
     *(
         f"docs/{name}.md"
         for name in (
