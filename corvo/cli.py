@@ -1,4 +1,4 @@
-"""`corvo` on the command line: a word says which command, and the command reads the rest.
+"""The command line: finds the command by its first word, and passes the rest to it.
 
 Nothing is imported before it is known to be needed: `corvo version` answers at once.
 """

@@ -1,4 +1,4 @@
-"""The one door to the time of day. Whatever decides gets its time from a caller who asked here."""
+"""The clock: the only module that reads the time of day. Deciding code gets it as an argument."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The commands behind `corvo`: what they read from the world, and hand to whom.
+"""The commands: `server`, `config`, `openapi` and the processes of a node, with their options.
 
 The doors of the config are here: the file, the environment, the flags.
 """

@@ -1,4 +1,4 @@
-"""The one config of a node: every key, its default and meaning, who set it, and what is refused.
+"""All settings of a node: name, default and text of each, the sources of values, and the checks.
 
 A later source beats an earlier one: defaults, the file, the environment, the flags. Sources are
 handed in as values; `corvo.commands` has the doors to them. A name follows from the key: `limits.

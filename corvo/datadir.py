@@ -1,4 +1,4 @@
-"""A node's directory: whose it is, who has it, and where its parts are.
+"""The data directory of a node: its identity, its lock, and the paths of its parts.
 
     <data_dir>/node.json   cluster, node and number of shards: written once, checked at each start
     <data_dir>/lock        locked by the node, and by each of its processes

@@ -1,4 +1,4 @@
-"""What can go wrong outside the Raft library, which has errors of its own.
+"""Exceptions of all packages except the Raft library, which has its own.
 
     CorvoError
     ├── StoreError

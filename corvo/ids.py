@@ -1,4 +1,4 @@
-"""Ids: minted from where a thing was made, so that no dice are needed and every replica agrees.
+"""Ids, derived from the log entry that creates a thing: the same on every replica.
 
 `s03_job_01HF7YAT000000000003800000` is a job made by shard 3: the last 26 letters are a ULID of
 48 bits of time (ms), 55 bits of log index and 25 bits that number the things of one entry. So ids

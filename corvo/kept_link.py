@@ -1,4 +1,4 @@
-"""A link that is opened again whenever it is lost.
+"""Links that are dialled again after they are lost, with growing pauses.
 
     link = KeptLink("shard-3", UnixAddress(path), hello, serve)
     await link.run(log)

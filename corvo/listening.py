@@ -1,4 +1,4 @@
-"""Where clients come in: sockets that listen, opened once and handed from router to router."""
+"""Listening sockets: opened once by the node, and passed to each router process."""
 
 import errno
 import socket

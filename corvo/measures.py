@@ -1,4 +1,4 @@
-"""What is measured in every process, in the shape in which metrics tell it."""
+"""Histograms and process statistics, in the shape that metrics need."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

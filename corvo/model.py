@@ -1,4 +1,4 @@
-"""The terms of the domain: the stored documents, and the states of a job.
+"""Stored documents (job, queue, worker, batch, API key), and the states and events of a job.
 
 Documents are frozen and written as msgpack arrays: a field is only ever added at the end, with a
 default. Time is integer nanoseconds since 1970, money integer micro-dollars; there are no floats.

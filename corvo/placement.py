@@ -1,4 +1,4 @@
-"""Where a queue lives: the one place that says it, so that a hot queue can be spread one day."""
+"""The shard of a queue, computed from the name of the queue."""
 
 from functools import lru_cache
 from typing import Final

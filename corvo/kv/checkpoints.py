@@ -1,4 +1,4 @@
-"""`States` on a directory: a live LevelDB, and checkpoints of it.
+"""The state on disk: a live LevelDB, its checkpoints, and the recovery from them.
 
     running             the boot of the machine in which the live store is being written
     live/               a LevelDB, never synced while it runs

@@ -1,4 +1,4 @@
-"""What checkpoints do to the disk, each step by itself, and what its failure is called.
+"""File operations of checkpoints, one function each, and the errors that they raise.
 
 Nothing here is made durable unless it says so. Directories are flat, as LevelDB's are.
 """

@@ -1,4 +1,4 @@
-"""The feed: what each entry of the log changed, for whoever follows a state from outside.
+"""The feed: for each log entry, the keys of the documents that it changed, and its events.
 
 Each entry's batch writes one `Row`: what the state's digest is behind it, the keys of the *fed*
 documents that it wrote or removed, and what happened in it. A follower asks for what changed behind

@@ -1,4 +1,4 @@
-"""Whether a log of LevelDB is whole: its write-ahead logs and its MANIFEST have one format.
+"""A check that the log files of a LevelDB are complete: its write-ahead log and its MANIFEST.
 
 LevelDB checks each record, but takes a record that seems to go beyond the end of the file for one
 whose writer died, and says nothing. So one flipped bit in the length of the last record of a

@@ -1,4 +1,4 @@
-"""Heads: the first keys of an ordered index, in memory, so that length makes no difference.
+"""Heads: the first keys of an index, in memory, so that a queue costs the same at any length.
 
 A scan that begins at an index's prefix walks over everything that was ever taken from its front
 and not yet compacted away; a thousand tombstones cost more than the fetch. So the first few

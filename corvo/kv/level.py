@@ -1,4 +1,4 @@
-"""`Store` on LevelDB: the one door to plyvel.
+"""`Store` on LevelDB: the only module that imports plyvel.
 
 Habits of the two that the rest is built around, each of them tried:
 

@@ -1,4 +1,4 @@
-"""What the state machine asks of ordered storage, and what the process asks of a shard's state.
+"""Protocols of ordered storage: `Store` for the state machine, `States` for the shard process.
 
 `corvo.kv.level` answers with LevelDB; tests have a store in memory, which forgets at a crash what
 was not synced. Both pass one conformance suite.

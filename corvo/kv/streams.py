@@ -1,4 +1,4 @@
-"""A row of named files as one stream of bytes that checks itself.
+"""Several named files as one stream of bytes with checksums: the form of a snapshot.
 
     magic | (header | check | data | check)* | end | check
 

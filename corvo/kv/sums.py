@@ -1,4 +1,4 @@
-"""What the files of a checkpoint should be: a small text beside them.
+"""Checksums of the files of a checkpoint, in a small text beside them.
 
     corvo checkpoint 1
     5f0e9f6c 409228 000005.ldb

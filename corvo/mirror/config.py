@@ -1,4 +1,4 @@
-"""What the mirror process is told: one line of JSON on its stdin, as a shard is."""
+"""The config of the mirror process: one line of JSON on its stdin."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""The readers: questions answered from the file, each by a connection and a thread of its own.
+"""Readers: each question runs in a thread, with a connection that can only read.
 
 A question has a limited time. SQLite checks it after a fixed number of steps, which may be many
 rows; and a task of this process checks it every few milliseconds and interrupts the statement,

@@ -1,4 +1,4 @@
-"""Queries: what a router may ask of a shard, and the shapes of the answers.
+"""Queries of a router to a shard, and their answers, as structs.
 
 A query and its answer travel as JSON. Unless a query is about one replica, the leader answers it
 after a proof of leadership. The registry numbers them, as `corvo.protocol.ops` numbers ops.

@@ -1,4 +1,4 @@
-"""What happens when a message arrives, a tick passes, a write is done or entries are applied.
+"""The dispatch of the core: messages, ticks, finished writes and applied entries.
 
 `step` is the door: what is malformed, from a stranger or from the past is refused here, counted in
 `refused`, and changes nothing. Then the rule of terms (Raft 5.1), then one handler a message type.

@@ -1,4 +1,4 @@
-"""What can go wrong when a driver talks to the Raft library.
+"""Exceptions of the Raft library.
 
 RaftError
 ├── Misuse              the driver broke the contract: a bug in the driver

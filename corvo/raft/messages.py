@@ -1,4 +1,4 @@
-"""The nouns of the library: entries, membership, snapshots, and what replicas say to each other.
+"""Entries, memberships, snapshots and the messages between replicas, as structs.
 
 Everything here is frozen data. Messages travel as arrays (msgpack, see `codec`), tagged by a number
 that is never reused; a field is only ever added at the end, with a default.

@@ -1,4 +1,4 @@
-"""What a leader knows of one other replica, and how much it may send it.
+"""A leader's record of one follower: the entries it has, and how much may be sent to it.
 
 PROBE      we do not know where its log agrees with ours: one append at a time.
 REPLICATE  it follows: appends are sent ahead, as many as the window holds.

@@ -1,4 +1,4 @@
-"""What a node asks of its driver: the one outgoing side of the library.
+"""`Ready`: the messages, the write, the entries and the reads that a node hands to its driver.
 
 The driver's whole duty, in this order or beside one another where no arrow forbids it:
 

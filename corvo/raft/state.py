@@ -1,4 +1,4 @@
-"""Everything one replica knows: the data that `election`, `following` and `replication` work on.
+"""The state of one replica: the data that `election`, `following` and `replication` work on.
 
 The rule of what may leave when lives here, in `send`: **nothing of a term leaves before the term
 and the vote are durable, nothing after a committed change of the membership before that commit is,

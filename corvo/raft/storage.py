@@ -1,4 +1,4 @@
-"""What the core asks of the log on disk, and an in-memory log that answers.
+"""The protocol of a durable log, and a log in memory for tests.
 
 The core only ever reads here. Writes travel outward in `Ready.write`; the driver carries them out
 and reports them with `Node.stored`.

@@ -1,4 +1,4 @@
-"""Whether a message can be one of ours at all: shapes that no correct replica sends.
+"""Checks of messages: shapes that no correct replica sends.
 
 Types are the codec's business; here it is numbers. The answer is a stable code for `refused`.
 """

@@ -1,4 +1,4 @@
-"""What endpoints work with: shards, mirror, parking, who may what, and what this router is."""
+"""`Api`: shards, mirror, long polls, API keys and rate limits, for every endpoint."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Asking several shards at once, and reading the lists that each of them has a part of."""
+"""Queries to several shards at once, and the merging of their lists."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial

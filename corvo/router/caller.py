@@ -1,4 +1,4 @@
-"""The caller of a request: one value that travels instead of the request.
+"""The caller of a request: name, role, scope, positions and rate, as one value.
 
 It is made where a request comes in (`corvo.router.api.Api.who`), and is all that is passed on to
 shards, mirror and rates of who asks.

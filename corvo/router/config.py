@@ -1,4 +1,4 @@
-"""What the router process is told: one line of JSON on its stdin, as a shard is."""
+"""The config of the router process: one line of JSON on its stdin."""
 
 from typing import Annotated
 

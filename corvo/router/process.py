@@ -1,4 +1,4 @@
-"""The router process: two lanes on one port, links to the shards, and whoever waits for work.
+"""The router process: HTTP on one port, links to shards and mirror, and the tasks beside them.
 
 It holds nothing that is not held elsewhere, so it may be killed at any time. It says `ready` when
 it takes requests, whether or not the shards are there: those that come before they are wait a

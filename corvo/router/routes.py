@@ -1,4 +1,4 @@
-"""The rows of the route table, and how one is found. The table itself is `corvo.router.table`."""
+"""`Route`, a row of the route table, and `Routes`, which finds a row by method and path."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable

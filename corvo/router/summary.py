@@ -1,4 +1,4 @@
-"""The summary of a dashboard: its shape, and one for all callers who may see the same queues."""
+"""The summary of dashboards: its shape, and one copy for all callers with the same queues."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeAlias

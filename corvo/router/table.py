@@ -1,4 +1,4 @@
-"""The route table: every row there is. Both lanes and the OpenAPI document are made from it."""
+"""The route table: the rows of all packages. Both lanes and OpenAPI are made from it."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What one shard process is told: one line of JSON on its stdin."""
+"""The config of a shard process: one line of JSON on its stdin."""
 
 from typing import Annotated, Final, TypeAlias
 

@@ -1,4 +1,4 @@
-"""The state machine: a log entry goes in, answers come out, and the store holds what follows.
+"""The state machine: applies a log entry to the store, and returns the answers of its ops.
 
 `apply` is a function of the state and the entry alone, and so every replica comes to the same
 state. An op that is refused leaves nothing behind; an exception is a bug, and ends the process

@@ -1,4 +1,4 @@
-"""Answers to a follower: the decisions of `corvo.shard.driver.following`, without its waiting.
+"""Pages of the feed for a follower: from its position to changes, or to a reset.
 
 A place in a log is an index and the digest that the state had there. The two together tell a
 follower's own log from any other: of a replica that was restored, wiped, or went another way. Two

@@ -1,4 +1,4 @@
-"""`Replica`: one member of a shard, whole: Raft, the state machine, and everybody who waits.
+"""`Replica`: one member of a shard: Raft, the state machine, and the requests that wait.
 
 It has no tasks, clock, sockets or files. A driver feeds it requests, messages, ticks and finished
 writes, and calls `work` for what is to be done; production drives it with trio, the simulator with

@@ -1,4 +1,4 @@
-"""The mirror's file: opened when it is ours and sound, and otherwise made, by sqlite-utils.
+"""Opening of the mirror's SQLite file: its tables are created, widened or made again.
 
 `user_version` is the number of the schema and the table `about` says whose the file is. An older
 file gets what it lacks; a newer one, or another cluster's, is not ours. Whatever is not taken is

@@ -1,4 +1,4 @@
-"""Tables and columns of the first schema that wait for their feature: in the file, and empty.
+"""Tables and columns of planned features: they are in the file, and empty.
 
 They have the names that were agreed on, so that programs which read the file can be written today.
 A feature that fills a table moves it to `schema`, and gives its columns their sources.

@@ -1,4 +1,4 @@
-"""What a full pass finds gone: rows whose documents a page should have had, and does not.
+"""Rows to remove for a page of a full pass: the shard has no such documents any more.
 
 A page says everything of a range of keys. Which rows are of that range is asked table by table, by
 the first field of their keys; the order of texts in SQLite is that of their bytes, as it is with

@@ -1,4 +1,4 @@
-"""The words of a `payload_jq` expression, each with its place."""
+"""Tokens of a `payload_jq` expression, each with its position."""
 
 import re
 from typing import Final, Literal, NamedTuple, TypeAlias

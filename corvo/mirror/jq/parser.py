@@ -1,4 +1,4 @@
-"""What a `payload_jq` expression says: the subset of jq that a payload may be asked with.
+"""The parser of `payload_jq`: from text to a condition, for a subset of jq.
 
 An expression is a condition over one JSON value, and is built as jq builds it: `|` binds least,
 then `or`, `and` and the comparisons. What stands behind `|` speaks of the value ahead of it; here

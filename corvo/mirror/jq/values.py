@@ -1,4 +1,4 @@
-"""A `payload_jq` condition over a decoded payload, for those that SQLite would have trouble with.
+"""A `payload_jq` condition evaluated in Python, for payloads that SQLite cannot evaluate exactly.
 
 These are large ones: each `json_each` of a statement keeps its own copy of what it took apart,
 which of one large payload would come to gigabytes. And those with the character NUL, at which

@@ -1,4 +1,4 @@
-"""Cursors: where a page begins or ends, in a form that clients carry about and need not read.
+"""Cursors of searches: where a page begins or ends, as text that clients send back.
 
 A cursor is a place in an order, not a number of rows: what comes in or goes out elsewhere does not
 move it. It knows the filter and the order that it was made for.

@@ -1,4 +1,4 @@
-"""Jobs by their words. What people write becomes quoted words, and never a query of FTS5."""
+"""Full-text search with FTS5: the words of a query are quoted before they reach it."""
 
 import unicodedata
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How jobs are found: through which indexes, and in which order they come.
+"""The plan of a search: the indexes that it reads, and the order of the rows.
 
 A page is read in its order, so that it costs what it shows and not what there is. The order is cut
 into segments, one after the other. A segment is merged from streams: parts of one index, each of

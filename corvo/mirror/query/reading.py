@@ -1,4 +1,4 @@
-"""What an answer is made from: a connection that only reads, and the time that it may take."""
+"""One reading of the file: a connection that can only read, a snapshot, and a time limit."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What dashboards show: rates, throughput, workers by their jobs, all queues at a glance."""
+"""Reports for dashboards: rates, throughput, workers by their jobs, all queues."""
 
 from collections.abc import Iterable
 from typing import Final

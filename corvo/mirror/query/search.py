@@ -1,4 +1,4 @@
-"""Pages of jobs, and selections of all that a filter means."""
+"""Searches, counts and selections: a filter goes in; a page, a number or ids come out."""
 
 from collections import Counter
 from collections.abc import Callable

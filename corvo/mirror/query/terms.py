@@ -1,4 +1,4 @@
-"""What a filter means: conditions in SQL, each a constant text with its parameters.
+"""A filter as conditions in SQL, each a constant text with parameters.
 
 Nothing that a client wrote is in the text; how many things it named may show in it.
 """

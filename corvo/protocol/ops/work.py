@@ -1,4 +1,4 @@
-"""What workers do: fetch jobs, and say what became of them."""
+"""Ops of workers: fetch, ack, fail, heartbeat, release and snooze."""
 
 from collections.abc import Sequence
 from enum import Enum

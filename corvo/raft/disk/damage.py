@@ -1,4 +1,4 @@
-"""How damage is reported: every finding names file, offset, index, problem and what to do."""
+"""Findings of damage: file, offset, index, problem and fix."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The beginning of every file but two: what kind it is, which format, and a sealed content.
+"""The envelope of every file but two: its kind, its format version, and a checksum.
 
 magic (8 bytes) · version u32 · length u32 · checksum u32 · content (msgpack), all little-endian.
 The checksum is the CRC-32C of everything else in the envelope.

@@ -1,4 +1,4 @@
-"""The real disk: `Files` on the operating system's calls. The one loud module of the library."""
+"""The real disk: `Files` on the operating system's calls, the only I/O of the library."""
 
 import errno
 import fcntl

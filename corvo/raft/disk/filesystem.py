@@ -1,4 +1,4 @@
-"""The disk as the log sees it: a dozen synchronous calls below one directory.
+"""The protocol of a disk: a dozen synchronous calls below one directory.
 
 `corvo.raft.disk.files.RealFiles` answers with the operating system; tests answer with a model of a
 disk that loses, keeps and tears what was not synced. Both pass one conformance suite.

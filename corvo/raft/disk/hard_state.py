@@ -1,4 +1,4 @@
-"""Term and vote on disk: one file with two slots that say the same.
+"""Term and vote on disk: one file with two equal slots.
 
 A save writes one slot, syncs, writes the other, syncs. So at any moment at most one slot is in
 doubt, and the other holds what was last saved in full:

@@ -1,4 +1,4 @@
-"""Who a data directory belongs to: written once, checked at every start."""
+"""The identity of a log directory: written once, checked at every start."""
 
 from typing import Final
 

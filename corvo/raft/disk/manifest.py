@@ -1,4 +1,4 @@
-"""Which files make up the log: a small file, replaced as a whole, that decides what counts.
+"""The manifest: a small file that lists the files of the log, and is replaced as a whole.
 
 A segment or a snapshot exists for the log from the moment the manifest names it, and until the
 moment it no longer does. Files it does not name are what a crash left between making or removing

@@ -1,4 +1,4 @@
-"""Opening a directory: find out what is true, refuse what is damaged, make the rest durable.
+"""Recovery at start: cuts a torn end, refuses damage, and makes the rest durable.
 
 Everything is read and checked before anything is changed, so a refusal leaves all as it was found.
 """

@@ -1,4 +1,4 @@
-"""The log as a row of segments behind a base.
+"""The log as a list of segments after a base, with its newest entries in memory.
 
 The newest entries are also kept in memory, for they are applied, and sent to followers, right after
 they were written. Everything else here happens in memory and in files that do not count yet. What

@@ -1,4 +1,4 @@
-"""Snapshots on disk: the one on arrival, and the one that can be streamed.
+"""Snapshots on disk: the one that is being received, and the one that is sent.
 
 Both are the same file, laid out as `marks` says: the header names the snapshot, then comes the
 stream. On arrival the marks tell how much of the stream is synced, and with which checksum.

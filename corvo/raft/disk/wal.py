@@ -1,4 +1,4 @@
-"""The durable log: `Storage` on files, and what a driver does with a `Write`.
+"""The durable log: `Storage` on files, with `put` and `sync` for the driver.
 
     identity                    whose directory this is                        (identity)
     hard-state                  term and vote, in two slots                    (hard_state)

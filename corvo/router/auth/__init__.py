@@ -1,1 +1,1 @@
-"""Who asks and what they may do: API keys, roles, rights, rate limits."""
+"""Authentication and authorisation: API keys, roles, rights, rate limits."""

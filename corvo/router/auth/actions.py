@@ -1,4 +1,4 @@
-"""What can be asked of a router, in kinds: a role is a set of them, and each route is of one."""
+"""Actions: the kinds of requests. Each route has one, and a role is a set of them."""
 
 from enum import Enum
 

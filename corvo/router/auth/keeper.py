@@ -1,4 +1,4 @@
-"""Keeps the keyring: reads the API keys from the shard that has them, and again when they change.
+"""Reading of the API keys from their shard, at the start and after each change.
 
 A shard tells its routers when a key changed, on the link that the answers come over; so a revoked
 key is of no use a few milliseconds later. Beside that the list is read every now and then, which

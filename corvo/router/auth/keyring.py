@@ -1,4 +1,4 @@
-"""Who asks, and whether they may: API keys, roles, and the queues that a key is for.
+"""The keyring: finds the caller of a request by its API key, and checks role and scope.
 
 A key is a secret of its holder. What is stored, sent between processes and kept in memory is the
 SHA-256 of it: with 130 bits of chance in a key there is nothing to try out, so a slow hash would

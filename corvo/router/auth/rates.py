@@ -1,4 +1,4 @@
-"""How often one client may ask: a bucket of tokens each for what reads and what writes.
+"""Rate limits of requests: each client has a token bucket for reads and one for writes.
 
 A bucket holds up to `burst` tokens and gets `rate` new ones in a second; a request takes one, and
 one with many items as many as it has. It is kept as the moment at which it will be full again, so

@@ -1,4 +1,4 @@
-"""Bulk operations: one action on many jobs, at once or as a job that can be watched and stopped."""
+"""Endpoints of bulk operations: begin, read, list, watch and cancel."""
 
 from functools import partial
 from secrets import token_hex

@@ -1,4 +1,4 @@
-"""Bulk operations at work: what is done to jobs, and whoever has the lease of a bulk.
+"""The executor of bulk operations: does each of them page by page, under a lease.
 
 Shards that are away, and a mirror that is, are waited for: a bulk fails only when what was asked
 can never be done. Each op names some jobs of one shard, and the next goes out when it is answered,

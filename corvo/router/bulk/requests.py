@@ -1,4 +1,4 @@
-"""Bulk operations: one action on many jobs. What is asked, what is remembered, what is told of it.
+"""Bodies of bulk operations: the request, the stored progress, the answers.
 
 A bulk is an `Order`: an action, and jobs that are either named or meant by a filter. A small one is
 done while its client waits. Any other is itself a job, in the queue `QUEUE`: its payload is the

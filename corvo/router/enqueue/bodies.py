@@ -1,4 +1,4 @@
-"""What producers say and hear over HTTP: their jobs as an op, and what became of them as an answer.
+"""Bodies of enqueue requests: from JSON to the op, and from its results to answers.
 
 An item means the same wherever it stands: alone, in a batch, in a frame of a stream. What it says
 wrongly is a `Problem` that names the field, before anything is sent to a shard.

@@ -1,4 +1,4 @@
-"""What producers ask for: jobs to be put into queues, one, many, or by somebody's webhook."""
+"""Endpoints of producers: enqueue one job, many, or from a webhook."""
 
 from collections.abc import Sequence
 from functools import partial

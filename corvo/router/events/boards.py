@@ -1,4 +1,4 @@
-"""What a dashboard is told beside events: the summary, and the things that it watches.
+"""Dashboards on an event stream: the summary, and the jobs that a client watches.
 
 It is asked for when it is due and sent at once; nothing of it waits for anybody. Whoever may see
 the same queues shares one summary.

@@ -1,4 +1,4 @@
-"""Events as they happen: one answer without an end."""
+"""The endpoint of `/api/v1/events`."""
 
 from corvo.router.api import Api
 from corvo.router.auth.actions import Action

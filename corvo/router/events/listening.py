@@ -1,4 +1,4 @@
-"""One client that listens: from a place in each shard's feed to frames, at the client's own pace.
+"""One client of an event stream: from positions in the feeds to frames, at the client's pace.
 
 It holds a place for each shard and at most one page that was read for it alone. What it is given
 is taken from the hub's pages; where it is further back than those, pages are read for it, until it

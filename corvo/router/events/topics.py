@@ -1,4 +1,4 @@
-"""What a dashboard listens to: coalesced topics, in one stream, and how often each is told.
+"""Topics of an event stream: the parts that a dashboard chooses, and their frames.
 
 A topic tells how something is, and not each of its changes; so what was missed in between is not
 missed. Frames have no event name: the type is in the JSON, for whoever reads only messages.

@@ -1,4 +1,4 @@
-"""The hub: follows the feeds of all shards while somebody listens, and keeps their latest pages.
+"""The hub: follows the feeds of all shards while clients listen, and keeps their latest pages.
 
 Whoever listens reads those at his own pace. One who is further back reads pages of his own from the
 shard, one at a time, and few do so at once. So nobody is waited for, nothing is kept for anybody,

@@ -1,4 +1,4 @@
-"""The latest pages of one shard's feed, for all who listen, and how a place is found in them.
+"""The latest pages of one shard's feed, in memory, for all clients that listen.
 
 A page begins at a place and ends at one; the next begins where it ended. Whoever listens holds a
 place, and no page: what is dropped here is dropped for everybody, and has to be read again from

@@ -1,4 +1,4 @@
-"""What stands in requests and answers: bodies, durations, times, amounts of money, request keys.
+"""Reading of bodies: JSON, names, durations, times, amounts of money, request keys.
 
 A moment is RFC 3339 outside and nanoseconds inside, a duration is Go's way of writing it outside
 and milliseconds inside, money is dollars outside and millionths inside. Nothing is lost between.

@@ -1,4 +1,4 @@
-"""Who is connected, what each connection does, and which have done it for too long.
+"""Open connections: what each of them does, and which exceed a time limit.
 
 No connection has a timer of its own: that would cost each request more than its parsing. It writes
 down what it does, and since when by the registry's own clock, which goes on with each sweep; a

@@ -1,4 +1,4 @@
-"""What a client may do with HTTP/2 that the library behind us would put up with.
+"""Limits of HTTP/2 that hypercorn does not enforce.
 
 It keeps a frame until it is whole, and only then finds it too large: sixteen megabytes, on each of
 ten thousand connections. And a client that opens streams and resets them at once is within every

@@ -1,4 +1,4 @@
-"""Bytes to and from one client, plain or through TLS, and a watch for those who hang up.
+"""Bytes to and from one client, plain or TLS, and the detection of a client that hangs up.
 
 A plain line goes to its socket without trio's streams: what can be sent at once is, and the task
 that sends is not put behind all others for it. That is worth a third of a small request.

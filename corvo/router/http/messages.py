@@ -1,4 +1,4 @@
-"""The request that has come in whole, the answer, and the problem: the words of both lanes.
+"""`Request`, `Response` and `Problem`: the values that both lanes and all endpoints use.
 
 A lane turns bytes into a `Request` and a `Response` into bytes; nothing behind it knows which lane
 it was. What goes wrong is raised as a `Problem`, and becomes a response in one place.

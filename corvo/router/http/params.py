@@ -1,4 +1,4 @@
-"""What stands in a request beside its body: names in the path, numbers and cursors in the query."""
+"""Path and query parameters: names, numbers and cursors."""
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -1,4 +1,4 @@
-"""Requests out of bytes: one strict reader for HTTP/1.1, the same for both lanes.
+"""The HTTP/1.1 parser: one strict reader for both lanes.
 
     reader.feed(bytes)   ->   reader.ready      requests that have come in whole
                               reader.refusal    why no more can be read from this connection

@@ -1,4 +1,4 @@
-"""What a shard's refusal is over HTTP: one table."""
+"""The HTTP status and code of each refusal of a shard: one table."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Answers into bytes, for HTTP/1.1."""
+"""Responses as bytes, for HTTP/1.1."""
 
 from email.utils import formatdate
 from http import HTTPStatus

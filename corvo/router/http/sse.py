@@ -1,4 +1,4 @@
-"""Server-sent events as bytes, and the ids by which a client goes on where it was cut off.
+"""Server-sent events as bytes, and the event ids by which a client resumes.
 
     id: s0=1042-8f3a22c1,s3=77-0badcafe.2
     event: completed

@@ -1,4 +1,4 @@
-"""Jobs as HTTP shows them: what a shard answers on one side, and bodies of JSON on the other."""
+"""Bodies of jobs: from a shard's answer to JSON."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias

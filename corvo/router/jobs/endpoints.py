@@ -1,4 +1,4 @@
-"""Jobs by their ids: looking at them, and what people and programs do with them; dead jobs."""
+"""Endpoints of jobs: read, explain, retry, cancel, move, hold and others; dead jobs."""
 
 from typing import Final
 

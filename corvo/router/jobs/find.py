@@ -1,4 +1,4 @@
-"""Finding jobs by their ids, also those that have moved to another shard."""
+"""Finding jobs by their ids in all shards, also jobs that have moved."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

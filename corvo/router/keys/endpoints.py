@@ -1,4 +1,4 @@
-"""API keys over HTTP: made, listed and deleted by an admin; and whether a key is needed at all."""
+"""Endpoints of API keys: create, list and delete; whether a key is required."""
 
 import re
 import secrets

@@ -1,4 +1,4 @@
-"""Fetching over HTTP: what a worker asks for, and the jobs it is given."""
+"""Bodies of fetch requests: from JSON to the op, and from claims to jobs."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""The node itself: metrics, probes, what it is, and how its shards are.
+"""Endpoints of the node: metrics, probes, versions, the state of shards and mirror.
 
 Nothing here waits for a shard longer than `_DEADLINE_S`: whoever asks how a node is has to be told,
 above all when it is not well.

@@ -1,4 +1,4 @@
-"""Prometheus' text format 0.0.4: metric families, and the page that is made of their samples."""
+"""Prometheus' text format 0.0.4: metric families and their samples."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar

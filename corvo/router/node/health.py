@@ -1,4 +1,4 @@
-"""How a node is, in the words of probes, of `/cluster/status` and of `/info`."""
+"""The health of the node, for probes, `/cluster/status` and `/info`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""What one scrape of the metrics has collected from the router, the shards and the mirror."""
+"""The numbers of router, shards and mirror, collected for one scrape of the metrics."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,4 +1,4 @@
-"""How far the mirror is behind the shards, from what each of them says of itself."""
+"""How far the mirror is behind each shard."""
 
 from corvo.measures import Histogram
 from corvo.protocol.numbers import Numbers

@@ -1,4 +1,4 @@
-"""What there is to ask for, as a document for programs and as a page for people."""
+"""Endpoints of the OpenAPI document and of the page `/docs`."""
 
 from collections.abc import Iterable
 from functools import cache

@@ -1,4 +1,4 @@
-"""Queues and workers as HTTP shows them: what shards answer on one side, bodies on the other."""
+"""Bodies of queues: from a shard's answer to JSON."""
 
 from typing import Annotated, Final, TypeAlias
 

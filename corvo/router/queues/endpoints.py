@@ -1,4 +1,4 @@
-"""Queues: what is in them and what is set for them; and the workers that fetch from them."""
+"""Endpoints of queues: list, read, pause, limits, retention, clear and delete."""
 
 from typing import Final
 from urllib.parse import quote

@@ -1,4 +1,4 @@
-"""What the mirror answers, as HTTP shows it: pages of jobs, full text, a dashboard's summary."""
+"""Bodies of searches, full text and the summary."""
 
 from collections.abc import Mapping
 from typing import Final

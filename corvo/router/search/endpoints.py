@@ -1,4 +1,4 @@
-"""What needs a view across the shards, or across time: searches, counts, the summary, timelines."""
+"""Endpoints of searches, full text, timelines and the summary."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""The one way in: both lanes bring their requests here, and both get the same answers.
+"""The door: checks API key, role, rate and rights of a request, and calls its endpoint.
 
     caller and role  ->  room  ->  queues and jobs  ->  the endpoint  ->  what every answer has
 

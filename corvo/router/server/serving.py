@@ -1,4 +1,4 @@
-"""The door to the street: listening sockets, who is let in, TLS, and the way out.
+"""Accepting connections: limits, TLS, and the orderly stop.
 
     accept  ->  room?  ->  TLS  ->  a conversation
 

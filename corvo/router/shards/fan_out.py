@@ -1,4 +1,4 @@
-"""Sending what a request asks for to the shards: one op for those items that go to one shard.
+"""Fan-out: the items of a request are sent to their shards, as one op for each shard.
 
     items -> shard of each -> one op for each shard -> an outcome for each item, in order
 

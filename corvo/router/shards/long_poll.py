@@ -1,4 +1,4 @@
-"""Long polls: a fetch asks the shards of its queues in order, and is parked while there is nothing.
+"""Long polls: a fetch asks the shards of its queues, and is parked while they have no job.
 
 A claim is never left lying: a client that goes away while the shard decides gets its claim given
 back, and the attempt is not counted. For that the asking itself is not cut short when the client

@@ -1,4 +1,4 @@
-"""Long polls: fetches that found no job, and the order in which they are woken.
+"""Waiting fetches: which one is woken when a queue may have work again.
 
 A shard that answers a fetch with nothing remembers the router's link, and notifies it once when one
 of the queues may have a job. This module knows whose fetch that was. A fetch asks its shards, and

@@ -1,4 +1,4 @@
-"""Workers as HTTP shows them: what shards answer on one side, bodies of JSON on the other."""
+"""Bodies of workers: from a shard's answer to JSON."""
 
 from collections.abc import Iterable
 

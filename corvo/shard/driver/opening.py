@@ -1,4 +1,4 @@
-"""A replica from what its disk holds: state and log are brought together, or refused.
+"""Opening of a replica: log and state on disk are brought together, or refused.
 
 The state may be behind the log and is never ahead of it: whatever was applied was durable in the
 log before. After a crash of the machine the state is its last checkpoint, and the log, which is cut

@@ -1,4 +1,4 @@
-"""The shard process: sockets, disk and clock around one `Replica`. It carries out, no more.
+"""The shard process: sockets, disk and clock around one `Replica`, which decides.
 
     <data_dir>/log/      the durable log               corvo.raft.disk.wal
     <data_dir>/state/    the state and checkpoints     corvo.kv.checkpoints

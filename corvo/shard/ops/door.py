@@ -1,4 +1,4 @@
-"""The door: what is submitted is decoded and checked here, before it may reach the log."""
+"""The check of a submitted op, before it may reach the log."""
 
 from typing import Final
 
