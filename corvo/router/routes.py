@@ -14,6 +14,9 @@ from corvo.router.http.messages import JSON, Request, Response
 
 __all__ = ["Action", "Endpoint", "Found", "Parameter", "Route", "Routes"]
 
+EXAMPLE_ID: Final = "s02_job_01HF7YAT000000000003800000"
+"""A job's id in the examples of requests and answers."""
+
 Endpoint: TypeAlias = Callable[[Api, Request], Awaitable[Response]]
 
 
@@ -23,12 +26,15 @@ class Parameter(msgspec.Struct, frozen=True):
     name: str
     type: str
     """As JSON Schema names types."""
-    description: str
+    description: str = ""
+    """Empty for a parameter that is a field of a body, and has the text of that field."""
     minimum: int | None = None
     maximum: int | None = None
     """Of a number, or of the length of a text: what the endpoint really holds it to."""
     pattern: str = ""
     """Of a text."""
+    of: str = ""
+    """The schema of the body that has the field."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,14 +47,25 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
     rights: Rights
     """Where a request names the queues and jobs that must be in its caller's scope."""
+    tag: str
+    """The group that it is shown in."""
     summary: str
     """One line, for the page that lists all of them."""
+    description: str
+    """Sentences for the OpenAPI document."""
+    id_of: str = "job"
+    """What a name `{id}` in the path stands for."""
     is_streamed: bool = False
     """Whether an answer may have no end, and is sent piece by piece: only the slow lane can."""
     takes: type[msgspec.Struct] | None = None
     """The body, for the OpenAPI document; what reads it is the endpoint."""
+    takes_example: dict[str, object] | None = None
+    takes_any: bool = False
+    """Whether the body is a payload, of any form."""
     gives: dict[int, type | None] = msgspec.field(default_factory=lambda: {200: None})
     """What is answered when all is well, by status; None is no body, or not JSON."""
+    gives_example: dict[str, object] | list[object] | None = None
+    """An answer when all is well."""
     content_type: str = JSON
     """Of what is given."""
     problems: tuple[int, ...] = ()

@@ -86,7 +86,9 @@ class Endpoints:
                 endpoint=endpoint,
                 action=Action.OPEN,
                 rights=found_by_path("name") if "{name}" in path else NODE,
+                tag="Tests",
                 summary="for tests",
+                description="for tests",
                 is_parked=kind == "parked",
                 is_streamed=kind == "streamed",
             )

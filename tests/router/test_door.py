@@ -46,7 +46,9 @@ ROUTES = Routes(
         endpoint=endpoint,
         action=action,
         rights=found_by_path("name") if "{name}" in path else NODE,
+        tag="Tests",
         summary=path,
+        description=path,
     )
     for method, path, endpoint, action in (
         ("GET", "/jobs/{name}", echo, Action.READ),

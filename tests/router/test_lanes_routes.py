@@ -39,7 +39,6 @@ from corvo.router.server.door import Door
 from corvo.router.server.serving import Server
 from corvo.router.shards.links import Answer
 from corvo.router.table import ROUTES
-from corvo.router.texts.examples import REQUESTS
 from tests.router.lanes import Client, no_stream
 from tests.router.machines import MachineShard, Node
 from tests.router.mirrors import give
@@ -78,7 +77,7 @@ NO_OBJECTS: Final = (
 )  # fmt: skip
 BODIES: Final[dict[str, dict[str, object]]] = {
     "post_release_batch": {"jobs": [{"job_id": "s02_job_01HF7YAT000000000003800000"}]},
-    "post_jobs_bulk": {**REQUESTS["post_jobs_bulk"], "async": True},
+    "post_jobs_bulk": {**(ROWS["post_jobs_bulk"].takes_example or {}), "async": True},
     "delete_auth_keys": {"key_hash": hash_key("of-a-worker")},
 }
 """Right bodies of routes of which the documents show none, or one that is waited for."""
@@ -320,7 +319,7 @@ def right(row: Route, job_id: str) -> bytes:
 def fields_right(row: Route, job_id: str) -> dict[str, object]:
     """A body that is right, for a job that is there."""
     body = msgspec.json.decode(
-        msgspec.json.encode((REQUESTS | BODIES).get(operation_id(row), {}))
+        msgspec.json.encode(BODIES.get(operation_id(row), row.takes_example or {}))
         .replace(b"s02_job_01HF7YAT000000000003800000", job_id.encode())
         .replace(b'"sms"', b'"mail"'),
         type=dict[str, object],

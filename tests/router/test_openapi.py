@@ -17,8 +17,7 @@ from corvo.router.openapi import document, pages
 from corvo.router.openapi.document import operation_id, problems_of
 from corvo.router.routes import Route
 from corvo.router.table import ROUTES
-from corvo.router.texts.examples import ANSWERS, REQUESTS
-from corvo.router.texts.operations import TAGS
+from corvo.router.texts import texts
 from tests.router.nests import Nest, header, queue_of, run
 from tests.router.schemas import Schema, breaches, resolve, unknown_fields
 
@@ -31,6 +30,12 @@ TABLE: Final = re.compile(
 WRITTEN: Final = document.document(ROUTES, "1.2.3")
 DOCUMENT: Final = msgspec.json.decode(WRITTEN, type=dict[str, object])
 ROWS: Final = {operation_id(row): row for row in ROUTES.rows}
+REQUESTS: Final = {
+    name: row.takes_example for name, row in ROWS.items() if row.takes_example is not None
+}
+ANSWERS: Final = {
+    name: row.gives_example for name, row in ROWS.items() if row.gives_example is not None
+}
 A: Final = queue_of(0)
 
 
@@ -81,9 +86,9 @@ def test_what_a_row_answers_is_json_unless_it_is_known_not_to_be() -> None:
 
 
 def test_every_group_has_its_routes() -> None:
-    used = {document.tag_of(row) for row in ROUTES.rows}
+    used = {row.tag for row in ROUTES.rows}
 
-    assert used == set(TAGS)
+    assert used == texts().tags.keys()
 
 
 # The document.
@@ -435,8 +440,8 @@ def test_an_example_in_a_shell_is_one_word_whatever_is_in_it() -> None:
 def route_table() -> str:
     """The routes, in groups, as the page of the documents has them."""
     lines: list[str] = []
-    for tag in TAGS:
-        rows = [row for row in ROUTES.rows if document.tag_of(row) == tag]
+    for tag in texts().tags:
+        rows = [row for row in ROUTES.rows if row.tag == tag]
         rows.sort(key=lambda row: (row.path, row.method))
         lines += ["", f"**{tag}**", "", "| | | needs |", "|---|---|---|"]
         lines += [

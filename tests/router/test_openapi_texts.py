@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Final, cast
 
-from corvo.router.openapi.document import problems_of, tag_of
+from corvo.router.openapi.document import problems_of
 from corvo.router.table import ROUTES
-from corvo.router.texts.fields import FIELDS, key_of
-from corvo.router.texts.operations import OPERATIONS, SCHEMAS, STATUSES, TAGS
+from corvo.router.texts import key_of, texts
 from tests.router.schemas import Schema, breaches
 from tests.router.test_openapi import DOCUMENT, ROWS, of, operation
 
@@ -83,12 +82,11 @@ def test_everything_in_the_document_has_a_text() -> None:
 def test_no_text_is_of_nothing() -> None:
     used = {key_of(name, field) for name, field, _ in properties()}
 
-    assert used == FIELDS.keys(), f"remove {FIELDS.keys() - used}"
-    assert {name for name, _ in schemas()} == SCHEMAS.keys()
-    assert ROWS.keys() == OPERATIONS.keys()
-    assert {tag_of(row) for row in ROUTES.rows} == TAGS.keys()
+    assert used == texts().fields.keys(), f"remove {texts().fields.keys() - used}"
+    assert {name for name, _ in schemas()} == texts().schemas.keys()
+    assert {row.tag for row in ROUTES.rows} == texts().tags.keys()
     statuses = {status for row in ROUTES.rows for status in (*row.gives, *problems_of(row))}
-    assert statuses == STATUSES.keys()
+    assert statuses == texts().statuses.keys()
 
 
 def test_a_field_that_is_new_has_no_text_yet() -> None:

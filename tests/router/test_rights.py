@@ -40,7 +40,6 @@ from corvo.router.routes import Route
 from corvo.router.shards.links import Answer
 from corvo.router.shards.mirror import Mirror, problem_of
 from corvo.router.table import ROUTES
-from corvo.router.texts.examples import REQUESTS
 from corvo.shard.state.tables import JOBS, QUEUES
 from tests.mirror.shelves import Shelf
 from tests.mirror.twin import Kept
@@ -71,7 +70,9 @@ async def nothing(_: Api, __: Request) -> Response:
     return Response()
 
 
-ROW: Final = partial(Route, method="POST", endpoint=nothing, action=Action.WORK, summary="")
+ROW: Final = partial(
+    Route, method="POST", endpoint=nothing, action=Action.WORK, tag="", summary="", description=""
+)
 
 
 def test_a_route_that_does_not_declare_its_rights_cannot_be_made() -> None:
@@ -218,7 +219,7 @@ class Case(msgspec.Struct):
 
 
 EXAMPLES: Final[dict[str, list[object]]] = {
-    **{name: [body] for name, body in REQUESTS.items()},
+    **{operation_id(row): [row.takes_example] for row in ROUTES.rows if row.takes_example},
     "post_release_batch": [{"jobs": [{"job_id": "s00_job_0"}]}],
     "post_heartbeat": [{"jobs": {"s00_job_0": {}}}, {"jobs": [{"job_id": "s00_job_0"}]}],
     "post_enqueue": [

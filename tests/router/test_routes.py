@@ -25,7 +25,9 @@ def row(method: str, path: str) -> Route:
         endpoint=nothing,
         action=Action.READ,
         rights=rights,
+        tag="Tests",
         summary=path,
+        description=path,
     )
 
 

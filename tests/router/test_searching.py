@@ -26,7 +26,7 @@ from corvo.protocol.questions import (
     Throughput,
 )
 from corvo.router.search.bodies import read_query
-from corvo.router.texts.examples import ANSWERS
+from corvo.router.table import ROUTES
 from corvo.scopes import Scope
 from tests.router.mirrors import AS_OF, AT, give
 from tests.router.nests import JSON, Nest, header, problem, queue_of, run
@@ -34,7 +34,9 @@ from tests.router.nests import JSON, Nest, header, problem, queue_of, run
 A, B, C = (queue_of(number) for number in range(3))
 SCOPED: Final = ApiKey(key_hash="", name="scoped", role="operator", queue_scope=(A,))
 ADMIN: Final = ApiKey(key_hash="", name="admin", role="admin")
-PAGE: Final = msgspec.json.encode(ANSWERS["post_jobs_search"])
+PAGE: Final = msgspec.json.encode(
+    next(row for row in ROUTES.rows if row.path == "/api/v1/jobs/search").gives_example
+)
 
 
 # Searches.

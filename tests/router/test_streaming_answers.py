@@ -99,7 +99,9 @@ class Talker:
                 endpoint=self.answer,
                 action=Action.OPEN,
                 rights=NODE,
+                tag="Tests",
                 summary="for tests",
+                description="for tests",
                 is_streamed=True,
                 is_parked=True,
             )

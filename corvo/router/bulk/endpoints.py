@@ -362,11 +362,14 @@ async def cancel_bulk(api: Api, request: Request) -> Response:
 _BULK: Final = "/api/v1/bulk/{id}"
 _FOUND: Final = found_by_path("id")
 
+_row: Final = partial(Route, tag="Node", id_of="bulk operation", has_min_seq=True)
+
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="POST",
         path="/api/v1/jobs/bulk",
         endpoint=bulk,
+        tag="Jobs",
         action=Action.OPERATE,
         rights=in_body(
             decode_bulk,
@@ -375,59 +378,75 @@ ROUTES: Final[tuple[Route, ...]] = (
         )
         | RESULT,
         summary="Run one action on many jobs (bulk operation)",
+        description=(
+            "Runs one action on all jobs that match a filter now, or on a list of jobs. Up to"
+            " 10,000 jobs are changed before the answer; more run in the background and answer"
+            " 202."
+        ),
         takes=BulkBody,
+        takes_example={
+            "filter": {
+                "queue": "mail",
+                "state": ["dead"],
+                "error_contains": "SMTP timeout",
+            },
+            "action": "retry",
+            "rate": 200,
+        },
         gives={200: BulkAnswer, 202: BulkBegun},
         has_min_seq=True,
         problems=(404, 409, 413, 422),
     ),
-    Route(
+    _row(
         method="GET",
         path="/api/v1/bulk",
         endpoint=list_bulks,
         action=Action.READ,
         rights=RESULT,
         summary="List bulk operations, newest first",
+        description="Lists bulk operations that run in the background, newest first.",
         gives={200: BulkList},
-        has_min_seq=True,
         query=(
             Parameter(
                 "limit", "integer", f"Number of bulk operations. Default: {LIST}.", 1, LIST_MAX
             ),
         ),
     ),
-    Route(
+    _row(
         method="GET",
         path=_BULK,
         endpoint=get_bulk,
         action=Action.READ,
         rights=_FOUND,
         summary="Read the progress of a bulk operation",
+        description="Reads the progress and result of a bulk operation.",
         gives={200: BulkStatus},
-        has_min_seq=True,
         problems=(404,),
     ),
-    Route(
+    _row(
         method="GET",
         path=f"{_BULK}/progress",
         endpoint=watch,
         action=Action.READ,
         rights=_FOUND,
         summary="Follow a bulk operation as server-sent events",
+        description=(
+            "Sends the progress of a bulk operation as server-sent events, until it has ended."
+        ),
         gives={200: None},
         problems=(404,),
-        has_min_seq=True,
         is_streamed=True,
         is_parked=True,
     ),
-    Route(
+    _row(
         method="POST",
         path=f"{_BULK}/cancel",
         endpoint=cancel_bulk,
         action=Action.OPERATE,
         rights=_FOUND,
         summary="Cancel a bulk operation; finished changes stay",
+        description="Stops a bulk operation. Jobs that it has changed stay changed.",
         gives={200: BulkStatus},
-        has_min_seq=True,
         problems=(404, 409),
     ),
 )

@@ -42,7 +42,6 @@ from corvo.router.http.messages import Problem, Request, Response, json_response
 from corvo.router.http.positions import render
 from corvo.router.routes import Action, Parameter, Route
 from corvo.router.shards.fan_out import Part, together
-from corvo.router.texts import fields
 
 _ITEMS_AT_A_TIME: Final = 250
 """Items that are looked at before others have their turn: some milliseconds."""
@@ -167,48 +166,66 @@ _TAGS: Final = "^([A-Za-z0-9_.-]{1,64}:[^,:]{0,64}(,[A-Za-z0-9_.-]{1,64}:[^,:]{0
 """What is read is more than this says; but all that it says is read."""
 
 
-def _about(field: str) -> str:
-    """The text of a field of an enqueue, for a parameter that is the same."""
-    return fields.FIELDS[fields.key_of("EnqueueItem", field)].about
-
+_row: Final = partial(Route, method="POST", tag="Producing", action=Action.PRODUCE)
 
 ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="POST",
+    _row(
         path="/api/v1/enqueue",
         endpoint=enqueue,
-        action=Action.PRODUCE,
         rights=in_body(decode_enqueue, queues=queues_of_item, jobs=jobs_of_item),
         summary="Enqueue a job",
+        description=(
+            "Creates a job and answers 201. If a job with this `id`, or an unfinished job with"
+            " this `unique_key`, exists, no job is created and the answer is 200."
+        ),
         takes=EnqueueBody,
+        takes_example={
+            "queue": "mail",
+            "payload": {"to": "ada@example.org"},
+            "priority": "high",
+            "unique_key": "welcome-7",
+            "max_retries": 5,
+            "tags": {"tenant": "acme"},
+        },
         gives={201: EnqueueAnswer, 200: EnqueueAnswer},
         problems=(404, 409, 413, 422),
     ),
-    Route(
-        method="POST",
+    _row(
         path="/api/v1/enqueue/batch",
         endpoint=enqueue_batch,
-        action=Action.PRODUCE,
         rights=in_body(decode_enqueue_batch, queues=queues_of_batch, jobs=jobs_of_batch),
         summary="Enqueue many jobs",
+        description=(
+            "Creates up to 10,000 jobs. All are checked first: if one is invalid, none is"
+            " created. Jobs go to their shards separately, so an answer of 503 can mean that some"
+            " were created. Send the same request with the same `Idempotency-Key` again to create"
+            " the rest."
+        ),
         takes=EnqueueBatchBody,
+        takes_example={
+            "jobs": [{"queue": "mail", "payload": {"to": "ada@example.org"}}, {"queue": "sms"}],
+            "batch": {"callback_queue": "done"},
+        },
         gives={201: EnqueueBatchAnswer, 503: PartialAnswer},
         problems=(404, 409, 413, 422),
     ),
-    Route(
-        method="POST",
+    _row(
         path="/api/v1/webhooks/{queue}",
+        takes_any=True,
         endpoint=webhook,
-        action=Action.PRODUCE,
         rights=queue_in_path("queue"),
         summary="Enqueue a job whose payload is the request body",
+        description=(
+            "Creates a job whose payload is the body of the request. JSON is kept as it is; any"
+            " other text becomes a JSON string; an empty body becomes `{}`."
+        ),
         gives={201: EnqueueAnswer, 200: EnqueueAnswer},
         problems=(409, 413, 422),
         query=(
-            Parameter("priority", "string", _about("priority")),
-            Parameter("unique_key", "string", _about("unique_key")),
-            Parameter("max_retries", "integer", _about("max_retries"), 0, 100_000),
-            Parameter("scheduled_at", "string", _about("scheduled_at")),
+            Parameter("priority", "string", of="EnqueueItem"),
+            Parameter("unique_key", "string", of="EnqueueItem"),
+            Parameter("max_retries", "integer", "", 0, 100_000, of="EnqueueItem"),
+            Parameter("scheduled_at", "string", of="EnqueueItem"),
             Parameter(
                 "tags", "string", "Tags of the job, as `name:value,name:value`.", pattern=_TAGS
             ),

@@ -71,9 +71,14 @@ ROUTES = (
         method="GET",
         path="/api/v1/events",
         endpoint=listen,
+        tag="Events",
         action=Action.READ,
         rights=RESULT,
         summary="Follow events as server-sent events.",
+        description=(
+            "Sends events of jobs and queues as server-sent events, until the client disconnects."
+            " A client continues with the id of the last event that it has."
+        ),
         gives={200: LiveEvent, 410: GoneBody},
         content_type=sse.CONTENT_TYPE,
         is_streamed=True,

@@ -1,7 +1,7 @@
 """Sentences about JSON that does not have the expected form: the field, the form and an example.
 
 msgspec names the place, and the type as Python writes it. The sentences name the expected form as a
-user of the API knows it, with the example of the field from `field_texts`.
+user of the API knows it, with the example of the field from texts.toml.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from corvo.router.texts.fields import FIELDS, key_of
+from corvo.router.texts import key_of, texts
 
 _PLACED: Final = re.compile(r"(.*?)(?: - at (`key` in )?`\$(.*)`)?", re.DOTALL)
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -77,7 +77,7 @@ class _Place(NamedTuple):
     @property
     def example(self) -> str:
         """An example as the end of a sentence."""
-        text = FIELDS.get(self.key)
+        text = texts().fields.get(self.key)
         shown = text.example if text is not None else None
         if self.is_item:
             items = shown.values() if isinstance(shown, dict) else shown
@@ -87,7 +87,7 @@ class _Place(NamedTuple):
     @property
     def about(self) -> str:
         """The text of the field."""
-        text = FIELDS.get(self.key)
+        text = texts().fields.get(self.key)
         return text.about if text is not None else ""
 
     @property

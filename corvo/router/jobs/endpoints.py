@@ -1,5 +1,6 @@
 """Endpoints of jobs: read, explain, retry, cancel, move, hold and others; dead jobs."""
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -35,7 +36,6 @@ from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import (
     RESULT,
-    Rights,
     found_by_path,
     in_body,
     job_in_path,
@@ -66,7 +66,7 @@ from corvo.router.jobs.bodies import (
     read_results,
 )
 from corvo.router.jobs.find import find_job, find_jobs
-from corvo.router.routes import Endpoint, Parameter, Route
+from corvo.router.routes import EXAMPLE_ID, Parameter, Route
 from corvo.router.shards.fan_out import send_to_job
 
 SOURCES_MAX: Final = 16
@@ -320,91 +320,198 @@ _TARGET: Final = in_body(_read_move, queues=lambda body: [body.queue])
 _DONE: Final[dict[int, type | None]] = {200: JobDone}
 
 
-def _change_row(
-    name: str,
-    endpoint: Endpoint,
-    summary: str,
-    takes: type[msgspec.Struct] | None = None,
-    rights: Rights = _NAMED,
-) -> Route:
-    """A row for something that is done with a job."""
-    return Route(
-        method="POST",
-        path=f"{_JOB}/{name}",
-        endpoint=endpoint,
-        action=Action.WORK if name == "hold" else Action.OPERATE,
-        rights=rights,
-        summary=summary,
-        takes=takes,
-        gives=_DONE,
-        problems=_CHANGES,
-    )
-
+_change_row: Final = partial(
+    Route,
+    method="POST",
+    tag="Jobs",
+    action=Action.OPERATE,
+    rights=_NAMED,
+    gives={200: JobDone},
+    problems=(404, 409),
+)
+_read_row: Final = partial(Route, method="GET", tag="Jobs", action=Action.READ, has_min_seq=True)
 
 ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="GET",
+    _read_row(
         path=_JOB,
         endpoint=get_job,
-        action=Action.READ,
         rights=_READ,
         summary="Read a job with its errors and history",
+        description="Reads a job with its payload, result, errors and history from its shard.",
         gives={200: JobBody},
-        has_min_seq=True,
+        gives_example={
+            "id": EXAMPLE_ID,
+            "queue": "mail",
+            "state": "retrying",
+            "payload": {"to": "ada@example.org"},
+            "priority": 1,
+            "attempt": 1,
+            "max_retries": 5,
+            "retry_backoff": "exponential",
+            "retry_base_delay_ms": 5_000,
+            "retry_max_delay_ms": 600_000,
+            "unique_key": "welcome-7",
+            "tags": {"tenant": "acme"},
+            "scheduled_at": "2026-02-20T10:00:05.123456789Z",
+            "created_at": "2026-02-20T09:59:59.5Z",
+            "started_at": "2026-02-20T10:00:00Z",
+            "failed_at": "2026-02-20T10:00:00.123456789Z",
+            "errors": [
+                {
+                    "id": 1,
+                    "job_id": EXAMPLE_ID,
+                    "attempt": 1,
+                    "error": "the server said 450",
+                    "worker_id": "worker-1",
+                    "created_at": "2026-02-20T10:00:00.123456789Z",
+                }
+            ],
+            "last_error": "the server said 450",
+            "trail": [
+                {
+                    "at": "2026-02-20T09:59:59.5Z",
+                    "what": "enqueued",
+                    "by": "shop",
+                },
+                {
+                    "at": "2026-02-20T10:00:00Z",
+                    "what": "started",
+                    "by": "worker-1",
+                },
+                {
+                    "at": "2026-02-20T10:00:00.123456789Z",
+                    "what": "failed",
+                    "by": "worker-1",
+                    "why": "the server said 450",
+                },
+            ],
+        },
         problems=(404, 413),
     ),
-    Route(
-        method="GET",
+    _read_row(
         path=f"{_JOB}/explain",
         endpoint=explain_job,
-        action=Action.READ,
         rights=_READ,
         summary="Explain why no worker has the job",
+        description="Says why no worker has the job now, and until when, if known.",
         gives={200: ExplainBody},
-        has_min_seq=True,
+        gives_example={
+            "job_id": EXAMPLE_ID,
+            "queue": "mail",
+            "state": "pending",
+            "code": "behind",
+            "text": "3 jobs come before it",
+            "ahead": 3,
+        },
         problems=(404, 413),
     ),
-    Route(
+    _read_row(
         method="POST",
         path="/api/v1/jobs/bulk-get",
         endpoint=bulk_get,
-        action=Action.READ,
         rights=RESULT,
         summary="Read many jobs by id; unknown ids are left out",
+        description="Reads up to 1,000 jobs. Unknown ids are left out of the answer.",
         takes=BulkGet,
+        takes_example={"job_ids": [EXAMPLE_ID, "s02_job_01HF7YAT000000000003800001"]},
         gives={200: JobList},
-        has_min_seq=True,
     ),
     _change_row(
-        "retry", retry_job, "Retry a finished job, or start a scheduled one, with all attempts"
+        path=f"{_JOB}/retry",
+        endpoint=retry_job,
+        summary="Retry a finished job, or start a scheduled one, with all attempts",
+        description=(
+            "Makes a completed, dead, cancelled or scheduled job pending with all of its attempts."
+        ),
+        gives_example={"status": "retried", "job_id": EXAMPLE_ID},
     ),
-    _change_row("cancel", cancel_job, "Cancel a job; its worker is asked to stop", Why),
-    _change_row("move", move_job, "Move a job to another queue", MoveJob, _NAMED | _TARGET),
-    _change_row("hold", hold_job, "Hold a job for approval", HoldJob),
-    _change_row("approve", approve_job, "Approve a held job (it becomes pending)"),
-    _change_row("reject", reject_job, "Reject a held job (it becomes dead)", Why),
-    _change_row("requeue", requeue_job, "Retry a dead job with one more attempt"),
-    _change_row("expedite", expedite_job, "Start a scheduled or retrying job now"),
-    _change_row("priority", change_priority, "Change a job's priority", SetPriority),
-    Route(
+    _change_row(
+        path=f"{_JOB}/cancel",
+        endpoint=cancel_job,
+        summary="Cancel a job; its worker is asked to stop",
+        description=(
+            "Cancels a job. If a worker has it, the worker is asked to stop with its next"
+            " heartbeat, and `status` is `cancelling`."
+        ),
+        takes=Why,
+        takes_example={"why": "the order was withdrawn"},
+        gives_example={"status": "cancelled", "job_id": EXAMPLE_ID},
+    ),
+    _change_row(
+        path=f"{_JOB}/move",
+        endpoint=move_job,
+        rights=_NAMED | _TARGET,
+        summary="Move a job to another queue",
+        description="Moves a job to the end of another queue.",
+        takes=MoveJob,
+        takes_example={"queue": "mail-slow", "reset_attempts": True},
+    ),
+    _change_row(
+        path=f"{_JOB}/hold",
+        endpoint=hold_job,
+        action=Action.WORK,
+        summary="Hold a job for approval",
+        description=(
+            "Holds a job until it is approved or rejected. A worker may hold a job that it has,"
+            " with its `lease_token`."
+        ),
+        takes=HoldJob,
+        takes_example={"reason": "needs a check"},
+    ),
+    _change_row(
+        path=f"{_JOB}/approve",
+        endpoint=approve_job,
+        summary="Approve a held job (it becomes pending)",
+        description="Makes a held job pending, at the end of its queue.",
+    ),
+    _change_row(
+        path=f"{_JOB}/reject",
+        endpoint=reject_job,
+        summary="Reject a held job (it becomes dead)",
+        description="Makes a held job dead.",
+        takes=Why,
+        takes_example={"why": "it cannot be delivered"},
+    ),
+    _change_row(
+        path=f"{_JOB}/requeue",
+        endpoint=requeue_job,
+        summary="Retry a dead job with one more attempt",
+        description="Makes a dead job pending with one more attempt.",
+    ),
+    _change_row(
+        path=f"{_JOB}/expedite",
+        endpoint=expedite_job,
+        summary="Start a scheduled or retrying job now",
+        description="Makes a scheduled or retrying job pending now.",
+    ),
+    _change_row(
+        path=f"{_JOB}/priority",
+        endpoint=change_priority,
+        summary="Change a job's priority",
+        description="Changes the priority of a pending, scheduled, retrying or held job.",
+        takes=SetPriority,
+        takes_example={"priority": "critical"},
+    ),
+    _change_row(
         method="DELETE",
         path=_JOB,
         endpoint=delete_job,
-        action=Action.OPERATE,
-        rights=_NAMED,
         summary="Delete a job",
-        gives=_DONE,
-        problems=_CHANGES,
+        description=(
+            "Deletes a job with its payload, errors and history. If a worker has it, its lease"
+            " ends."
+        ),
     ),
-    Route(
-        method="GET",
+    _read_row(
         path="/api/v1/dead",
         endpoint=list_dead,
-        action=Action.READ,
         rights=queue_in_query("queue") | RESULT,
         summary="List dead jobs, newest first",
+        description=(
+            "Lists dead jobs. A page may be short or empty: follow `cursor` until `has_more` is"
+            " false."
+        ),
         gives={200: DeadJobs},
-        has_min_seq=True,
         query=(
             Parameter(
                 "queue", "string", "Name of the queue. Default: all queues.", 1, NAME_BYTES_MAX

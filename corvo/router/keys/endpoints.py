@@ -3,6 +3,7 @@
 import re
 import secrets
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -266,55 +267,55 @@ _decode_new: Final = msgspec.json.Decoder(NewKey).decode
 _decode_old: Final = msgspec.json.Decoder(OldKey).decode
 _decode_done: Final = msgspec.json.Decoder(KeyDone).decode
 
+_row: Final = partial(Route, tag="Keys", action=Action.ADMIN, rights=EVERYTHING)
+
 ROUTES: Final[tuple[Route, ...]] = (
-    Route(
+    _row(
         method="POST",
         path="/api/v1/auth/keys",
         endpoint=make,
-        action=Action.ADMIN,
-        rights=EVERYTHING,
         summary="Create an API key. The secret is only in this answer.",
+        description="Creates an API key. The secret is only in this answer.",
         takes=NewKey,
+        takes_example={"name": "mailer", "role": "worker", "queue_scope": ["mail*"]},
         gives={200: MadeKey},
         problems=(409,),
     ),
-    Route(
+    _row(
         method="GET",
         path="/api/v1/auth/keys",
         endpoint=list_keys,
-        action=Action.ADMIN,
-        rights=EVERYTHING,
         summary="List API keys.",
+        description="Lists all API keys without their secrets.",
         gives={200: list[KeyView]},
     ),
-    Route(
+    _row(
         method="DELETE",
         path="/api/v1/auth/keys",
         endpoint=delete,
-        action=Action.ADMIN,
-        rights=EVERYTHING,
         summary="Delete an API key (hash in the body).",
+        description="Deletes an API key, by the hash in the body.",
         takes=OldKey,
         gives={200: GoneKey},
         problems=(404, 409),
     ),
-    Route(
+    _row(
         method="DELETE",
         path="/api/v1/auth/keys/{key_hash}",
         endpoint=delete_by_path,
-        action=Action.ADMIN,
-        rights=EVERYTHING,
         summary="Delete an API key.",
+        description="Deletes an API key, by the hash in the path.",
         gives={200: GoneKey},
         problems=(404, 409),
     ),
-    Route(
+    _row(
         method="GET",
         path="/api/v1/auth/status",
         endpoint=status,
         action=Action.OPEN,
         rights=NODE,
         summary="Read whether an API key is needed, and which one was sent.",
+        description="Says whether requests need an API key, and which one this request had.",
         gives={200: AuthStatus},
     ),
 )

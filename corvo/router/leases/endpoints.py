@@ -47,7 +47,7 @@ from corvo.router.leases.verbs import (
     heartbeat_answer,
     read_results,
 )
-from corvo.router.routes import Action, Route
+from corvo.router.routes import EXAMPLE_ID, Action, Route
 from corvo.router.shards.fan_out import send_to_job
 from corvo.router.shards.long_poll import Fetched
 
@@ -138,25 +138,25 @@ class LeaseEndpoints:
         """The rows of its endpoints."""
         verb = self._verb
         return (
-            Route(
-                method="POST",
+            _row(
                 path=f"/api/v1/{verb.name}/{{job_id}}",
                 endpoint=self.one,
-                action=Action.WORK,
                 rights=job_in_path("job_id"),
                 summary=verb.summary,
+                description=verb.description,
                 takes=verb.body,
+                takes_example=verb.example,
                 gives={200: verb.one},
                 problems=(404, 409, 413, 422),
             ),
-            Route(
-                method="POST",
+            _row(
                 path=f"/api/v1/{verb.name}/batch",
                 endpoint=self.batch,
-                action=Action.WORK,
                 rights=in_body(self._decode_batch, jobs=self._ids),
                 summary=verb.batch_summary,
+                description=verb.batch_description,
                 takes=verb.batch,
+                takes_example=verb.batch_example,
                 gives={200: verb.many},
                 problems=(413, 422),
             ),
@@ -222,39 +222,50 @@ async def _send(
     return _Results(fan_out.outcomes, fan_out.positions)
 
 
+_row: Final = partial(Route, method="POST", tag="Working", action=Action.WORK)
+
 ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="POST",
+    _row(
         path="/api/v1/fetch",
         endpoint=fetch,
-        action=Action.WORK,
         rights=in_body(decode_fetch, queues=lambda body: body.queues),
         summary="Fetch a job, and wait if none is available",
-        is_parked=True,
+        description=(
+            "Leases the next job of the given queues to the worker. If no job is available, the"
+            " request waits up to `wait_seconds` and then answers 204."
+        ),
         takes=FetchBody,
+        takes_example={"queues": ["mail", "sms"], "worker_id": "worker-1", "timeout": 30},
         gives={200: FetchedJob, 204: None},
+        is_parked=True,
         problems=(422,),
     ),
-    Route(
-        method="POST",
+    _row(
         path="/api/v1/fetch/batch",
         endpoint=fetch_batch,
-        action=Action.WORK,
         rights=in_body(decode_fetch_batch, queues=lambda body: body.queues),
         summary="Fetch many jobs, and wait if none is available",
-        is_parked=True,
+        description=(
+            "Leases up to `count` jobs of the given queues to the worker. If no job is available,"
+            " the request waits up to `wait_seconds` for the first one."
+        ),
         takes=FetchBatchBody,
+        takes_example={"queues": ["mail"], "worker_id": "worker-1", "count": 10},
         gives={200: FetchBatchAnswer},
+        is_parked=True,
         problems=(422,),
     ),
-    Route(
-        method="POST",
+    _row(
         path="/api/v1/heartbeat",
         endpoint=heartbeat,
-        action=Action.WORK,
         rights=in_body(decode_heartbeat, jobs=_beat_ids),
         summary="Renew leases (heartbeat)",
+        description=(
+            "Renews the leases of up to 1,000 jobs, and can store progress and checkpoints. The"
+            " answer lists the jobs that the worker should stop."
+        ),
         takes=HeartbeatBody,
+        takes_example={"jobs": {EXAMPLE_ID: {"progress": {"current": 3, "total": 9}}}},
         gives={200: HeartbeatAnswer},
         problems=(413, 422),
     ),

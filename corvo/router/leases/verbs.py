@@ -43,6 +43,7 @@ from corvo.router.http.bodies import (
 from corvo.router.http.messages import UNKNOWN, Problem
 from corvo.router.http.problems import problem_of
 from corvo.router.metrics import Throughput
+from corvo.router.routes import EXAMPLE_ID
 from corvo.times import format_time
 
 BATCH_MAX: Final = 512
@@ -629,7 +630,11 @@ class RoutedVerb(LeaseVerb, frozen=True, kw_only=True):
     many: type[msgspec.Struct]
     """Made of the count and the results."""
     summary: str
+    description: str
+    example: dict[str, object]
     batch_summary: str
+    batch_description: str
+    batch_example: dict[str, object] | None
     tells_retry: bool = False
     """Whether results say when the next attempt is."""
 
@@ -670,7 +675,14 @@ ACK: Final = RoutedVerb(
     one=AckAnswer,
     many=AckBatchAnswer,
     summary="Complete a job",
+    description=(
+        "Completes a job. Repeating the call with the same `lease_token` is safe: it gets the"
+        " first answer."
+    ),
+    example={"lease_token": 524_288, "result": {"sent": True}},
     batch_summary="Complete jobs",
+    batch_description="Completes up to 512 jobs. Each job succeeds or fails separately.",
+    batch_example={"acks": [{"job_id": EXAMPLE_ID, "lease_token": 524_288}]},
 )
 FAIL: Final = RoutedVerb(
     name="fail",
@@ -685,7 +697,20 @@ FAIL: Final = RoutedVerb(
     one=FailAnswer,
     many=FailBatchAnswer,
     summary="Report a failed attempt",
+    description=(
+        "Reports a failed attempt. If attempts are left, the job is retried after a delay;"
+        " otherwise it becomes dead."
+    ),
+    example={
+        "lease_token": 524_288,
+        "error": "the server said 450",
+        "backtrace": "mail.py, line 17, in send",
+        "error_class": "SMTPResponseException",
+        "retry_after": "10m",
+    },
     batch_summary="Report failed attempts (many jobs)",
+    batch_description="Reports up to 512 failed attempts. Each job succeeds or fails separately.",
+    batch_example={"fails": [{"job_id": EXAMPLE_ID, "error": "the server said 450"}]},
     tells_retry=True,
 )
 HEARTBEAT: Final = LeaseVerb(
@@ -707,7 +732,11 @@ RELEASE: Final = RoutedVerb(
     one=AckAnswer,
     many=ReleaseBatchAnswer,
     summary="Give a job back; the attempt does not count",
+    description="Gives a job back to its old place in the queue. The attempt does not count.",
+    example={"lease_token": 524_288},
     batch_summary="Give many jobs back; the attempts do not count",
+    batch_description="Gives up to 512 jobs back to their old places. Attempts do not count.",
+    batch_example=None,
 )
 SNOOZE: Final = RoutedVerb(
     name="snooze",
@@ -721,7 +750,22 @@ SNOOZE: Final = RoutedVerb(
     one=AckAnswer,
     many=SnoozeBatchAnswer,
     summary="Give a job back until later; the attempt does not count",
+    description=(
+        "Gives a job back. It becomes pending again after the delay, and the attempt does not"
+        " count."
+    ),
+    example={"lease_token": 524_288, "delay": "5m"},
     batch_summary="Give many jobs back until later; the attempts do not count",
+    batch_description="Gives up to 512 jobs back, each after its delay. Attempts do not count.",
+    batch_example={
+        "jobs": [
+            {
+                "job_id": EXAMPLE_ID,
+                "lease_token": 524_288,
+                "delay": "5m",
+            }
+        ]
+    },
 )
 VERBS: Final[tuple[LeaseVerb, ...]] = (ACK, FAIL, HEARTBEAT, RELEASE, SNOOZE)
 """In the order in which they are done within a frame."""

@@ -21,7 +21,7 @@ from corvo.protocol.questions import GetStanding, GetThroughput, Rebuild, Rebuil
 from corvo.router.api import Api
 from corvo.router.ask import read_pages
 from corvo.router.auth.actions import Action
-from corvo.router.auth.rights import EVERYTHING, NODE, RESULT, Rights, queue_in_query
+from corvo.router.auth.rights import EVERYTHING, NODE, RESULT, queue_in_query
 from corvo.router.caller import ROUTER
 from corvo.router.http import params, positions
 from corvo.router.http.bodies import request_key
@@ -359,61 +359,172 @@ _VERBOSE: Final = Parameter(
 )
 
 
-def _get(
-    path: str,
-    endpoint: Callable[[Api, Request], Awaitable[Response]],
-    action: Action,
-    gives: type | None,
-    *query: Parameter,
-    problems: tuple[int, ...] = (),
-    has_min_seq: bool = False,
-    rights: Rights | None = None,
-) -> Route:
-    assert endpoint.__doc__ is not None
-    return Route(
-        method="GET",
-        path=path,
-        endpoint=endpoint,
-        action=action,
-        rights=rights or (EVERYTHING if action is Action.ADMIN else NODE),
-        summary=endpoint.__doc__.partition("\n")[0],
-        gives={200: gives},
-        query=query,
-        problems=problems,
-        has_min_seq=has_min_seq,
-    )
-
+_get_row: Final = partial(Route, method="GET", tag="Node", rights=NODE)
 
 ROUTES: Final[tuple[Route, ...]] = (
-    _get("/metrics", metrics, Action.READ, None, rights=RESULT),
-    _get("/api/v1/metrics", metrics, Action.READ, None, rights=RESULT),
-    _get(
-        "/api/v1/metrics/throughput",
-        throughput,
-        Action.READ,
-        list[MinuteView],
-        Parameter(
-            "queue", "string", "Name of the queue. Default: all queues.", None, NAME_BYTES_MAX
+    _get_row(
+        path="/metrics",
+        endpoint=metrics,
+        action=Action.READ,
+        rights=RESULT,
+        summary="Read all metrics in Prometheus format.",
+        description=(
+            "All metrics in the text format of Prometheus. An API key with queues sees only those."
+        ),
+    ),
+    _get_row(
+        path="/api/v1/metrics",
+        endpoint=metrics,
+        action=Action.READ,
+        rights=RESULT,
+        summary="Read all metrics in Prometheus format.",
+        description=(
+            "All metrics in the text format of Prometheus. An API key with queues sees only those."
+        ),
+    ),
+    _get_row(
+        path="/api/v1/metrics/throughput",
+        endpoint=throughput,
+        action=Action.READ,
+        rights=queue_in_query("queue") | RESULT,
+        summary="Read jobs per minute of the last 60 minutes.",
+        description=(
+            "Reads how many jobs were enqueued, completed and failed in each of the last 60"
+            " minutes."
+        ),
+        gives={200: list[MinuteView]},
+        gives_example=[
+            {
+                "minute": "2026-02-20T09:59:00Z",
+                "enqueued": 60,
+                "completed": 58,
+                "failed": 3,
+                "started": 61,
+                "dead": 1,
+                "cancelled": 0,
+            }
+        ],
+        query=(
+            Parameter(
+                "queue", "string", "Name of the queue. Default: all queues.", None, NAME_BYTES_MAX
+            ),
         ),
         problems=(501,),
         has_min_seq=True,
-        rights=queue_in_query("queue") | RESULT,
     ),
-    _get("/livez", livez, Action.OPEN, Alive),
-    _get("/readyz", readyz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),
-    _get("/startupz", startupz, Action.OPEN, Ready, _VERBOSE, problems=(503,)),
-    _get("/healthz", healthz, Action.OPEN, Health, problems=(503,)),
-    _get("/api/v1/info", get_info, Action.OPEN, Info),
-    _get("/api/v1/cluster/status", get_status, Action.READ, ClusterStatus),
-    _get("/api/v1/debug/runtime", runtime, Action.ADMIN, Runtime),
-    _get("/api/v1/admin/mirror", get_mirror, Action.ADMIN, MirrorBody),
+    _get_row(
+        path="/livez",
+        endpoint=livez,
+        action=Action.OPEN,
+        summary="Check that the router's process runs (liveness).",
+        description="200 while the router's process runs and its event loop turns.",
+        gives={200: Alive},
+    ),
+    _get_row(
+        path="/readyz",
+        endpoint=readyz,
+        action=Action.OPEN,
+        summary="Check that requests can be sent here (readiness).",
+        description=(
+            "200 if requests can be sent here: each shard has a leader, and the server is not"
+            " stopping."
+        ),
+        gives={200: Ready},
+        query=(_VERBOSE,),
+        problems=(503,),
+    ),
+    _get_row(
+        path="/startupz",
+        endpoint=startupz,
+        action=Action.OPEN,
+        summary="Check that the start is complete.",
+        description="200 if each shard has had a leader since the router started.",
+        gives={200: Ready},
+        query=(_VERBOSE,),
+        problems=(503,),
+    ),
+    _get_row(
+        path="/healthz",
+        endpoint=healthz,
+        action=Action.OPEN,
+        summary="Legacy health check; use /readyz and /livez.",
+        description=(
+            "Legacy health check: 200 if at least one shard answers. Use `/readyz` and `/livez`."
+        ),
+        gives={200: Health},
+        problems=(503,),
+    ),
+    _get_row(
+        path="/api/v1/info",
+        endpoint=get_info,
+        action=Action.OPEN,
+        summary="Read version and configuration.",
+        description=(
+            "Reads version, number of shards, durability, and how requests show who they are."
+        ),
+        gives={200: Info},
+    ),
+    _get_row(
+        path="/api/v1/cluster/status",
+        endpoint=get_status,
+        action=Action.READ,
+        summary="Read the state of the shards.",
+        description="Reads the state of each shard, as its replica on this node sees it.",
+        gives={200: ClusterStatus},
+    ),
+    _get_row(
+        path="/api/v1/debug/runtime",
+        endpoint=runtime,
+        action=Action.ADMIN,
+        rights=EVERYTHING,
+        summary="Read the resources of the node's processes.",
+        description="Reads memory, processor time and open files of each process of the node.",
+        gives={200: Runtime},
+    ),
+    _get_row(
+        path="/api/v1/admin/mirror",
+        endpoint=get_mirror,
+        action=Action.ADMIN,
+        rights=EVERYTHING,
+        summary="Read the state of the mirror.",
+        description="Reads how far the mirror has read each shard, and what it costs.",
+        gives={200: MirrorBody},
+        gives_example={
+            "status": "following",
+            "shards": [
+                {
+                    "shard": 2,
+                    "index": 1_042,
+                    "at": "2026-02-20T10:00:07.25Z",
+                    "lag_entries": 3,
+                    "lag_ms": 12.5,
+                    "is_linked": True,
+                    "is_whole": True,
+                    "passes": 0,
+                    "changes": 51_200,
+                }
+            ],
+            "file_bytes": 73_400_320,
+            "jobs": 128,
+            "questions": 9_301,
+            "interrupted": 2,
+            "schema": 1,
+            "resident_bytes": 62_914_560,
+            "cpu_seconds": 41.5,
+        },
+    ),
     Route(
         method="POST",
         path="/api/v1/admin/rebuild-sqlite",
         endpoint=rebuild,
+        tag="Node",
         action=Action.ADMIN,
         rights=EVERYTHING,
         summary="Rebuild the mirror from the shards",
+        description=(
+            "Rebuilds the mirror from the shards. Searches continue meanwhile, with `is_whole`"
+            " false."
+        ),
         gives={202: Rebuilding},
         problems=(501,),
     ),

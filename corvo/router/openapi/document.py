@@ -1,7 +1,7 @@
 """The OpenAPI document, made from the route table and from the structs of the bodies.
 
-Added here are the parameters in paths, the headers, and the errors that a route may have. Texts
-come from `api_texts` and `field_texts`.
+Added here are the parameters in paths, the headers, and the errors that a route may have. Texts of
+operations stand in their rows, all others in texts.toml.
 """
 
 import re
@@ -16,9 +16,7 @@ from corvo.router.http.bodies import REQUEST_KEY_MAX
 from corvo.router.http.messages import ProblemBody
 from corvo.router.http.params import NO_CONTROL
 from corvo.router.routes import Parameter, Route, Routes
-from corvo.router.texts import examples
-from corvo.router.texts.fields import FIELDS, key_of
-from corvo.router.texts.operations import EXAMPLES, OPERATIONS, SCHEMAS, STATUSES, TAGS
+from corvo.router.texts import key_of, parameter_example, texts
 
 Json: TypeAlias = dict[str, object]
 
@@ -27,29 +25,6 @@ _REF: Final = "#/components/schemas/{name}"
 _PREFIX: Final = "/api/v1/"
 _NO_BODY: Final = frozenset({204, 304})
 
-_TAG_OF: Final = {
-    "enqueue": "Producing",
-    "webhooks": "Producing",
-    "batch": "Producing",
-    "fetch": "Working",
-    "ack": "Working",
-    "fail": "Working",
-    "heartbeat": "Working",
-    "release": "Working",
-    "snooze": "Working",
-    "stream": "Working",
-    "jobs": "Jobs",
-    "search": "Jobs",
-    "dead": "Jobs",
-    "queues": "Queues",
-    "summary": "Queues",
-    "workers": "Workers",
-    "events": "Events",
-    "auth": "Keys",
-    "openapi.json": "About",
-    "docs": "About",
-    "docs.css": "About",
-}
 _PATH_SCHEMAS: Final[dict[str, Json]] = {
     "id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
     "job_id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
@@ -58,13 +33,12 @@ _PATH_SCHEMAS: Final[dict[str, Json]] = {
     "key_hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
 }
 _PATH_TEXTS: Final = {
-    "id": "Id of the job.",
+    "id": "Id of the {0.id_of}.",
     "job_id": "Id of the job.",
     "name": "Name of the queue: 1 to 255 bytes of UTF-8.",
     "queue": "Name of the queue: 1 to 255 bytes of UTF-8.",
     "key_hash": "SHA-256 of the API key, in hex.",
 }
-_BULK_TEXT: Final = "Id of the bulk operation."
 
 _ONE_OF: Final[dict[str, tuple[str, str]]] = {
     "SetThrottleBody": ("window_ms", "period"),
@@ -100,7 +74,7 @@ def document(routes: Routes, version: str) -> bytes:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
+        "tags": [{"name": name, "description": text} for name, text in texts().tags.items()],
         # The empty one is for servers that are open: see `/api/v1/auth/status`.
         "security": [{"key": []}, {"bearer": []}, {}],
         "paths": paths,
@@ -161,20 +135,11 @@ _HEADERS: Final[Json] = {
 # Names of things.
 
 
-def tag_of(row: Route) -> str:
-    """The group that a route is shown in."""
-    return _TAG_OF.get(_first(row), "Node")
-
-
 def operation_id(row: Route) -> str:
     """A name for a route that is the same in every release: `post_jobs_id_retry`."""
     of_api = row.path.startswith(_PREFIX)
     words = re.findall("[A-Za-z0-9]+", row.path.removeprefix(_PREFIX))
     return "_".join([row.method.lower(), *([] if of_api else ["server"]), *words])
-
-
-def _first(row: Route) -> str:
-    return row.path.removeprefix(_PREFIX).strip("/").partition("/")[0]
 
 
 class _Names:
@@ -227,14 +192,14 @@ def _described(name: str, schema: Json, *, is_request: bool) -> Json:
     required: list[str] = schema.get("required", [])  # type: ignore[assignment]
     described: dict[str, Json] = {}
     for field, one in properties.items():
-        text = FIELDS[key_of(name, field)]
+        text = texts().fields[key_of(name, field)]
         about = text.about
         if is_request and field not in required:
             about += f" Default: {text.default or 'not set'}."
         described[field] = {**one, "description": about}
         if text.example is not None:
             described[field]["examples"] = [text.example]
-    whole = {**schema, "description": SCHEMAS[name]}
+    whole = {**schema, "description": texts().schemas[name]}
     return {**whole, "properties": described} if described else whole
 
 
@@ -265,9 +230,9 @@ def _operation(row: Route, names: _Names) -> Json:
     named = operation_id(row)
     operation: Json = {
         "operationId": named,
-        "tags": [tag_of(row)],
+        "tags": [row.tag],
         "summary": row.summary.rstrip("."),
-        "description": OPERATIONS[named],
+        "description": row.description,
     }
     if row.action is Action.OPEN:
         operation["security"] = []
@@ -275,8 +240,8 @@ def _operation(row: Route, names: _Names) -> Json:
     if parameters:
         operation["parameters"] = parameters
     if row.takes is not None:
-        operation["requestBody"] = _request_body(named, row.takes, names)
-    elif _first(row) == "webhooks":
+        operation["requestBody"] = _request_body(row, row.takes, names)
+    elif row.takes_any:
         operation["requestBody"] = _ANY_BODY
     operation["responses"] = _responses(named, row, names)
     return operation
@@ -295,9 +260,9 @@ def _path_parameters(row: Route) -> list[Json]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": _BULK_TEXT if _first(row) == "bulk" else _PATH_TEXTS[name],
+            "description": _PATH_TEXTS[name].format(row),
             "schema": _PATH_SCHEMAS[name],
-            "example": EXAMPLES[name],
+            "example": parameter_example(name),
         }
         for name in re.findall(r"\{(\w+)\}", row.path)
     ]
@@ -315,9 +280,10 @@ def _query_parameter(parameter: Parameter) -> Json:
         "name": parameter.name,
         "in": "query",
         "required": False,
-        "description": parameter.description,
+        "description": parameter.description
+        or texts().fields[key_of(parameter.of, parameter.name)].about,
         "schema": schema,
-        "example": EXAMPLES[parameter.name],
+        "example": parameter_example(parameter.name),
     }
 
 
@@ -340,7 +306,7 @@ def _headers(row: Route) -> list[Json]:
                     "maxLength": REQUEST_KEY_MAX,
                     "pattern": "^[\\x20-\\x7e]*$",
                 },
-                "example": EXAMPLES["request_key"],
+                "example": parameter_example("request_key"),
             }
         )
     if row.has_min_seq:
@@ -360,11 +326,11 @@ def _headers(row: Route) -> list[Json]:
     return headers
 
 
-def _request_body(named: str, takes: type[msgspec.Struct], names: _Names) -> Json:
+def _request_body(row: Route, takes: type[msgspec.Struct], names: _Names) -> Json:
     needed = any(field.required for field in msgspec.structs.fields(takes))
     content: Json = {"schema": names.of(takes)}
-    if named in examples.REQUESTS:
-        content["example"] = examples.REQUESTS[named]
+    if row.takes_example is not None:
+        content["example"] = row.takes_example
     is_needed = needed or takes.__name__ in _ONE_OF or takes.__name__ in _SOME_OF
     return {"required": is_needed, "content": {"application/json": content}}
 
@@ -385,11 +351,11 @@ def _responses(named: str, row: Route, names: _Names) -> Json:
     responses: dict[int, Json] = {}
     seq = ["Corvo-Seq"] if changes(row) or row.has_min_seq else []
     for status, gives in sorted(row.gives.items()):
-        response: Json = {"description": _meaning(status), "headers": _named(*seq)}
+        response: Json = {"description": texts().statuses[status], "headers": _named(*seq)}
         if gives is not None and status not in _NO_BODY:
             content: Json = {"schema": names.of(gives)}
-            if named in examples.ANSWERS and status < 300:
-                content["example"] = examples.ANSWERS[named]
+            if row.gives_example is not None and status < 300:
+                content["example"] = row.gives_example
             response["content"] = {row.content_type: content}
         if named in _LEADS_ON and gives is not None:
             response["links"] = {
@@ -416,7 +382,7 @@ def _problem_responses(names: _Names) -> Json:
 def _problem_response(status: int, schema: Json) -> Json:
     also = {401: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}
     return {
-        "description": _meaning(status),
+        "description": texts().statuses[status],
         "headers": _named(*also.get(status, [])),
         "content": {"application/json": {"schema": schema}},
     }
@@ -471,7 +437,3 @@ def _named(*headers: str) -> Json:
         name: {"$ref": f"#/components/headers/{name}"}
         for name in (*headers, "Server-Timing", "X-Request-Id")
     }
-
-
-def _meaning(status: int) -> str:
-    return STATUSES[status]

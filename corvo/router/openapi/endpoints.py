@@ -51,13 +51,30 @@ def rows(others: Iterable[Route]) -> tuple[Route, ...]:
             endpoint=endpoint,
             action=Action.OPEN,
             rights=NODE,
+            tag="About",
             summary=summary,
+            description=description,
             gives={200: None, 304: None},
         )
-        for path, endpoint, summary in (
-            ("/openapi.json", get_document, "Read this document in OpenAPI 3.1"),
-            ("/docs", get_page, "Read this document as a web page"),
-            ("/docs.css", get_style, "Style sheet of the web page"),
+        for path, endpoint, summary, description in (
+            (
+                "/openapi.json",
+                get_document,
+                "Read this document in OpenAPI 3.1",
+                "This document, in OpenAPI 3.1.",
+            ),
+            (
+                "/docs",
+                get_page,
+                "Read this document as a web page",
+                "This document as a web page.",
+            ),
+            (
+                "/docs.css",
+                get_style,
+                "Style sheet of the web page",
+                "Style sheet of the web page.",
+            ),
         )
     )
     return mine

@@ -1,5 +1,6 @@
 """Endpoints of queues: list, read, pause, limits, retention, clear and delete."""
 
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -48,7 +49,7 @@ from corvo.router.queues.bodies import (
     queue_body,
     read_rates,
 )
-from corvo.router.routes import Endpoint, Parameter, Route
+from corvo.router.routes import Parameter, Route
 from corvo.scopes import RESERVED, Scope, is_reserved
 
 _NAMED_MAX: Final = 100
@@ -275,36 +276,56 @@ _QUEUE: Final = "/api/v1/queues/{name}"
 _NAMED: Final = queue_in_path("name")
 
 
-def _row(
-    method: str,
-    path: str,
-    endpoint: Endpoint,
-    summary: str,
-    takes: type[msgspec.Struct] | None = None,
-) -> Route:
-    """A row for something that is done with a queue."""
-    return Route(
-        method=method,
-        path=path,
-        endpoint=endpoint,
-        action=Action.OPERATE,
-        rights=_NAMED,
-        summary=summary,
-        takes=takes,
-        gives={200: QueueDoneBody},
-    )
-
+_change_row: Final = partial(
+    Route,
+    method="POST",
+    tag="Queues",
+    action=Action.OPERATE,
+    rights=_NAMED,
+    gives={200: QueueDoneBody},
+)
+_read_row: Final = partial(Route, method="GET", tag="Queues", action=Action.READ, has_min_seq=True)
 
 ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="GET",
+    _read_row(
         path="/api/v1/queues",
         endpoint=list_queues,
-        action=Action.READ,
         rights=RESULT,
         summary="List queues with settings, job counts and rates",
+        description=(
+            "Lists queues by name with their settings, job counts and rates. Beyond `limit`,"
+            " follow the `Link` header."
+        ),
         gives={200: list[QueueBody]},
-        has_min_seq=True,
+        gives_example=[
+            {
+                "name": "mail",
+                "paused": False,
+                "pending": 4,
+                "active": 1,
+                "held": 0,
+                "completed": 120,
+                "dead": 2,
+                "scheduled": 0,
+                "retrying": 1,
+                "cancelled": 0,
+                "enqueued": 128,
+                "failed": 0,
+                "created_at": "2026-02-20T09:00:00Z",
+                "max_concurrency": 20,
+                "oldest_pending_at": "2026-02-20T09:59:59.5Z",
+                "rates": {
+                    "enqueued_1m": 60,
+                    "started_1m": 61,
+                    "completed_1m": 58,
+                    "failed_1m": 3,
+                    "enqueued_5m": 290,
+                    "started_5m": 295,
+                    "completed_5m": 281,
+                    "failed_5m": 14,
+                },
+            }
+        ],
         query=(
             Parameter(
                 "after",
@@ -321,52 +342,81 @@ ROUTES: Final[tuple[Route, ...]] = (
             ),
         ),
     ),
-    Route(
-        method="GET",
+    _read_row(
         path=_QUEUE,
         endpoint=get_queue,
-        action=Action.READ,
         rights=_NAMED,
         summary="Read a queue with settings and job counts",
+        description="Reads one queue.",
         gives={200: QueueBody},
-        has_min_seq=True,
         problems=(404,),
     ),
-    _row("POST", f"{_QUEUE}/pause", pause_queue, "Pause a queue"),
-    _row("POST", f"{_QUEUE}/resume", resume_queue, "Resume a queue"),
-    _row(
-        "POST",
-        f"{_QUEUE}/drain",
-        drain_queue,
-        "Pause a queue until its active jobs have ended (drain)",
+    _change_row(
+        path=f"{_QUEUE}/pause",
+        endpoint=pause_queue,
+        summary="Pause a queue",
+        description="Fetches get no jobs from the queue until it is resumed.",
+        gives_example={"status": "paused", "queue": "mail"},
     ),
-    _row(
-        "POST",
-        f"{_QUEUE}/clear",
-        clear_queue,
-        "Delete the pending, scheduled and retrying jobs of a queue",
+    _change_row(
+        path=f"{_QUEUE}/resume",
+        endpoint=resume_queue,
+        summary="Resume a queue",
+        description="Fetches get jobs from the queue again.",
     ),
-    _row(
-        "POST",
-        f"{_QUEUE}/concurrency",
-        set_concurrency,
-        "Limit the active jobs of a queue",
-        SetConcurrencyBody,
+    _change_row(
+        path=f"{_QUEUE}/drain",
+        endpoint=drain_queue,
+        summary="Pause a queue until its active jobs have ended (drain)",
+        description=(
+            "Pauses the queue. Active jobs continue; the queue is drained when none is left."
+        ),
     ),
-    _row(
-        "POST",
-        f"{_QUEUE}/throttle",
-        set_throttle,
-        "Set the rate limit of a queue",
-        SetThrottleBody,
+    _change_row(
+        path=f"{_QUEUE}/clear",
+        endpoint=clear_queue,
+        summary="Delete the pending, scheduled and retrying jobs of a queue",
+        description="Deletes the pending, scheduled and retrying jobs of a queue.",
     ),
-    _row("DELETE", f"{_QUEUE}/throttle", remove_throttle, "Remove the rate limit"),
-    _row(
-        "POST",
-        f"{_QUEUE}/retention",
-        set_retention,
-        "Set how long a queue keeps finished jobs",
-        SetRetentionBody,
+    _change_row(
+        path=f"{_QUEUE}/concurrency",
+        endpoint=set_concurrency,
+        summary="Limit the active jobs of a queue",
+        description="Limits how many jobs of the queue are active at a time.",
+        takes=SetConcurrencyBody,
+        takes_example={"max": 20},
     ),
-    _row("DELETE", _QUEUE, delete_queue, "Delete a queue with its settings and all its jobs"),
+    _change_row(
+        path=f"{_QUEUE}/throttle",
+        endpoint=set_throttle,
+        summary="Set the rate limit of a queue",
+        description="Limits how many jobs of the queue are fetched in any window of time.",
+        takes=SetThrottleBody,
+        takes_example={"rate": 100, "period": "1m"},
+    ),
+    _change_row(
+        method="DELETE",
+        path=f"{_QUEUE}/throttle",
+        endpoint=remove_throttle,
+        summary="Remove the rate limit",
+        description="Removes the rate limit of the queue.",
+    ),
+    _change_row(
+        path=f"{_QUEUE}/retention",
+        endpoint=set_retention,
+        summary="Set how long a queue keeps finished jobs",
+        description=(
+            "Sets how long finished jobs of the queue are kept. 0 means the server's setting"
+            " `retention`."
+        ),
+        takes=SetRetentionBody,
+        takes_example={"retention": "168h"},
+    ),
+    _change_row(
+        method="DELETE",
+        path=_QUEUE,
+        endpoint=delete_queue,
+        summary="Delete a queue with its settings and all its jobs",
+        description="Deletes a queue with its settings and all of its jobs.",
+    ),
 )

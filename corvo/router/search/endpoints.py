@@ -1,6 +1,7 @@
 """Endpoints of searches, full text, timelines and the summary."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,7 +21,7 @@ from corvo.protocol.questions import (
 from corvo.protocol.questions import Summary as Told
 from corvo.router.api import Api
 from corvo.router.auth.actions import Action
-from corvo.router.auth.rights import RESULT, Rights, found_by_path
+from corvo.router.auth.rights import RESULT, found_by_path
 from corvo.router.caller import Caller
 from corvo.router.http import params, positions
 from corvo.router.http.bodies import read_body
@@ -29,7 +30,7 @@ from corvo.router.jobs.bodies import read_stored
 from corvo.router.jobs.find import find_job
 from corvo.router.jobs.timeline import Timeline, timeline
 from corvo.router.queues.endpoints import all_queues
-from corvo.router.routes import Endpoint, Parameter, Route
+from corvo.router.routes import EXAMPLE_ID, Parameter, Route
 from corvo.router.search import bodies
 from corvo.router.search.bodies import QUERY_TEXT_MAX, FoundBody, TextFoundBody
 from corvo.router.summary import (
@@ -40,7 +41,6 @@ from corvo.router.summary import (
     summary_queues,
     totals,
 )
-from corvo.router.texts.fields import FIELDS, key_of
 from corvo.router.workers.endpoints import count_workers
 from corvo.scopes import is_reserved
 from corvo.times import format_time
@@ -144,85 +144,207 @@ def _filters() -> Iterator[Parameter]:
     assert isinstance(kinds, msgspec.inspect.StructType)
     for field in kinds.fields:
         assert isinstance(field.type, msgspec.inspect.UnionType)
-        about = FIELDS[key_of("SearchBody", field.name)].about
-        name, about = _WRITTEN.get(field.name, (field.name, about))
+        name, about = _WRITTEN.get(field.name, (field.name, ""))
         kind = field.type.types[0]
         match kind:
             case msgspec.inspect.BoolType():
-                yield Parameter(name, "boolean", about)
+                yield Parameter(name, "boolean", about, of="SearchBody")
             case msgspec.inspect.IntType():
                 most = kind.le if kind.lt is None else kind.lt - 1
-                yield Parameter(name, "integer", about, kind.ge, most)
+                yield Parameter(name, "integer", about, kind.ge, most, of="SearchBody")
             case _:
-                yield Parameter(name, "string", about, None, QUERY_TEXT_MAX)
+                yield Parameter(name, "string", about, None, QUERY_TEXT_MAX, of="SearchBody")
 
 
-def _row(
-    method: str,
-    path: str,
-    endpoint: Endpoint,
-    summary: str,
-    gives: type,
-    *query: Parameter,
-    takes: type[msgspec.Struct] | None = None,
-    problems: tuple[int, ...] = (501,),
-    rights: Rights = RESULT,
-) -> Route:
-    return Route(
-        method=method,
-        path=path,
-        endpoint=endpoint,
-        action=Action.READ,
-        rights=rights,
-        summary=summary,
-        takes=takes,
-        gives={200: gives},
-        query=query,
-        problems=problems,
-        has_min_seq=True,
-    )
-
+_row: Final = partial(
+    Route,
+    tag="Jobs",
+    action=Action.READ,
+    rights=RESULT,
+    problems=(501,),
+    has_min_seq=True,
+)
+_AS_OF: Final = {"s2": {"index": 1_042, "at": "2026-02-20T10:00:07.25Z", "is_whole": True}}
+_PAGE: Final[dict[str, object]] = {
+    "jobs": [
+        {
+            "id": EXAMPLE_ID,
+            "queue": "mail",
+            "state": "dead",
+            "payload": {"to": "ada@example.org"},
+            "priority": 2,
+            "attempt": 5,
+            "max_retries": 5,
+            "tags": {"tenant": "acme"},
+            "created_at": "2026-02-20T09:59:59.5Z",
+            "failed_at": "2026-02-20T10:00:00.123456789Z",
+            "finished_at": "2026-02-20T10:00:00.123456789Z",
+            "last_error": "the server said 450",
+            "failures": 5,
+            "changed_at": "2026-02-20T10:00:00.123456789Z",
+        }
+    ],
+    "total": 128,
+    "total_is_exact": True,
+    "cursor": "eyJhdCI6IjIwMjYifQ",
+    "has_more": True,
+    "duration_ms": 1.25,
+    "as_of": _AS_OF,
+}
 
 ROUTES: Final[tuple[Route, ...]] = (
     _row(
-        "POST",
-        "/api/v1/jobs/search",
-        search,
-        "Search jobs",
-        FoundBody,
+        method="POST",
+        path="/api/v1/jobs/search",
+        endpoint=search,
+        summary="Search jobs",
+        description=(
+            "Searches jobs with the filter in the body. The mirror answers; `as_of` says how far"
+            " it has read each shard."
+        ),
         takes=SearchBody,
+        takes_example={
+            "queue": "mail",
+            "state": ["dead", "retrying"],
+            "tags": {"tenant": "acme"},
+            "created_after": "2026-02-20T00:00:00Z",
+            "sort": "created_at",
+            "order": "desc",
+            "limit": 50,
+        },
+        gives={200: FoundBody},
+        gives_example=_PAGE,
     ),
     _row(
-        "GET",
-        "/api/v1/jobs",
-        list_jobs,
-        "Search jobs, with the filter in the query",
-        FoundBody,
-        *_filters(),
+        method="GET",
+        path="/api/v1/jobs",
+        endpoint=list_jobs,
+        summary="Search jobs, with the filter in the query",
+        description=(
+            "Searches jobs with the filter in the query. The mirror answers; `as_of` says how far"
+            " it has read each shard."
+        ),
+        gives={200: FoundBody},
+        gives_example=_PAGE,
+        query=tuple(_filters()),
     ),
     _row(
-        "GET",
-        "/api/v1/search/fulltext",
-        full_text,
-        "Search jobs by words in id, queue, payload or tags",
-        TextFoundBody,
-        Parameter("q", "string", "The words to search for. Required.", 1, TEXT_BYTES_MAX),
-        Parameter("limit", "integer", "Number of jobs on a page. Default: 50.", 1, LIMIT_MAX),
+        method="GET",
+        path="/api/v1/search/fulltext",
+        endpoint=full_text,
+        summary="Search jobs by words in id, queue, payload or tags",
+        description=(
+            "Finds jobs that contain all of the words in id, queue, payload or tags. Supports"
+            ' "phrases", prefixes (`wel*`) and exclusion (`-test`).'
+        ),
+        gives={200: TextFoundBody},
+        gives_example={
+            "q": "ada example",
+            "results": [
+                {
+                    "id": EXAMPLE_ID,
+                    "queue": "mail",
+                    "state": "dead",
+                    "payload": '{"to":"ada@example.org"}',
+                    "tags": '{"tenant":"acme"}',
+                    "created_at": "2026-02-20T09:59:59.5Z",
+                }
+            ],
+            "duration_ms": 2.5,
+            "as_of": _AS_OF,
+        },
+        query=(
+            Parameter("q", "string", "The words to search for. Required.", 1, TEXT_BYTES_MAX),
+            Parameter("limit", "integer", "Number of jobs on a page. Default: 50.", 1, LIMIT_MAX),
+        ),
     ),
     _row(
-        "GET",
-        "/api/v1/jobs/{id}/timeline",
-        get_timeline,
-        "Read the history of a job with durations",
-        Timeline,
-        problems=(404, 413),
+        method="GET",
+        path="/api/v1/jobs/{id}/timeline",
+        endpoint=get_timeline,
         rights=found_by_path("id"),
+        summary="Read the history of a job with durations",
+        description=(
+            "Lists the events and errors of a job in order, and how long it was in each phase."
+        ),
+        gives={200: Timeline},
+        gives_example={
+            "job_id": EXAMPLE_ID,
+            "queue": "mail",
+            "state": "retrying",
+            "moments": [
+                {
+                    "at": "2026-02-20T09:59:59.5Z",
+                    "what": "enqueued",
+                    "by": "shop",
+                    "phase": "queued",
+                    "ms": 500.0,
+                },
+                {
+                    "at": "2026-02-20T10:00:00Z",
+                    "what": "started",
+                    "by": "worker-1",
+                    "phase": "running",
+                    "ms": 123.456789,
+                },
+                {
+                    "at": "2026-02-20T10:00:00.123456789Z",
+                    "what": "failed",
+                    "by": "worker-1",
+                    "why": "the server said 450",
+                    "phase": "retrying",
+                    "ms": 2000.0,
+                    "error": {
+                        "id": 1,
+                        "job_id": EXAMPLE_ID,
+                        "attempt": 1,
+                        "error": "the server said 450",
+                        "worker_id": "worker-1",
+                        "created_at": "2026-02-20T10:00:00.123456789Z",
+                    },
+                },
+            ],
+            "phases_ms": {"queued": 500.0, "running": 123.456789, "retrying": 2000.0},
+        },
+        problems=(404, 413),
     ),
     _row(
-        "GET",
-        "/api/v1/summary",
-        get_summary,
-        "Read queues, workers and shards at a glance",
-        SummaryBody,
+        method="GET",
+        path="/api/v1/summary",
+        endpoint=get_summary,
+        tag="Queues",
+        summary="Read queues, workers and shards at a glance",
+        description="Reads queues, workers and shards for a dashboard in one request.",
+        gives={200: SummaryBody},
+        gives_example={
+            "at": "2026-02-20T10:00:07.5Z",
+            "queues": [
+                {
+                    "name": "mail",
+                    "paused": False,
+                    "counts": {
+                        "pending": 4,
+                        "active": 1,
+                        "dead": 2,
+                    },
+                    "enqueued_1m": 60,
+                    "completed_1m": 58,
+                    "failed_1m": 3,
+                    "oldest_pending_at": "2026-02-20T09:59:59.5Z",
+                }
+            ],
+            "totals": {"pending": 4, "active": 1, "dead": 2},
+            "workers": {"alive": 3, "not_fetching": 0},
+            "shards": [
+                {
+                    "shard": 2,
+                    "status": "up",
+                    "leader": 1,
+                    "mirror": "following",
+                }
+            ],
+            "source": "mirror",
+            "as_of": _AS_OF,
+        },
     ),
 )

@@ -108,10 +108,26 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/api/v1/workers",
         endpoint=list_workers,
+        tag="Workers",
         action=Action.READ,
         rights=RESULT,
         summary="List workers of the last 24 hours, the most recent first",
+        description="Lists the workers of the last 24 hours, the most recent first.",
         gives={200: list[WorkerBody]},
+        gives_example=[
+            {
+                "id": "worker-1",
+                "hostname": "rook",
+                "queues": '["mail","sms"]',
+                "queue_names": ["mail", "sms"],
+                "last_heartbeat": "2026-02-20T10:00:00Z",
+                "started_at": "2026-02-20T08:00:00Z",
+                "state": "alive",
+                "waiting": True,
+                "last_asked_at": "2026-02-20T10:00:00Z",
+                "active": 1,
+            }
+        ],
         has_min_seq=True,
     ),
 )

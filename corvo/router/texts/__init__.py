@@ -1,1 +1,0 @@
-"""Texts and examples of the API's operations and fields."""
