@@ -140,12 +140,7 @@ def clean(name: str, value: Value) -> Value:
 
 
 def _as_text(
-    style: Style,
-    now_ns: int,
-    level: Level,
-    process: str,
-    event: str,
-    fields: Mapping[str, Value],
+    style: Style, now_ns: int, level: Level, process: str, event: str, fields: Mapping[str, Value]
 ) -> str:
     local = datetime.fromtimestamp(now_ns // 1_000_000 / 1_000, UTC).astimezone()
     moment = local.strftime("%H:%M:%S.") + f"{local.microsecond // 1_000:03d}"

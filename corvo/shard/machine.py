@@ -14,7 +14,7 @@ from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
 from corvo.protocol.ops.base import Op, Rejected
-from corvo.shard.ops import APPLY, OPS
+from corvo.shard.ops import APPLY, DECODE
 from corvo.shard.state import lifecycle, requests
 from corvo.shard.state.entry import Stamp, decode
 from corvo.shard.state.tx import Tx
@@ -37,7 +37,6 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_DECODERS: Final = {number: msgspec.json.Decoder(op).decode for number, op in OPS.items()}
 
 
 class Machine:
@@ -113,4 +112,4 @@ class Machine:
 def decode_entry(data: bytes) -> Decoded:
     """What an entry holds. Raises `BadEntry`."""
     stamp, records = decode(data)
-    return Decoded(stamp, [(number, _DECODERS[number](body)) for number, body in records])
+    return Decoded(stamp, [(number, DECODE[number](body)) for number, body in records])

@@ -100,10 +100,7 @@ def _shortened(events: msgspec.Raw) -> tuple[wire.Happening, ...]:
 
 def _cut(event: wire.Happening) -> wire.Happening:
     return replace(
-        event,
-        kind=event.kind[:TEXT_MAX],
-        by=event.by[:TEXT_MAX],
-        why=event.why[:TEXT_MAX],
+        event, kind=event.kind[:TEXT_MAX], by=event.by[:TEXT_MAX], why=event.why[:TEXT_MAX]
     )
 
 

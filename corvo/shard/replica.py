@@ -44,8 +44,7 @@ from corvo.shard.commit_times import CommitTimes
 from corvo.shard.empty_fetches import EmptyFetchWatchers
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
-from corvo.shard.ops import NUMBERS, OPS
-from corvo.shard.ops.door import admit
+from corvo.shard.ops import NUMBERS, OPS, admit
 from corvo.shard.ops.transfer import Delivered
 from corvo.shard.ops.upkeep import Lead, Walked
 from corvo.shard.ops.upkeep import Upkeep as UpkeepOp

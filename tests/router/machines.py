@@ -19,7 +19,7 @@ from corvo.router.server.door import Door
 from corvo.router.shards.links import Answer, Begun, Shard
 from corvo.router.table import ROUTES
 from corvo.shard import ops
-from corvo.shard.ops.door import admit
+from corvo.shard.ops import admit
 from corvo.shard.queries import Asked, answer
 from corvo.shard.state.entry import Stamp, encode
 from tests.shard import shard as machines

@@ -24,8 +24,7 @@ from corvo.router.server.door import Door
 from corvo.router.shards.links import Answer, Begun, Shard
 from corvo.router.table import ROUTES
 from corvo.shard import queries
-from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.door import admit
+from corvo.shard.ops import NUMBERS, admit
 from corvo.shard.ops.transfer import Delivered, Receive
 from corvo.shard.state import outbox
 from corvo.shard.state.entry import Stamp, encode

@@ -20,8 +20,7 @@ from corvo.router.http.messages import Problem, Request
 from corvo.router.http.problems import problem_of, read_refusal
 from corvo.router.shards.links import Answer, Begun, Shard
 from corvo.router.stream.stream import ChannelClosed, run_stream
-from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.door import admit
+from corvo.shard.ops import NUMBERS, admit
 from corvo.shard.queries import Asked, answer
 from corvo.shard.state.entry import Stamp, encode
 from tests.shard import shard as machines

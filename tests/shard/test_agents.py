@@ -14,8 +14,7 @@ from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Approve, Cancel
 from corvo.protocol.ops.work import Ack, Acked, AckItem, Fail, FailItem, Usage
 from corvo.protocol.ops.workflow import AgentStatus, Chain, NewAgent, Step
-from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.door import admit
+from corvo.shard.ops import NUMBERS, admit
 from tests.shard.shard import Shard
 
 AGENT: Final = NewJob(queue="mail", agent=NewAgent())

@@ -16,8 +16,8 @@ from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.keys import SCOPE_MAX, DeleteAPIKey, KeyDone, UpsertAPIKey
 from corvo.protocol.queries import ApiKeys, ListKeys
 from corvo.router.auth.keyring import make_key
+from corvo.shard.ops import admit
 from corvo.shard.ops import keys as key_ops
-from corvo.shard.ops.door import admit
 from corvo.shard.state.tables import API_KEYS
 from tests.shard.replicas import Replicas
 from tests.shard.shard import Shard

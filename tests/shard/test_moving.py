@@ -13,8 +13,7 @@ from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Approve, Cancel, Delete, Done, Hold, Move, Reject, Retry
 from corvo.protocol.ops.queues import DeleteQueue
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
-from corvo.shard.ops import NUMBERS, transfer
-from corvo.shard.ops.door import admit
+from corvo.shard.ops import NUMBERS, admit, transfer
 from corvo.shard.ops.transfer import (
     DELIVERED_MAX,
     ID_TAKEN,

@@ -10,7 +10,7 @@ from corvo.protocol.ops.base import Limits, Op, Rejected
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Approve, Delete
 from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
-from corvo.shard.ops.door import admit
+from corvo.shard.ops import admit
 from corvo.shard.ops.upkeep import CleanRequests, Reclaim
 from corvo.shard.state import requests
 from tests.shard.shard import Shard

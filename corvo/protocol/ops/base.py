@@ -80,6 +80,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
+def bad_request(field: str, error: str) -> Rejected:
+    """Refusal: a field of the request is invalid."""
+    return Rejected("bad_request", error, field=field)
+
+
 def left_out(job_id: str) -> Rejected:
     """Refusal: the entry is full; the job is changed when the client asks again."""
     error = f"the log's entry is full: nothing was done to job {job_id}, so send it again"
@@ -129,12 +134,3 @@ def json_bytes(value: Json, default: bytes = b"") -> bytes:
 def as_json(data: bytes) -> Json:
     """Stored bytes as JSON; UNSET if they are empty."""
     return msgspec.Raw(data) if data else msgspec.UNSET
-
-
-def too_long(field: str, value: Json, bytes_max: int) -> Rejected | None:
-    """Refuse JSON that is longer than a limit."""
-    if value is msgspec.UNSET or len(bytes(value)) <= bytes_max:
-        return None
-    return Rejected(
-        "payload_too_large", f"{field}: expected at most {bytes_max} bytes", field=field
-    )

@@ -10,7 +10,14 @@ from typing import Final
 import msgspec
 
 from corvo.ids import shard_of
-from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX, Json, Limits, Rejected, too_long
+from corvo.protocol.ops.base import (
+    ID_BYTES_MAX,
+    NAME_BYTES_MAX,
+    Json,
+    Limits,
+    Rejected,
+    bad_request,
+)
 
 DEPTH_MAX: Final = 100
 """Largest depth of a client's JSON, far below the limits of readers."""
@@ -29,9 +36,9 @@ _ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{ID_BYTES_MAX}}}")
 def bad_name(field: str, name: str) -> Rejected | None:
     """The refusal of an invalid name of a queue or a worker, or of a unique key."""
     if len(name) > NAME_BYTES_MAX or len(name.encode()) > NAME_BYTES_MAX:
-        return _bad(field, f"{field}: expected at most {NAME_BYTES_MAX} bytes")
+        return bad_request(field, f"{field}: expected at most {NAME_BYTES_MAX} bytes")
     if not name.isprintable() and _CONTROL.search(name):
-        return _bad(field, f"{field}: control characters are not allowed")
+        return bad_request(field, f"{field}: control characters are not allowed")
     return None
 
 
@@ -39,11 +46,11 @@ def bad_chosen_id(field: str, chosen: str) -> Rejected | None:
     """The refusal of an invalid id that a client chose."""
     if not _ID.fullmatch(chosen):
         allowed = f"1 to {ID_BYTES_MAX} letters, digits, '_', '.', ':' and '-'"
-        return _bad(field, f"{field}: expected {allowed}")
+        return bad_request(field, f"{field}: expected {allowed}")
     if chosen in _TAKEN:
-        return _bad(field, f"{field}: {chosen!r} is reserved; choose another id")
+        return bad_request(field, f"{field}: {chosen!r} is reserved; choose another id")
     if shard_of(chosen) is not None:
-        return _bad(
+        return bad_request(
             field, f"{field}: this prefix is reserved for ids of the server; choose another one"
         )
     return None
@@ -52,14 +59,14 @@ def bad_chosen_id(field: str, chosen: str) -> Rejected | None:
 def bad_tags(field: str, tags: dict[str, str], limits: Limits) -> Rejected | None:
     """The refusal of invalid tags."""
     if len(tags) > limits.tags_max:
-        return _bad(field, f"{field}: expected at most {limits.tags_max} tags")
+        return bad_request(field, f"{field}: expected at most {limits.tags_max} tags")
     for name, value in tags.items():
         if not name:
-            return _bad(field, f"{field}: every tag needs a name")
+            return bad_request(field, f"{field}: every tag needs a name")
         if max(len(name.encode()), len(value.encode())) > limits.tag_bytes_max:
-            return _bad(
-                field,
-                f"{field}: expected at most {limits.tag_bytes_max} bytes in each name and value",
+            most = limits.tag_bytes_max
+            return bad_request(
+                field, f"{field}: expected at most {most} bytes in each name and value"
             )
     return None
 
@@ -68,17 +75,16 @@ def bad_json(field: str, value: Json, bytes_max: int) -> Rejected | None:
     """The refusal of a client's JSON that is too large or too deep."""
     if value is msgspec.UNSET:
         return None
-    refused = too_long(field, value, bytes_max)
-    if refused is not None:
-        return refused
     data = bytes(value)
+    if len(data) > bytes_max:
+        return _too_large(field, bytes_max)
     if not data.isascii():
         try:
             data.decode()
         except UnicodeDecodeError:
-            return _bad(field, f"{field} is not valid UTF-8")
+            return bad_request(field, f"{field} is not valid UTF-8")
     if _is_deep(data):
-        return _bad(field, f"{field}: expected at most {DEPTH_MAX} levels of nesting")
+        return bad_request(field, f"{field}: expected at most {DEPTH_MAX} levels of nesting")
     return None
 
 
@@ -122,10 +128,9 @@ def too_long_text(field: str, text: str, bytes_max: int) -> Rejected | None:
     """The refusal of a text that is longer than a limit."""
     if 4 * len(text) <= bytes_max or len(text.encode()) <= bytes_max:
         return None
-    return Rejected(
-        "payload_too_large", f"{field}: expected at most {bytes_max} bytes", field=field
-    )
+    return _too_large(field, bytes_max)
 
 
-def _bad(field: str, error: str) -> Rejected:
-    return Rejected("bad_request", error, field=field)
+def _too_large(field: str, bytes_max: int) -> Rejected:
+    error = f"{field}: expected at most {bytes_max} bytes"
+    return Rejected("payload_too_large", error, field=field)

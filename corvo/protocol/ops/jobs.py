@@ -19,6 +19,7 @@ from corvo.protocol.ops.base import (
     Text,
     Token,
     TypedOp,
+    bad_request,
 )
 from corvo.protocol.ops.checks import bad_name
 
@@ -99,11 +100,7 @@ class Hold(JobsOp, frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse a token for several jobs."""
         if self.lease_token is not None and len(self.job_ids) != 1:
-            return Rejected(
-                "bad_request",
-                "lease_token: expected together with one job only",
-                field="lease_token",
-            )
+            return bad_request("lease_token", "lease_token: expected together with one job only")
         return None
 
 

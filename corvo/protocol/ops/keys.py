@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from corvo.model import DEFAULT_NAMESPACE, ROLES
-from corvo.protocol.ops.base import ITEMS_MAX, Limits, Name, Nanos, Rejected, TypedOp
+from corvo.protocol.ops.base import ITEMS_MAX, Limits, Name, Nanos, Rejected, TypedOp, bad_request
 from corvo.protocol.ops.checks import bad_name
 
 HOME: Final = 0
@@ -53,19 +53,21 @@ class UpsertAPIKey(KeyOp, frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse an invalid key."""
         if self.role not in ROLES:
-            return _bad("role", f"role: expected one of {', '.join(ROLES)}; got {self.role!r}")
+            return bad_request(
+                "role", f"role: expected one of {', '.join(ROLES)}; got {self.role!r}"
+            )
         if self.namespace != DEFAULT_NAMESPACE:
-            return _bad("namespace", f"namespace: expected {DEFAULT_NAMESPACE!r}")
+            return bad_request("namespace", f"namespace: expected {DEFAULT_NAMESPACE!r}")
         if self.role == "admin" and self.queue_scope:
-            return _bad(
+            return bad_request(
                 "queue_scope", "queue_scope: an admin key has access to all queues; leave it empty"
             )
         if len(self.queue_scope) > SCOPE_MAX:
-            return _bad("queue_scope", f"queue_scope: expected at most {SCOPE_MAX} names")
+            return bad_request("queue_scope", f"queue_scope: expected at most {SCOPE_MAX} names")
         for number, pattern in enumerate(self.queue_scope):
             field = f"queue_scope[{number}]"
             if "*" in pattern[:-1]:
-                return _bad(field, f"{field}: `*` is allowed only at the end")
+                return bad_request(field, f"{field}: `*` is allowed only at the end")
             refused = bad_name(field, pattern)
             if refused is not None:
                 return refused
@@ -74,7 +76,3 @@ class UpsertAPIKey(KeyOp, frozen=True, kw_only=True):
 
 class DeleteAPIKey(KeyOp, frozen=True, kw_only=True):
     """Delete a key."""
-
-
-def _bad(field: str, error: str) -> Rejected:
-    return Rejected("bad_request", error, field=field)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from corvo.protocol.ops.base import Limits, Millis, Name, Rejected, TypedOp
+from corvo.protocol.ops.base import Limits, Millis, Name, Rejected, TypedOp, bad_request
 from corvo.protocol.ops.checks import bad_name
 
 CONCURRENCY_MAX: Final = 1_000_000
@@ -57,7 +57,7 @@ class SetConcurrency(QueueOp, frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse a limit that is too large."""
         if self.max > CONCURRENCY_MAX:
-            return Rejected("bad_request", f"max: expected at most {CONCURRENCY_MAX}", field="max")
+            return bad_request("max", f"max: expected at most {CONCURRENCY_MAX}")
         return super().check(limits)
 
 
@@ -70,13 +70,10 @@ class SetThrottle(QueueOp, frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse a rate that is too large: each fetch of a window is stored."""
         if self.rate > RATE_MAX:
-            return Rejected(
-                "bad_request",
-                f"rate: expected at most {RATE_MAX}; use a smaller rate and a shorter window",
-                field="rate",
-            )
+            error = f"rate: expected at most {RATE_MAX}; use a smaller rate and a shorter window"
+            return bad_request("rate", error)
         if self.window_ms == 0:
-            return Rejected("bad_request", "window_ms: expected at least 1", field="window_ms")
+            return bad_request("window_ms", "window_ms: expected at least 1")
         return super().check(limits)
 
 

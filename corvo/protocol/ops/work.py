@@ -18,6 +18,7 @@ from corvo.protocol.ops.base import (
     Text,
     Token,
     TypedOp,
+    bad_request,
 )
 from corvo.protocol.ops.checks import bad_json, bad_name, too_long_text
 from corvo.protocol.ops.workflow import COST_MAX, AgentStatus
@@ -73,8 +74,7 @@ class Fetch(TypedOp[Claims], frozen=True, kw_only=True):
     def check(self, limits: Limits) -> Rejected | None:
         """A lease has to be long enough to be kept."""
         if self.lease_ms < LEASE_MS_MIN:
-            error = f"a lease has at least {LEASE_MS_MIN} ms"
-            return Rejected("bad_request", error, field="lease_ms")
+            return bad_request("lease_ms", f"a lease has at least {LEASE_MS_MIN} ms")
         for number, name in enumerate(self.queues):
             refused = bad_name(f"queues[{number}]", name)
             if refused is not None:

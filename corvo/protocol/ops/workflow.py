@@ -7,7 +7,7 @@ import msgspec
 
 from corvo.ids import shard_of
 from corvo.model import Agent
-from corvo.protocol.ops.base import Json, Limits, Millis, Rejected, encode_json
+from corvo.protocol.ops.base import Json, Limits, Millis, Rejected, bad_request, encode_json
 from corvo.protocol.ops.checks import bad_json, bad_name, has_bad_field
 
 STEPS_MAX: Final = 100
@@ -56,7 +56,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def check(self, field: str, jobs: int) -> Rejected | None:
         """The refusal of an invalid batch; `field` is its place in the op."""
         if 0 < self.total < jobs:
-            return _bad(
+            return bad_request(
                 f"{field}.total", f"{field}.total: expected at least {jobs}, the number of jobs"
             )
         refused = None
@@ -82,9 +82,9 @@ class NewAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def bad_chain(field: str, chain: Chain, queue: str, limits: Limits) -> Rejected | None:
     """The refusal of an invalid chain whose first job goes to `queue`."""
     if not 2 <= len(chain.steps) <= STEPS_MAX:
-        return _bad(f"{field}.steps", f"{field}.steps: expected 2 to {STEPS_MAX} steps")
+        return bad_request(f"{field}.steps", f"{field}.steps: expected 2 to {STEPS_MAX} steps")
     if chain.steps[0].queue != queue:
-        return _bad(
+        return bad_request(
             f"{field}.steps[0].queue", f"{field}.steps[0].queue must be the job's queue {queue!r}"
         )
     named = [(f"{field}.steps[{number}]", step) for number, step in enumerate(chain.steps)]
@@ -102,7 +102,7 @@ def bad_chain(field: str, chain: Chain, queue: str, limits: Limits) -> Rejected 
 
 def _bad_step(field: str, step: Step, limits: Limits) -> Rejected | None:
     if not step.queue:
-        return _bad(f"{field}.queue", f"{field}.queue is empty")
+        return bad_request(f"{field}.queue", f"{field}.queue is empty")
     return bad_name(f"{field}.queue", step.queue) or _bad_payload(
         f"{field}.payload", step.payload, limits.payload_bytes_max
     )
@@ -114,7 +114,7 @@ def _bad_payload(field: str, payload: Json, bytes_max: int) -> Rejected | None:
     if refused is not None or payload is msgspec.UNSET:
         return refused
     if has_bad_field(bytes(payload)):
-        return _bad(field, f"{field}: a name is not valid UTF-8")
+        return bad_request(field, f"{field}: a name is not valid UTF-8")
     return None
 
 
@@ -123,11 +123,11 @@ def bad_dependencies(
 ) -> Rejected | None:
     """The refusal of invalid dependencies."""
     if len(depends_on) > DEPENDENCIES_MAX:
-        return _bad(field, f"{field}: expected at most {DEPENDENCIES_MAX} ids")
+        return bad_request(field, f"{field}: expected at most {DEPENDENCIES_MAX} ids")
     for number, job_id in enumerate(depends_on):
         where = f"{field}[{number}]"
         if job_id == own_id:
-            return _bad(where, "a job cannot wait for itself")
+            return bad_request(where, "a job cannot wait for itself")
         refused = bad_name(where, job_id)
         if refused is not None:
             return refused
@@ -137,11 +137,7 @@ def bad_dependencies(
 def bad_batch_id(field: str, batch_id: str, *, has_own: bool) -> Rejected | None:
     """The refusal of an invalid batch id."""
     if has_own:
-        return _bad(field, "batch_id and batch exclude each other: send only one of them")
+        return bad_request(field, "batch_id and batch exclude each other: send only one of them")
     if shard_of(batch_id) is None:
-        return _bad(field, f"{field}: unknown batch id")
+        return bad_request(field, f"{field}: unknown batch id")
     return bad_name(field, batch_id)
-
-
-def _bad(field: str, error: str) -> Rejected:
-    return Rejected("bad_request", error, field=field)

@@ -75,12 +75,7 @@ class Found:
 
 
 def recover(
-    files: Files,
-    wanted: Identity,
-    membership: Membership,
-    *,
-    segment_bytes: int,
-    recent_bytes: int,
+    files: Files, wanted: Identity, membership: Membership, *, segment_bytes: int, recent_bytes: int
 ) -> Found:
     """Open a directory, or make it; see `DiskStorage.open`."""
     files.lock()

@@ -99,11 +99,7 @@ class DiskStorage:
         `recovery.quarantine` for what to do about it.
         """
         found = recover(
-            files,
-            identity,
-            membership,
-            segment_bytes=segment_bytes,
-            recent_bytes=recent_bytes,
+            files, identity, membership, segment_bytes=segment_bytes, recent_bytes=recent_bytes
         )
         ensure_ballast(files, ballast_bytes)
         return cls(

@@ -77,8 +77,5 @@ def assemble(config: ShardConfig, storage: DiskStorage, states: States, random: 
 def machine_on(config: ShardConfig, states: States) -> Machine:
     """The state machine on the live store of this moment."""
     return Machine(
-        states.store,
-        shard=config.shard,
-        shards=config.shards,
-        feed_bytes_max=config.feed_bytes,
+        states.store, shard=config.shard, shards=config.shards, feed_bytes_max=config.feed_bytes
     )

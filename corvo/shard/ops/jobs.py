@@ -4,10 +4,8 @@ Each op names some jobs and changes each by itself, in order: a refusal does not
 op declares the states in which it takes a job, and how it changes one.
 """
 
-from collections.abc import Callable
-from functools import singledispatch
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -52,16 +50,10 @@ _decode_runs: Final = msgspec.json.Decoder(list[_Run]).decode
 @apply.register
 def apply_to_jobs(op: JobsOp, tx: Tx) -> JobResults:
     """Apply an op to one job after the other."""
-    change_one = change.dispatch(type(op))
-    return JobResults(
-        [left_out(it) if tx.is_full else _each(op, tx, it, change_one) for it in op.job_ids]
-    )
+    return JobResults([left_out(it) if tx.is_full else _each(op, tx, it) for it in op.job_ids])
 
 
-Change: TypeAlias = Callable[[JobsOp, Tx, Held[Job]], str | Rejected]
-
-
-def _each(op: JobsOp, tx: Tx, job_id: str, change_one: Change) -> Done | Rejected:
+def _each(op: JobsOp, tx: Tx, job_id: str) -> Done | Rejected:
     if isinstance(op, Hold) and op.lease_token is not None:
         held = lifecycle.holder(tx, job_id, op.lease_token)
         if isinstance(held, Rejected):
@@ -76,23 +68,48 @@ def _each(op: JobsOp, tx: Tx, job_id: str, change_one: Change) -> Done | Rejecte
         return _changed_since(found.document)
     if found.document.state not in op.TAKES:
         return _bad_state(op, found.document)
-    done = change_one(op, tx, found)
+    done = _change(op, tx, found)
     return done if isinstance(done, Rejected) else Done(job_id, done)
 
 
 def _bad_state(op: JobsOp, job: Job) -> Rejected:
     takes = ", ".join(state.value for state in op.TAKES)
     return Rejected(
-        "bad_state",
-        f"job {job.id} is {job.state.value}: expected {takes}",
-        job_id=job.id,
+        "bad_state", f"job {job.id} is {job.state.value}: expected {takes}", job_id=job.id
     )
 
 
-@singledispatch
-def change(op: JobsOp, tx: Tx, found: Held[Job]) -> str | Rejected:
+def _change(op: JobsOp, tx: Tx, found: Held[Job]) -> str | Rejected:
     """Change one job, which is in one of the states that the op takes. Returns the status."""
-    raise NotImplementedError(type(op).__name__)
+    job = found.document
+    match op:
+        case Retry():
+            return _back_to_queue(tx, found, EventType.RETRIED, attempt=0, crashes=0)
+        case Requeue():  # the attempts before still count
+            attempt, crashes = job.attempt, job.crashes
+            return _back_to_queue(tx, found, EventType.REQUEUED, attempt=attempt, crashes=crashes)
+        case Expedite():
+            return lifecycle.promote(tx, found).state.word
+        case Cancel():
+            return _cancel(op, tx, found)
+        case Delete():
+            lifecycle.remove(tx, found)
+            return "deleted"
+        case Hold():
+            job = lifecycle.hold(tx, found, reason=op.reason)
+        case Approve():
+            job = lifecycle.make_pending(tx, found, what=EventType.APPROVED, crashes=0)
+        case Reject():
+            job = lifecycle.finish(tx, found, State.DEAD, what=EventType.REJECTED, why=op.why)
+        case Move():
+            return _move(op, tx, found)
+        case ChangePriority():  # it keeps its place
+            why = f"from {job.priority} to {op.priority}"
+            trail = presence.trail(tx, job, EventType.PRIORITY, why)
+            JOBS.change(tx, found, replace(job, priority=op.priority, trail=trail))
+        case _:
+            raise NotImplementedError(type(op).__name__)
+    return job.state.word
 
 
 @keep.register
@@ -138,28 +155,6 @@ def _changed_since(job: Job) -> Rejected:
     )
 
 
-# Back to the queue.
-
-
-@change.register
-def retry(op: Retry, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """The attempts are counted from the beginning."""
-    return _back_to_queue(tx, found, EventType.RETRIED, attempt=0, crashes=0)
-
-
-@change.register
-def requeue(op: Requeue, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """The attempts before still count."""
-    job = found.document
-    return _back_to_queue(tx, found, EventType.REQUEUED, attempt=job.attempt, crashes=job.crashes)
-
-
-@change.register
-def expedite(op: Expedite, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """Make it pending now."""
-    return lifecycle.promote(tx, found).state.word
-
-
 def _back_to_queue(
     tx: Tx, found: Held[Job], what: EventType, *, attempt: int, crashes: int
 ) -> str | Rejected:
@@ -176,15 +171,11 @@ def _back_to_queue(
         attempt=attempt,
         crashes=crashes,
         unique_until_ns=lifecycle.locked_until_ns(tx, job),
-    ).state.value
+    ).state.word
 
 
-# The end.
-
-
-@change.register
-def cancel(op: Cancel, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """Cancelled at once, unless a worker has it."""
+def _cancel(op: Cancel, tx: Tx, found: Held[Job]) -> str:
+    """Cancel it; a worker that has it is asked to stop."""
     job = found.document
     if job.state is not State.ACTIVE:
         lifecycle.finish(tx, found, State.CANCELLED, what=EventType.CANCELLED, why=op.why)
@@ -195,50 +186,9 @@ def cancel(op: Cancel, tx: Tx, found: Held[Job]) -> str | Rejected:
     return "cancelling"
 
 
-@change.register
-def delete(op: Delete, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """Remove it."""
-    lifecycle.remove(tx, found)
-    return "deleted"
-
-
-# Approval.
-
-
-@change.register
-def hold(op: Hold, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """Hold it; its lease, if any, ends."""
-    return lifecycle.hold(tx, found, reason=op.reason).state.value
-
-
-@change.register
-def approve(op: Approve, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """Put it at the end of its queue."""
-    return lifecycle.make_pending(tx, found, what=EventType.APPROVED, crashes=0).state.value
-
-
-@change.register
-def reject(op: Reject, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """Make it dead."""
-    return lifecycle.finish(tx, found, State.DEAD, what=EventType.REJECTED, why=op.why).state.value
-
-
-# Queue and priority.
-
-
-@change.register
-def move(op: Move, tx: Tx, found: Held[Job]) -> str | Rejected:
+def _move(op: Move, tx: Tx, found: Held[Job]) -> str | Rejected:
     """Move it to the other queue. The server's own jobs are not moved."""
     if is_reserved(found.document.queue):
         return lifecycle.not_yours(found.document)
     refused = transfer.move(tx, found, op.queue, reset_attempts=op.reset_attempts)
     return refused if refused is not None else "moved"
-
-
-@change.register
-def change_priority(op: ChangePriority, tx: Tx, found: Held[Job]) -> str | Rejected:
-    """Change it and keep its place."""
-    job = found.document
-    trail = presence.trail(tx, job, EventType.PRIORITY, f"from {job.priority} to {op.priority}")
-    JOBS.change(tx, found, replace(job, priority=op.priority, trail=trail))
-    return job.state.value

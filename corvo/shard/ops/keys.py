@@ -4,7 +4,6 @@ A key itself is never sent here and never in the log: its hash is stored, and a 
 up by its hash.
 """
 
-from functools import singledispatch
 from typing import Final
 
 import msgspec
@@ -25,17 +24,16 @@ def apply_to_key(op: KeyOp, tx: Tx) -> KeyDone | Rejected:
     """Apply an op on a key, in the shard where keys are kept."""
     if tx.shard != HOME:
         return Rejected("wrong_shard", f"API keys are kept in shard {HOME}")
-    return change(op, tx)
+    match op:
+        case UpsertAPIKey():
+            return _upsert(op, tx)
+        case DeleteAPIKey():
+            return _delete(op, tx)
+        case _:
+            raise NotImplementedError(type(op).__name__)
 
 
-@singledispatch
-def change(op: KeyOp, tx: Tx) -> KeyDone | Rejected:
-    """Change the list of keys."""
-    raise NotImplementedError(type(op).__name__)
-
-
-@change.register
-def upsert_api_key(op: UpsertAPIKey, tx: Tx) -> KeyDone | Rejected:
+def _upsert(op: UpsertAPIKey, tx: Tx) -> KeyDone | Rejected:
     """Create or change a key; a known one keeps its time of creation."""
     before = API_KEYS.get(tx, op.key_hash)
     number = count(tx)
@@ -60,8 +58,7 @@ def upsert_api_key(op: UpsertAPIKey, tx: Tx) -> KeyDone | Rejected:
     return KeyDone(op.key_hash, "created", number + 1)
 
 
-@change.register
-def delete_api_key(op: DeleteAPIKey, tx: Tx) -> KeyDone | Rejected:
+def _delete(op: DeleteAPIKey, tx: Tx) -> KeyDone | Rejected:
     """Delete a key. An unknown hash is refused, because it may be mistyped."""
     if API_KEYS.find(tx, op.key_hash) is None:
         return Rejected("key_not_found", f"no API key with the hash {op.key_hash}")

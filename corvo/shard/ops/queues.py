@@ -5,7 +5,6 @@ the number of jobs: the queue is marked, jobs up to the mark no longer exist for
 leader's `Sweep` removes them in bounded steps.
 """
 
-from functools import singledispatch
 from typing import TypedDict, Unpack
 
 from msgspec.structs import replace
@@ -33,14 +32,38 @@ from corvo.shard.state.tx import Tx
 
 @apply.register
 def apply_to_queue(op: QueueOp, tx: Tx) -> QueueDone:
-    """Apply an op on a queue."""
-    return QueueDone(op.queue, change(op, tx))
-
-
-@singledispatch
-def change(op: QueueOp, tx: Tx) -> str:
-    """Change the queue. Returns the status."""
-    raise NotImplementedError(type(op).__name__)
+    """Change a queue."""
+    name = op.queue
+    status = "ok"
+    match op:
+        case Pause():
+            _set(tx, name, paused=True)
+            status = "paused"
+        case Resume():
+            _set(tx, name, paused=False, draining=False)
+            status = "resumed"
+        case Drain():
+            _set(tx, name, paused=True, draining=True)
+            status = "draining"
+        case SetConcurrency():
+            _set(tx, name, max_concurrency=op.max)
+        case SetThrottle():
+            _set_throttle(op, tx)
+        case RemoveThrottle():
+            # The leader removes the rows of the last window.
+            _set(tx, name, rate_limit=0, rate_window_ms=0)
+            forget_rows(tx, name)
+        case SetRetention():
+            _set(tx, name, retention_ms=op.retention_ms)
+        case Clear():
+            _mark_cleared(tx, name)
+            status = "cleared"
+        case DeleteQueue():
+            _mark_deleted(tx, name)
+            status = "deleted"
+        case _:
+            raise NotImplementedError(type(op).__name__)
+    return QueueDone(name, status)
 
 
 class _Settings(TypedDict, total=False):
@@ -64,83 +87,23 @@ def _set(tx: Tx, name: str, **settings: Unpack[_Settings]) -> None:
         tx.touched[name] = None
 
 
-# Settings.
-
-
-@change.register
-def pause(op: Pause, tx: Tx) -> str:
-    """Workers keep what they have."""
-    _set(tx, op.queue, paused=True)
-    return "paused"
-
-
-@change.register
-def resume(op: Resume, tx: Tx) -> str:
-    """End a pause or a drain."""
-    _set(tx, op.queue, paused=False, draining=False)
-    return "resumed"
-
-
-@change.register
-def drain(op: Drain, tx: Tx) -> str:
-    """Pause, and mark the queue as draining."""
-    _set(tx, op.queue, paused=True, draining=True)
-    return "draining"
-
-
-@change.register
-def set_concurrency(op: SetConcurrency, tx: Tx) -> str:
-    """A lower limit ends no lease."""
-    _set(tx, op.queue, max_concurrency=op.max)
-    return "ok"
-
-
-@change.register
-def set_throttle(op: SetThrottle, tx: Tx) -> str:
-    """Fetches under the limit before, within its window, count on."""
+def _set_throttle(op: SetThrottle, tx: Tx) -> None:
+    """Set a rate limit. Fetches under the limit before, within its window, count on."""
     before = presence.ensure_queue(tx, op.queue)
-    _set(
-        tx,
-        op.queue,
-        rate_limit=op.rate,
-        rate_window_ms=op.window_ms,
-        rate_since_ns=counted_since_ns(tx, before),
-    )
-    return "ok"
+    since_ns = counted_since_ns(tx, before)
+    _set(tx, op.queue, rate_limit=op.rate, rate_window_ms=op.window_ms, rate_since_ns=since_ns)
 
 
-@change.register
-def remove_throttle(op: RemoveThrottle, tx: Tx) -> str:
-    """The rows of the last window are removed by the leader."""
-    _set(tx, op.queue, rate_limit=0, rate_window_ms=0)
-    forget_rows(tx, op.queue)
-    return "ok"
-
-
-@change.register
-def set_retention(op: SetRetention, tx: Tx) -> str:
-    """It holds for jobs that are finished already, too."""
-    _set(tx, op.queue, retention_ms=op.retention_ms)
-    return "ok"
-
-
-# Its end.
-
-
-@change.register
-def clear(op: Clear, tx: Tx) -> str:
+def _mark_cleared(tx: Tx, name: str) -> None:
     """Mark the queue; later jobs have places after the mark."""
-    found = QUEUES.find(tx, op.queue)
+    found = QUEUES.find(tx, name)
     if found is not None:
         QUEUES.change(tx, found, replace(found.document, cleared_ns=tx.order_ns))
-    return "cleared"
 
 
-@change.register
-def delete_queue(op: DeleteQueue, tx: Tx) -> str:
+def _mark_deleted(tx: Tx, name: str) -> None:
     """Leave only the mark, without a time of creation: the queue no longer exists."""
-    found = QUEUES.find(tx, op.queue)
+    found = QUEUES.find(tx, name)
     if found is not None:
-        QUEUES.change(tx, found, Queue(name=op.queue, deleted_ns=tx.order_ns))
-        forget_rows(tx, op.queue)
-    return "deleted"
+        QUEUES.change(tx, found, Queue(name=name, deleted_ns=tx.order_ns))
+        forget_rows(tx, name)

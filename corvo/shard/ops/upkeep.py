@@ -5,6 +5,7 @@ from its front; none reads all jobs. A job that is being swept is removed when a
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Annotated, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -63,23 +64,33 @@ class Upkeep(TypedOp[Walked], frozen=True, kw_only=True):
 
 
 class Promote(Upkeep, frozen=True, kw_only=True):
-    """Scheduled and retrying jobs that are due become pending."""
-
-
-@apply.register
-def promote(op: Promote, tx: Tx) -> Walked:
-    """In the order of their due times, which is also their order in the queue."""
-    return _each(tx, op.limit, _due_jobs(tx, Timer.PROMOTE), lambda it: lifecycle.promote(tx, it))
+    """Scheduled and retrying jobs become pending, in the order of their due times."""
 
 
 class Reclaim(Upkeep, frozen=True, kw_only=True):
     """Active jobs whose lease or run is over leave their workers."""
 
 
+class Expire(Upkeep, frozen=True, kw_only=True):
+    """Expired jobs become dead."""
+
+
+class CleanUnique(Upkeep, frozen=True, kw_only=True):
+    """Expired unique locks are released; their jobs stay."""
+
+
 @apply.register
-def reclaim(op: Reclaim, tx: Tx) -> Walked:
-    """In the order of those ends."""
-    return _each(tx, op.limit, _due_jobs(tx, Timer.LEASE, _is_over), lambda it: _reclaim(tx, it))
+def change_due_jobs(op: Promote | Reclaim | Expire | CleanUnique, tx: Tx) -> Walked:
+    """Change the jobs whose timers are due, in the order of the timers."""
+    match op:
+        case Promote():
+            return _each(tx, op.limit, _due_jobs(tx, Timer.PROMOTE), partial(lifecycle.promote, tx))
+        case Reclaim():
+            return _each(tx, op.limit, _due_jobs(tx, Timer.LEASE, _is_over), partial(_reclaim, tx))
+        case Expire():
+            return _each(tx, op.limit, _due_jobs(tx, Timer.EXPIRE), partial(lifecycle.expire, tx))
+        case CleanUnique():
+            return _each(tx, op.limit, _due_jobs(tx, Timer.UNIQUE), partial(lifecycle.unlock, tx))
 
 
 def _is_over(tx: Tx, job: Job) -> bool:
@@ -92,26 +103,6 @@ def _reclaim(tx: Tx, found: Held[Job]) -> None:
         lifecycle.fail(tx, found, failure, is_said=False)
     else:
         lifecycle.crash(tx, found)
-
-
-class Expire(Upkeep, frozen=True, kw_only=True):
-    """Expired jobs become dead."""
-
-
-@apply.register
-def expire(op: Expire, tx: Tx) -> Walked:
-    """In the order in which they expired."""
-    return _each(tx, op.limit, _due_jobs(tx, Timer.EXPIRE), lambda it: lifecycle.expire(tx, it))
-
-
-class CleanUnique(Upkeep, frozen=True, kw_only=True):
-    """Expired unique locks are released; their jobs stay."""
-
-
-@apply.register
-def clean_unique(op: CleanUnique, tx: Tx) -> Walked:
-    """In the order in which they ended."""
-    return _each(tx, op.limit, _due_jobs(tx, Timer.UNIQUE), lambda it: lifecycle.unlock(tx, it))
 
 
 class CleanRequests(Upkeep, frozen=True, kw_only=True):

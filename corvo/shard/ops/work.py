@@ -154,7 +154,7 @@ def see_worker(tx: Tx, fetch: Fetch) -> None:
 def apply_under_leases(op: LeaseOp[msgspec.Struct], tx: Tx) -> LeaseResults[msgspec.Struct]:
     """Apply each item by itself: one that is rejected does not stop the others."""
     items = op.items
-    do_one = do.dispatch(type(items[0]))
+    do_one = do.registry[type(items[0])]
     return LeaseResults(
         [left_out(item.job_id) if tx.is_full else _each(item, tx, do_one) for item in items]
     )
@@ -218,12 +218,7 @@ def _of_others(item: AckItem, tx: Tx, found: Held[Job], agent: Agent | None) -> 
                 done = agents.go_on(tx, found, agent, result=result, checkpoint=checkpoint)
             case AgentStatus.HOLD:
                 done = agents.hold(
-                    tx,
-                    found,
-                    agent,
-                    reason=item.hold_reason,
-                    result=result,
-                    checkpoint=checkpoint,
+                    tx, found, agent, reason=item.hold_reason, result=result, checkpoint=checkpoint
                 )
             case _:
                 pass

@@ -237,13 +237,7 @@ def give_back(
 def release(tx: Tx, found: Held[Job], *, why: str, checkpoint: bytes) -> Job:
     """A worker gives a job back; it is pending again."""
     return give_back(
-        tx,
-        found,
-        _PENDING,
-        what=EventType.RELEASED,
-        why=why,
-        how="release",
-        checkpoint=checkpoint,
+        tx, found, _PENDING, what=EventType.RELEASED, why=why, how="release", checkpoint=checkpoint
     )
 
 
@@ -268,14 +262,7 @@ def crash(tx: Tx, found: Held[Job]) -> Job:
     if crashes < job.max_crashes or job.cancel_requested:
         why = f"the lease of worker {job.worker_id or '(unnamed)'} is over"
         return give_back(tx, found, _PENDING, what=EventType.CRASHED, why=why, crashes=crashes)
-    return give_back(
-        tx,
-        found,
-        State.HELD,
-        what=EventType.HELD,
-        why=CRASH_LOOP,
-        crashes=crashes,
-    )
+    return give_back(tx, found, State.HELD, what=EventType.HELD, why=CRASH_LOOP, crashes=crashes)
 
 
 def promote(tx: Tx, found: Held[Job]) -> Job:
@@ -329,13 +316,7 @@ def make_pending(
     )
 
 
-def hold(
-    tx: Tx,
-    found: Held[Job],
-    *,
-    reason: str,
-    **changes: Unpack[RunChanges],
-) -> Job:
+def hold(tx: Tx, found: Held[Job], *, reason: str, **changes: Unpack[RunChanges]) -> Job:
     """A job waits for a person's decision."""
     job = found.document
     tx.touched[job.queue] = None

@@ -206,16 +206,7 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
         _tell_several(tx, job)
         return
     tx.told.append(
-        (
-            event.what,
-            job.id,
-            job.queue,
-            job.kind,
-            job.state.word,
-            job.attempt,
-            event.by,
-            event.why,
-        )
+        (event.what, job.id, job.queue, job.kind, job.state.word, job.attempt, event.by, event.why)
     )
 
 
