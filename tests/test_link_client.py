@@ -122,6 +122,40 @@ async def test_a_cancelled_call_leaves_the_others_alone_and_its_late_answer_is_d
 
 
 @jumping
+async def test_a_shielded_call_has_its_answer_although_it_was_cancelled() -> None:
+    async with client_and_raw() as (client, raw):
+        call = client.begin(1, b"")
+        assert isinstance(call, Call)
+        answers: list[Answer] = []
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(take, answers, lambda: client.finish(call, shield=True))
+                await wait_all_tasks_blocked()
+                scope.cancel()
+                with trio.CancelScope(shield=True):
+                    await wait_all_tasks_blocked()
+                    in_flight = client.calls_in_flight
+                    await raw.say(Reply(1, "", b"late"))
+
+    assert in_flight == 1
+    assert answers == [Reply(1, "", b"late")]
+
+
+@jumping
+async def test_a_shielded_call_hears_of_a_lost_link_although_it_was_cancelled() -> None:
+    losses: list[LinkLost] = []
+    async with trio.open_nursery() as nursery, client_and_raw() as (client, _):
+        call = client.begin(1, b"")
+        assert isinstance(call, Call)
+        nursery.start_soon(lose, losses, lambda: client.finish(call, shield=True))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    assert [str(loss) for loss in losses] == ["the link was left"]
+    assert client.calls_in_flight == 0
+
+
+@jumping
 async def test_beyond_the_bound_a_call_is_told_that_we_are_busy() -> None:
     settings = LinkSettings(calls_max=2, retry_after_ms=30)
     answers: list[Answer] = []

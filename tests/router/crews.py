@@ -47,13 +47,13 @@ class Crew:
             vars(shard)["submit"] = self._through(shard)
 
     def _through(self, shard: MachineShard) -> Callable[[Op], Awaitable[Answer]]:
-        async def submit(op: Op) -> Answer:
+        async def submit(op: Op, *, shield: bool = False) -> Answer:
             self.steps += 1
             step = self.steps
             if self.before(step, op):
                 self._scope.cancel()
                 await trio.lowlevel.checkpoint()
-            answer = await MachineShard.submit(shard, op)
+            answer = await MachineShard.submit(shard, op, shield=shield)
             if isinstance(op, Enqueue):  # as a shard tells those who wait
                 self._nest.api.fetching.came_up(shard.number)
             if self.after(step, op):

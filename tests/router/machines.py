@@ -45,22 +45,23 @@ class MachineShard(Shard):
     def is_up(self) -> bool:
         return True
 
-    async def submit(self, op: Op) -> Answer:
-        return await self.finish(self.begin(op))
+    async def submit(self, op: Op, *, shield: bool = False) -> Answer:
+        return await self.finish(self.begin(op), shield=shield)
 
     def begin(self, op: Op) -> Begun:
         self._node.order.append(f"{self.number} begins")
         self._begun.append(op)
         return Begun(len(self._begun) - 1, b"", op.is_safe_twice, None)
 
-    async def finish(self, begun: Begun) -> Answer:
+    async def finish(self, begun: Begun, *, shield: bool = False) -> Answer:
         try:
-            return await self._submit(self._begun[begun.number])
+            with trio.CancelScope(shield=shield):
+                await trio.lowlevel.checkpoint()
+            return self._submit(self._begun[begun.number])
         finally:
             self._node.order.append(f"{self.number} ends")
 
-    async def _submit(self, op: Op) -> Answer:
-        await trio.lowlevel.checkpoint()
+    def _submit(self, op: Op) -> Answer:
         self.ops.append(op)
         problem = self.problems.pop(0) if self.problems else None
         if problem is not None:

@@ -45,17 +45,16 @@ class MachineShard(Shard):
         self.questions: list[Query] = []
         self.is_away = False
 
-    async def submit(self, op: Op) -> Answer:
-        await trio.lowlevel.checkpoint()
-        self._check()
-        return self._admit(NUMBERS[type(op)], encode_json(op))
+    async def submit(self, op: Op, *, shield: bool = False) -> Answer:
+        return await self.finish(self.begin(op), shield=shield)
 
     def begin(self, op: Op) -> Begun:
         number, body = NUMBERS[type(op)], encode_json(op)
         return Begun(number, body, op.is_safe_twice, None)
 
-    async def finish(self, begun: Begun) -> Answer:
-        await trio.lowlevel.checkpoint()
+    async def finish(self, begun: Begun, *, shield: bool = False) -> Answer:
+        with trio.CancelScope(shield=shield):
+            await trio.lowlevel.checkpoint()
         self._check()
         return self._admit(begun.number, begun.body)
 

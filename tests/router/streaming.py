@@ -68,17 +68,18 @@ class MachineShard(Shard):
         self._answers[ticket] = self._do(op)
         return Begun(0, ticket, False, None)
 
-    async def finish(self, begun: Begun) -> Answer:
-        await trio.lowlevel.checkpoint()
-        await self.gate.wait()
-        await trio.sleep(self.late_s)
+    async def finish(self, begun: Begun, *, shield: bool = False) -> Answer:
+        with trio.CancelScope(shield=shield):
+            await trio.lowlevel.checkpoint()
+            await self.gate.wait()
+            await trio.sleep(self.late_s)
         answer = self._answers.pop(begun.body)
         if isinstance(answer, Problem):
             raise answer
         return answer
 
-    async def submit(self, op: Op) -> Answer:
-        return await self.finish(self.begin(op))
+    async def submit(self, op: Op, *, shield: bool = False) -> Answer:
+        return await self.finish(self.begin(op), shield=shield)
 
     async def ask(self, query: Query) -> Answer:
         await trio.lowlevel.checkpoint()

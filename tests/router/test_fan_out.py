@@ -43,7 +43,7 @@ class FakeShard:
         self.lands: dict[str, int] = {}
         """Jobs that are on their way here, and the look that finds them."""
 
-    async def submit(self, op: Op) -> Answer:
+    async def submit(self, op: Op, *, shield: bool = False) -> Answer:
         assert isinstance(op, Ack)
         ids = [item.job_id for item in op.acks]
         self.asked.append(ids)
@@ -61,7 +61,7 @@ class FakeShard:
         self.begun.append(op)
         return Begun(len(self.begun) - 1, b"", op.is_safe_twice, None)
 
-    async def finish(self, begun: Begun) -> Answer:
+    async def finish(self, begun: Begun, *, shield: bool = False) -> Answer:
         return await self.submit(self.begun[begun.number])
 
     async def ask(self, query: Query) -> Answer:

@@ -34,10 +34,11 @@ class FakeShard:
         self.problem: Problem | None = None
         self.index = 0
 
-    async def submit(self, op: Op) -> Answer:
+    async def submit(self, op: Op, *, shield: bool = False) -> Answer:
         self.ops.append(op)
-        await self.gate.wait()
-        await trio.lowlevel.checkpoint()
+        with trio.CancelScope(shield=shield):
+            await self.gate.wait()
+            await trio.lowlevel.checkpoint()
         if self.problem is not None:
             raise self.problem
         self.index += 1

@@ -8,7 +8,6 @@ client knows whether twice does harm.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -39,12 +38,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """An op that was sent, if there was anybody to send it to."""
+    """A request to a shard, which was sent if there was a link."""
 
     number: int
     body: bytes
     may_repeat: bool
     sent: tuple[LinkClient, Call | wire.Busy] | None
+    is_query: bool = False
 
 
 class Shard:
@@ -116,10 +116,15 @@ class Shard:
             self._came_up = trio.Event()
             self._on_up(self.number)
 
-    async def submit(self, op: Op) -> Answer:
-        """Have an op carried out. Raises `Problem`."""
-        number, body = NUMBERS[type(op)], encode_json(op)
-        return await self._call(number, body, op.is_safe_twice, is_op=True)
+    async def submit(self, op: Op, *, shield: bool = False) -> Answer:
+        """Have an op carried out. Raises `Problem`. For `shield` see `finish`."""
+        return await self.finish(self.begin(op), shield=shield)
+
+    async def ask(self, query: Query) -> Answer:
+        """Have a question answered. Raises `Problem`."""
+        number, body = QUERY_NUMBERS[type(query)], encode_json(query)
+        sent = self._send(number, body, is_query=True)
+        return await self.finish(Begun(number, body, True, sent, is_query=True))
 
     def begin(self, op: Op) -> Begun:
         """Send an op at once, and wait for it later with `finish`.
@@ -127,46 +132,42 @@ class Shard:
         What is begun without waiting in between goes out together, in this order.
         """
         number, body = NUMBERS[type(op)], encode_json(op)
-        sent: tuple[LinkClient, Call | wire.Busy] | None = None
-        if self._client is not None:
-            with suppress(LinkLost):  # then it was not sent, and `finish` waits for another link
-                sent = self._client, self._client.begin(number, body)
-        return Begun(number, body, op.is_safe_twice, sent)
+        return Begun(number, body, op.is_safe_twice, self._send(number, body))
 
-    async def finish(self, begun: Begun) -> Answer:
-        """The answer to an op that was begun. Raises `Problem`."""
-        return await self._call(
-            begun.number, begun.body, begun.may_repeat, is_op=True, sent=begun.sent
-        )
+    def _send(
+        self, number: int, body: bytes, *, is_query: bool = False
+    ) -> tuple[LinkClient, Call | wire.Busy] | None:
+        """Send a request over the link; None when there is no link."""
+        client = self._client
+        if client is None:
+            return None
+        try:
+            begin = client.begin_query if is_query else client.begin
+            return client, begin(number, body)
+        except LinkLost:
+            return None
 
-    async def ask(self, query: Query) -> Answer:
-        """Have a question answered. Raises `Problem`."""
-        return await self._call(QUERY_NUMBERS[type(query)], encode_json(query), True, is_op=False)
+    async def finish(self, begun: Begun, *, shield: bool = False) -> Answer:
+        """The answer to a request that was begun. Raises `Problem`.
 
-    async def _call(
-        self,
-        number: int,
-        body: bytes,
-        may_repeat: bool,
-        *,
-        is_op: bool,
-        sent: tuple[LinkClient, Call | wire.Busy] | None = None,
-    ) -> Answer:
+        With `shield`, the answer is waited for even if the caller is cancelled meanwhile.
+        """
+        sent = begun.sent
         until: float | None = None
         while True:
             came_up = self._came_up
-            client = self._client if sent is None else sent[0]
-            if client is not None:
+            if sent is None:
+                sent = self._send(begun.number, begun.body, is_query=begun.is_query)
+            if sent is not None:
+                (client, call), sent = sent, None
                 try:
-                    if sent is not None:
-                        call, sent = sent[1], None
-                        answer = call if isinstance(call, wire.Busy) else await client.finish(call)
-                    elif is_op:
-                        answer = await client.submit(number, body)
-                    else:
-                        answer = await client.ask(number, body)
+                    answer = (
+                        call
+                        if isinstance(call, wire.Busy)
+                        else await client.finish(call, shield=shield)
+                    )
                 except LinkLost as lost:
-                    if lost.was_sent and not may_repeat:
+                    if not begun.may_repeat:
                         raise self._unknown() from lost
                 else:
                     if isinstance(answer, wire.Reply):
@@ -178,11 +179,12 @@ class Shard:
                     self.leader = answer.leader
             if until is None:
                 until = trio.current_time() + self._config.limits.leader_wait_ms / 1_000
-            await self._wait(came_up, until)
+            await self._wait(came_up, until, shield=shield)
 
-    async def _wait(self, came_up: trio.Event, until: float) -> None:
+    async def _wait(self, came_up: trio.Event, until: float, *, shield: bool) -> None:
         """Wait for a leader, or for the next try. Raises `Problem` when it takes too long."""
-        with trio.move_on_at(min(until, trio.current_time() + _LEADER_RETRY_S)):
+        next_try = trio.current_time() + _LEADER_RETRY_S
+        with trio.move_on_at(min(until, next_try), shield=shield):
             await came_up.wait()
         if trio.current_time() >= until:
             raise Problem(

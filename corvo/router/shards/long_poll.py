@@ -130,8 +130,7 @@ class Fetching:
         """Ask the shards in the order of the queues for what is still missing."""
         fetched = Fetched([], {})
         try:
-            with trio.CancelScope(shield=True):
-                await self._ask_in_order(fetch, fetched)
+            await self._ask_in_order(fetch, fetched)
             await trio.lowlevel.checkpoint_if_cancelled()
         except trio.Cancelled:
             await self.give_back(fetched.claims)
@@ -147,7 +146,7 @@ class Fetching:
                 key = fetch.request_key if not fetched.positions else ""
                 op = replace(fetch, queues=queues, count=count, request_key=key)
             try:
-                answer = await self._shards[shard].submit(op)
+                answer = await self._shards[shard].submit(op, shield=True)
             except Problem:
                 if fetched.claims:
                     return  # what others gave is worth more than to hear that this one is away
