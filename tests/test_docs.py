@@ -10,6 +10,8 @@ import re
 import runpy
 import sys
 import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -40,11 +42,28 @@ TYPES: Final = re.compile(
 )
 KINDS: Final = ("feature", "fix", "break", "op", "internal")
 
+PATH: Final = r"(?:[\w.-]+/)*[\w-]+\.py"
+NAMED: Final = re.compile(
+    rf"`(?:corvo/)?({PATH})`((?:(?:,| and|,\nand| and\n)?\s+`[A-Za-z_][\w.]*`)+)"
+)
+"""A file in a page, and the names that directly follow it: `cli.py` `main`, `usage`."""
+METHOD: Final = re.compile(r"`([A-Z]\w*\.[a-z_]\w*)`")
+
 PAGES: Final = sorted(
     page
     for pattern in ("*.md", "changes/*.md", "docs/**/*.md", "tests/**/*.md", "bench/**/*.md")
     for page in ROOT.glob(pattern)
 )
+
+
+MAINTAINERS: Final = (
+    ARCHITECTURE,
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("formats", "mirror", "performance", "raft")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("router", "shard")),
+    *sorted((ROOT / "docs" / "adr").glob("*.md")),
+)
+"""The pages that name files, functions and classes of the code."""
 
 
 class Project(msgspec.Struct, rename="kebab"):
@@ -184,6 +203,34 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link}: no such heading"
 
 
+@pytest.mark.parametrize("name", [page.name for page in MAINTAINERS])
+def test_every_file_and_name_of_the_code_in_a_page_exists(name: str) -> None:
+    text = next(page for page in MAINTAINERS if page.name == name).read_text()
+
+    files = {path for path in re.findall(rf"`({PATH})`", text) if not found_file(path)}
+    names = {
+        f"{path}: {one}"
+        for path, following in NAMED.findall(text)
+        for one in re.findall(r"`([\w.]+)`", following)
+        if found_file(path) and not one.endswith(".py") and one not in names_in(found_file(path))
+    }
+    methods = set(METHOD.findall(text)) - all_names()
+
+    assert not files, "these files are not in corvo/, tests/ or the root: correct the page"
+    assert not names, "these names are not defined in these files: correct the page"
+    assert not methods, "no class has these: correct the page"
+
+
+def test_a_name_that_is_not_in_its_file_is_found() -> None:
+    [(path, following)] = NAMED.findall("1. `corvo/cli.py` `main`, `nothing.here`: finds it")
+
+    assert (path, following) == ("cli.py", " `main`, `nothing.here`")
+    assert "main" in names_in(found_file("cli.py"))
+    assert "nothing.here" not in names_in(found_file("cli.py"))
+    assert {"Replica.submit", "Command"} <= all_names()
+    assert found_file("shard/nothing.py") is None
+
+
 def anchors(page: Path) -> set[str]:
     """What the headings of a page can be linked as."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
@@ -192,6 +239,55 @@ def anchors(page: Path) -> set[str]:
 
 def pyproject() -> PyProject:
     return msgspec.convert(tomllib.loads((ROOT / "pyproject.toml").read_text()), PyProject)
+
+
+# ---- Names of the code.
+
+
+def found_file(path: str) -> Path | None:
+    """A file as a page names it: from the root, below corvo/, or by its name alone."""
+    places = [ROOT / path, ROOT / "corvo" / path]
+    if "/" not in path:
+        places += [*(ROOT / "corvo").rglob(path), *(ROOT / "tests").rglob(path)]
+    return next((place for place in places if place.is_file()), None)
+
+
+@cache
+def names_in(path: Path | None) -> frozenset[str]:
+    """What a module defines: functions, classes and constants, and the members of its classes."""
+    assert path is not None
+    return frozenset(defined(ast.parse(path.read_text()).body, ""))
+
+
+def defined(body: Sequence[ast.stmt], prefix: str) -> Iterator[str]:
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield prefix + name
+            case ast.ClassDef(name=name):
+                yield prefix + name
+                yield from defined(node.body, f"{name}.")
+                yield from (
+                    f"{name}.{each.attr}"
+                    for each in ast.walk(node)
+                    if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+                )
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield prefix + name
+            case ast.Assign(targets=targets):
+                yield from (prefix + each.id for each in targets if isinstance(each, ast.Name))
+            case _:
+                pass
+
+
+@cache
+def all_names() -> frozenset[str]:
+    """Every name that a module of the product or of the tests defines."""
+    return frozenset(
+        chain.from_iterable(
+            map(names_in, chain((ROOT / "corvo").rglob("*.py"), (ROOT / "tests").rglob("*.py")))
+        )
+    )
 
 
 # ---- The tree.

@@ -30,6 +30,7 @@ PAGES: Final = (
     *(
         f"docs/{name}.md"
         for name in (
+            "ARCHITECTURE",
             "bulk",
             "config",
             "dependencies",
@@ -48,7 +49,7 @@ PAGES: Final = (
         )
     ),
 )
-"""What is written for users, operators and contributors; the other pages are for maintainers."""
+"""Pages that are held to the phrases below."""
 
 BANNED: Final[tuple[tuple[str, str, str], ...]] = (
     (r"(?i)\b(who|what|which)ever\b", "name the thing", "Whatever is not asked for"),
