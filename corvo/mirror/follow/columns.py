@@ -112,7 +112,7 @@ class Column(msgspec.Struct, frozen=True):
     required: bool = False
     default: str | int | None = None
     source: Source | None = None
-    """None: SQLite numbers the rows, or no document has it yet; see `planned`."""
+    """None: SQLite numbers the rows, or no document has it yet."""
     filter: str = ""
     """How a search filters by it: EQUAL, as the field of its name in `questions.Filter`; BETWEEN,
     as `created_after` and `created_before` do for `created_at`."""

@@ -3,11 +3,12 @@
 `corvo.mirror.follow.building` makes them, `corvo.mirror.follow.rows` fills them.
 """
 
+from collections.abc import Iterator
+from pkgutil import get_data
 from typing import Final
 
 import msgspec
 
-from corvo.mirror.follow import planned
 from corvo.mirror.follow.columns import (
     BETWEEN,
     BLOB,
@@ -315,7 +316,32 @@ CURSORS: Final = TableSpec(
 """How far each shard was followed. `pass_key` is the last key of a full pass; without one, the rows
 are whole."""
 
-TABLES: Final = {spec.name: spec for spec in (*FED, CURSORS, *planned.TABLES)}
+
+class _PlannedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: str
+    required: bool = False
+    default: str | int | None = None
+
+
+class _PlannedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: tuple[str, ...]
+    columns: dict[str, _PlannedColumn]
+    indexes: tuple[Index, ...] = ()
+
+
+def _planned() -> Iterator[TableSpec]:
+    """The tables of planned.toml, which no document feeds yet."""
+    data = get_data("corvo.mirror.follow", "planned.toml")
+    assert data is not None, "the package has lost planned.toml"
+    for name, table in msgspec.toml.decode(data, type=dict[str, _PlannedTable]).items():
+        columns = [
+            Column(column, one.type, one.required, one.default)
+            for column, one in table.columns.items()
+        ]
+        yield TableSpec(name=name, columns=tuple(columns), key=table.key, indexes=table.indexes)
+
+
+TABLES: Final = {spec.name: spec for spec in (*FED, CURSORS, *_planned())}
 """Every table. The one for full text is `FULL_TEXT`, and says itself how it is made."""
 
 FULL_TEXT: Final = "jobs_fts"

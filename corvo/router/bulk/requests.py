@@ -95,52 +95,18 @@ class Action(NamedTuple):
     make: "Callable[[Order, list[str]], JobsOp]"
 
 
-def _retry(_: "Order", ids: list[str]) -> JobsOp:
-    return Retry(job_ids=ids)
-
-
-def _delete(_: "Order", ids: list[str]) -> JobsOp:
-    return Delete(job_ids=ids)
-
-
-def _cancel(order: "Order", ids: list[str]) -> JobsOp:
-    return Cancel(job_ids=ids, why=order.reason)
-
-
-def _move(order: "Order", ids: list[str]) -> JobsOp:
-    return Move(job_ids=ids, queue=order.move_to_queue)
-
-
-def _requeue(_: "Order", ids: list[str]) -> JobsOp:
-    return Requeue(job_ids=ids)
-
-
-def _change_priority(order: "Order", ids: list[str]) -> JobsOp:
-    return ChangePriority(job_ids=ids, priority=order.priority)
-
-
-def _hold(order: "Order", ids: list[str]) -> JobsOp:
-    return Hold(job_ids=ids, reason=order.reason)
-
-
-def _approve(_: "Order", ids: list[str]) -> JobsOp:
-    return Approve(job_ids=ids)
-
-
-def _reject(order: "Order", ids: list[str]) -> JobsOp:
-    return Reject(job_ids=ids, why=order.reason)
-
-
 ACTIONS: Final[dict[str, Action]] = {
-    "retry": Action(Retry, _retry),
-    "delete": Action(Delete, _delete),
-    "cancel": Action(Cancel, _cancel),
-    "move": Action(Move, _move),
-    "requeue": Action(Requeue, _requeue),
-    "change_priority": Action(ChangePriority, _change_priority),
-    "hold": Action(Hold, _hold),
-    "approve": Action(Approve, _approve),
-    "reject": Action(Reject, _reject),
+    "retry": Action(Retry, lambda _, ids: Retry(job_ids=ids)),
+    "delete": Action(Delete, lambda _, ids: Delete(job_ids=ids)),
+    "cancel": Action(Cancel, lambda order, ids: Cancel(job_ids=ids, why=order.reason)),
+    "move": Action(Move, lambda order, ids: Move(job_ids=ids, queue=order.move_to_queue)),
+    "requeue": Action(Requeue, lambda _, ids: Requeue(job_ids=ids)),
+    "change_priority": Action(
+        ChangePriority, lambda order, ids: ChangePriority(job_ids=ids, priority=order.priority)
+    ),
+    "hold": Action(Hold, lambda order, ids: Hold(job_ids=ids, reason=order.reason)),
+    "approve": Action(Approve, lambda _, ids: Approve(job_ids=ids)),
+    "reject": Action(Reject, lambda order, ids: Reject(job_ids=ids, why=order.reason)),
 }
 
 

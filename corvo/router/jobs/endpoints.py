@@ -66,7 +66,7 @@ from corvo.router.jobs.bodies import (
     read_results,
 )
 from corvo.router.jobs.find import find_job, find_jobs
-from corvo.router.routes import EXAMPLE_ID, Parameter, Route
+from corvo.router.routes import EXAMPLE_ID, Endpoint, Parameter, Route
 from corvo.router.shards.fan_out import send_to_job
 
 SOURCES_MAX: Final = 16
@@ -118,23 +118,28 @@ async def explain_job(api: Api, request: Request) -> Response:
 # Changing.
 
 
-async def retry_job(api: Api, request: Request) -> Response:
-    """Begin a job anew."""
-    op = Retry(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
-    return await _change(api, request, op, conflict="RETRY_ERROR", word="retried")
+def acting(op: type[JobsOp], *, conflict: str, word: str = "") -> Endpoint:
+    """The endpoint of an op on one job that needs no body. See `_change`."""
+
+    async def act(api: Api, request: Request) -> Response:
+        named, by = _named(request), request.caller.name
+        made = op(job_ids=named, by=by, request_key=request_key(request))
+        return await _change(api, request, made, conflict=conflict, word=word)
+
+    return act
 
 
-async def cancel_job(api: Api, request: Request) -> Response:
-    """Give a job up."""
-    body = read_body(_read_why, request.body or b"{}")
-    key = request_key(request, body.request_key)
-    op = Cancel(
-        job_ids=_named(request),
-        by=request.caller.name,
-        why=body.why or body.reason or "",
-        request_key=key,
-    )
-    return await _change(api, request, op, conflict="CANCEL_ERROR")
+def acting_with_why(op: type[Cancel | Reject], *, conflict: str) -> Endpoint:
+    """The endpoint of an op on one job whose body may have a reason."""
+
+    async def act(api: Api, request: Request) -> Response:
+        body = read_body(_read_why, request.body or b"{}")
+        key = request_key(request, body.request_key)
+        why = body.why or body.reason or ""
+        made = op(job_ids=_named(request), by=request.caller.name, why=why, request_key=key)
+        return await _change(api, request, made, conflict=conflict)
+
+    return act
 
 
 async def move_job(api: Api, request: Request) -> Response:
@@ -170,37 +175,6 @@ async def hold_job(api: Api, request: Request) -> Response:
     return await _change(api, request, op, conflict="HOLD_ERROR")
 
 
-async def approve_job(api: Api, request: Request) -> Response:
-    """Approve a held job (it becomes pending)."""
-    op = Approve(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
-    return await _change(api, request, op, conflict="APPROVE_ERROR")
-
-
-async def reject_job(api: Api, request: Request) -> Response:
-    """Reject a held job (it becomes dead)."""
-    body = read_body(_read_why, request.body or b"{}")
-    key = request_key(request, body.request_key)
-    op = Reject(
-        job_ids=_named(request),
-        by=request.caller.name,
-        why=body.why or body.reason or "",
-        request_key=key,
-    )
-    return await _change(api, request, op, conflict="REJECT_ERROR")
-
-
-async def requeue_job(api: Api, request: Request) -> Response:
-    """Retry a dead job with one more attempt."""
-    op = Requeue(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
-    return await _change(api, request, op, conflict="REQUEUE_ERROR")
-
-
-async def expedite_job(api: Api, request: Request) -> Response:
-    """Let a job be due now."""
-    op = Expedite(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
-    return await _change(api, request, op, conflict="EXPEDITE_ERROR")
-
-
 async def change_priority(api: Api, request: Request) -> Response:
     """Let a job be given out sooner or later."""
     body = read_body(_read_priority, request.body)
@@ -209,12 +183,6 @@ async def change_priority(api: Api, request: Request) -> Response:
         job_ids=_named(request), by=request.caller.name, priority=body.number, request_key=key
     )
     return await _change(api, request, op, conflict="PRIORITY_ERROR", word="ok")
-
-
-async def delete_job(api: Api, request: Request) -> Response:
-    """Delete a job."""
-    op = Delete(job_ids=_named(request), by=request.caller.name, request_key=request_key(request))
-    return await _change(api, request, op, conflict="DELETE_ERROR")
 
 
 def _named(request: Request) -> list[str]:
@@ -313,11 +281,9 @@ def _ask_dead(after: str) -> CountJobs:
 
 
 _JOB: Final = "/api/v1/jobs/{id}"
-_CHANGES: Final = (404, 409)
 _NAMED: Final = job_in_path("id")
 _READ: Final = found_by_path("id")
 _TARGET: Final = in_body(_read_move, queues=lambda body: [body.queue])
-_DONE: Final[dict[int, type | None]] = {200: JobDone}
 
 
 _change_row: Final = partial(
@@ -418,7 +384,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _change_row(
         path=f"{_JOB}/retry",
-        endpoint=retry_job,
+        endpoint=acting(Retry, conflict="RETRY_ERROR", word="retried"),
         summary="Retry a finished job, or start a scheduled one, with all attempts",
         description=(
             "Makes a completed, dead, cancelled or scheduled job pending with all of its attempts."
@@ -427,7 +393,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _change_row(
         path=f"{_JOB}/cancel",
-        endpoint=cancel_job,
+        endpoint=acting_with_why(Cancel, conflict="CANCEL_ERROR"),
         summary="Cancel a job; its worker is asked to stop",
         description=(
             "Cancels a job. If a worker has it, the worker is asked to stop with its next"
@@ -460,13 +426,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _change_row(
         path=f"{_JOB}/approve",
-        endpoint=approve_job,
+        endpoint=acting(Approve, conflict="APPROVE_ERROR"),
         summary="Approve a held job (it becomes pending)",
         description="Makes a held job pending, at the end of its queue.",
     ),
     _change_row(
         path=f"{_JOB}/reject",
-        endpoint=reject_job,
+        endpoint=acting_with_why(Reject, conflict="REJECT_ERROR"),
         summary="Reject a held job (it becomes dead)",
         description="Makes a held job dead.",
         takes=Why,
@@ -474,13 +440,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _change_row(
         path=f"{_JOB}/requeue",
-        endpoint=requeue_job,
+        endpoint=acting(Requeue, conflict="REQUEUE_ERROR"),
         summary="Retry a dead job with one more attempt",
         description="Makes a dead job pending with one more attempt.",
     ),
     _change_row(
         path=f"{_JOB}/expedite",
-        endpoint=expedite_job,
+        endpoint=acting(Expedite, conflict="EXPEDITE_ERROR"),
         summary="Start a scheduled or retrying job now",
         description="Makes a scheduled or retrying job pending now.",
     ),
@@ -495,7 +461,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _change_row(
         method="DELETE",
         path=_JOB,
-        endpoint=delete_job,
+        endpoint=acting(Delete, conflict="DELETE_ERROR"),
         summary="Delete a job",
         description=(
             "Deletes a job with its payload, errors and history. If a worker has it, its lease"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
+from pkgutil import get_data
 from typing import Final
 
 from corvo import __version__
@@ -34,6 +35,10 @@ def rows(others: Iterable[Route]) -> tuple[Route, ...]:
     def page() -> bytes:
         return pages.page(document())
 
+    @cache
+    def style() -> bytes:
+        return get_data("corvo.router.openapi", "docs.css") or b""
+
     async def get_document(_: Api, request: Request) -> Response:
         return _answer(request, document(), JSON)
 
@@ -41,7 +46,7 @@ def rows(others: Iterable[Route]) -> tuple[Route, ...]:
         return _answer(request, page(), "text/html; charset=utf-8")
 
     async def get_style(_: Api, request: Request) -> Response:
-        return _answer(request, pages.STYLE, "text/css; charset=utf-8")
+        return _answer(request, style(), "text/css; charset=utf-8")
 
     told = tuple(others)
     mine = tuple(

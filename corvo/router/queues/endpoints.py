@@ -26,9 +26,8 @@ from corvo.protocol.queries import (
     Query,
     Queues,
     QueueView,
-    Workers,
 )
-from corvo.protocol.questions import Beats, GetRates
+from corvo.protocol.questions import GetRates
 from corvo.router.api import Api
 from corvo.router.ask import PART, Lists, read_lists
 from corvo.router.auth.actions import Action
@@ -49,7 +48,7 @@ from corvo.router.queues.bodies import (
     queue_body,
     read_rates,
 )
-from corvo.router.routes import Parameter, Route
+from corvo.router.routes import Endpoint, Parameter, Route
 from corvo.scopes import RESERVED, Scope, is_reserved
 
 _NAMED_MAX: Final = 100
@@ -61,8 +60,6 @@ _read_throttle: Final = msgspec.json.Decoder(SetThrottleBody).decode
 _read_retention: Final = msgspec.json.Decoder(SetRetentionBody).decode
 _read_view: Final = msgspec.json.Decoder(QueueView).decode
 _read_views: Final = msgspec.json.Decoder(Queues).decode
-_read_workers: Final = msgspec.json.Decoder(Workers).decode
-_read_beats: Final = msgspec.json.Decoder(Beats).decode
 _read_done: Final = msgspec.json.Decoder(QueueDone).decode
 
 
@@ -187,39 +184,14 @@ async def get_queue(api: Api, request: Request) -> Response:
 # Changing.
 
 
-async def pause_queue(api: Api, request: Request) -> Response:
-    """Give nothing out."""
-    name, by = _named(request)
-    op = Pause(queue=name, by=by, request_key=request_key(request))
-    return await _change(api, request, op)
+def changing(op: type[QueueOp]) -> Endpoint:
+    """The endpoint of an op on one queue that needs no body."""
 
+    async def change(api: Api, request: Request) -> Response:
+        name, by = _named(request)
+        return await _change(api, request, op(queue=name, by=by, request_key=request_key(request)))
 
-async def resume_queue(api: Api, request: Request) -> Response:
-    """Resume a queue."""
-    name, by = _named(request)
-    op = Resume(queue=name, by=by, request_key=request_key(request))
-    return await _change(api, request, op)
-
-
-async def drain_queue(api: Api, request: Request) -> Response:
-    """Give nothing out, so that at some time no job is active."""
-    name, by = _named(request)
-    op = Drain(queue=name, by=by, request_key=request_key(request))
-    return await _change(api, request, op)
-
-
-async def clear_queue(api: Api, request: Request) -> Response:
-    """Remove what waits in a queue."""
-    name, by = _named(request)
-    op = Clear(queue=name, by=by, request_key=request_key(request))
-    return await _change(api, request, op)
-
-
-async def delete_queue(api: Api, request: Request) -> Response:
-    """Remove a queue and all its jobs."""
-    name, by = _named(request)
-    op = DeleteQueue(queue=name, by=by, request_key=request_key(request))
-    return await _change(api, request, op)
+    return change
 
 
 async def set_concurrency(api: Api, request: Request) -> Response:
@@ -237,13 +209,6 @@ async def set_throttle(api: Api, request: Request) -> Response:
     body = read_body(_read_throttle, request.body)
     key = request_key(request, body.request_key)
     op = SetThrottle(queue=name, by=by, request_key=key, rate=body.rate, window_ms=body.span_ms)
-    return await _change(api, request, op)
-
-
-async def remove_throttle(api: Api, request: Request) -> Response:
-    """Let any number of jobs be fetched."""
-    name, by = _named(request)
-    op = RemoveThrottle(queue=name, by=by, request_key=request_key(request))
     return await _change(api, request, op)
 
 
@@ -353,20 +318,20 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _change_row(
         path=f"{_QUEUE}/pause",
-        endpoint=pause_queue,
+        endpoint=changing(Pause),
         summary="Pause a queue",
         description="Fetches get no jobs from the queue until it is resumed.",
         gives_example={"status": "paused", "queue": "mail"},
     ),
     _change_row(
         path=f"{_QUEUE}/resume",
-        endpoint=resume_queue,
+        endpoint=changing(Resume),
         summary="Resume a queue",
         description="Fetches get jobs from the queue again.",
     ),
     _change_row(
         path=f"{_QUEUE}/drain",
-        endpoint=drain_queue,
+        endpoint=changing(Drain),
         summary="Pause a queue until its active jobs have ended (drain)",
         description=(
             "Pauses the queue. Active jobs continue; the queue is drained when none is left."
@@ -374,7 +339,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _change_row(
         path=f"{_QUEUE}/clear",
-        endpoint=clear_queue,
+        endpoint=changing(Clear),
         summary="Delete the pending, scheduled and retrying jobs of a queue",
         description="Deletes the pending, scheduled and retrying jobs of a queue.",
     ),
@@ -397,7 +362,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _change_row(
         method="DELETE",
         path=f"{_QUEUE}/throttle",
-        endpoint=remove_throttle,
+        endpoint=changing(RemoveThrottle),
         summary="Remove the rate limit",
         description="Removes the rate limit of the queue.",
     ),
@@ -415,7 +380,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _change_row(
         method="DELETE",
         path=_QUEUE,
-        endpoint=delete_queue,
+        endpoint=changing(DeleteQueue),
         summary="Delete a queue with its settings and all its jobs",
         description="Deletes a queue with its settings and all of its jobs.",
     ),
