@@ -33,33 +33,7 @@ import msgspec
 import trio
 
 from corvo.errors import CorvoError, WireError
-from corvo.protocol.wire import (
-    EVERYTHING,
-    FRAME_BYTES_MAX,
-    TO_ROUTER,
-    Answer,
-    AnyMessage,
-    Ask,
-    Busy,
-    Control,
-    FrameReader,
-    Goodbye,
-    Group,
-    Hello,
-    HelloReader,
-    KeysChanged,
-    Leading,
-    NotLeader,
-    Ping,
-    Pong,
-    Push,
-    Reply,
-    Submit,
-    WorkAvailable,
-    encode,
-    encode_many,
-    refusal,
-)
+from corvo.protocol import wire
 
 Message = TypeVar("Message")
 
@@ -100,13 +74,13 @@ class LinkSettings:
     goodbye_s: float = 1.0
     """The time limit of sending what is left at the end: a stop never waits for a stalled peer."""
 
-    buffer_bytes_max: int = 2 * FRAME_BYTES_MAX
+    buffer_bytes_max: int = 2 * wire.FRAME_BYTES_MAX
     """Bytes that wait to be sent, after which no message is taken. One message may exceed it."""
 
     read_bytes_max: int = 64 << 10
     """Of one read: some hundred small messages, and less than the kernel's buffer."""
 
-    frame_bytes_max: int = FRAME_BYTES_MAX
+    frame_bytes_max: int = wire.FRAME_BYTES_MAX
 
     calls_max: int = 16_384
     """Calls of one `LinkClient` that wait for an answer."""
@@ -134,7 +108,7 @@ class Link:
     def __init__(self, stream: trio.abc.Stream, settings: LinkSettings) -> None:
         self._stream = stream
         self.settings: Final = settings
-        self._peer: Hello | None = None
+        self._peer: wire.Hello | None = None
         # Writing.
         self._gathered: list[bytes] = []
         self._unsent_bytes = 0  # gathered, or handed to the stream and not yet taken
@@ -144,7 +118,7 @@ class Link:
         self._takes = True  # nothing follows a goodbye, or goes into a broken stream
         self._written = trio.Event()  # the writer has ended
         # Reading, which is also how we know that the peer lives.
-        self._frames = FrameReader(frame_bytes_max=settings.frame_bytes_max)
+        self._frames = wire.FrameReader(frame_bytes_max=settings.frame_bytes_max)
         self._after_hello: bytes | None = None  # came in one read with the hello
         self._is_receiving = False
         self._has_received = False  # since the last beat
@@ -152,7 +126,7 @@ class Link:
         self._loss: str | None = None
 
     @property
-    def peer(self) -> Hello:
+    def peer(self) -> wire.Hello:
         """The hello of the other end."""
         assert self._peer is not None, "a link is handed out after its hello"
         return self._peer
@@ -172,7 +146,7 @@ class Link:
         """Whether messages are taken, and the peer still reads them."""
         return self._takes and self._goodbye is None
 
-    def send(self, message: AnyMessage) -> bool:
+    def send(self, message: wire.AnyMessage) -> bool:
         """Take a message to be sent in its turn; False when it was not taken.
 
         Then the buffer is full, or the link is no longer open. Raises `WireError` for a message
@@ -180,17 +154,17 @@ class Link:
         """
         if not self._has_room:
             return False
-        self._put(encode(message))
+        self._put(wire.encode(message))
         return True
 
-    def send_many(self, messages: Iterable[AnyMessage], *, at_once: bool = False) -> bool:
+    def send_many(self, messages: Iterable[wire.AnyMessage], *, at_once: bool = False) -> bool:
         """The same with all of them, or none.
 
         They are sent after the tasks that are ready now, or with `at_once` before them.
         """
         if not self._has_room:
             return False
-        self._put(encode_many(messages), at_once=at_once)
+        self._put(wire.encode_many(messages), at_once=at_once)
         return True
 
     @property
@@ -224,11 +198,11 @@ class Link:
         The peer's messages can be received until the block is left.
         """
         if self._takes:
-            self._put(encode(Goodbye(reason)))
+            self._put(wire.encode(wire.Goodbye(reason)))
             self._takes = False
             self._wake.set()
 
-    async def receive(self, group: Group[Message]) -> list[Message]:
+    async def receive(self, group: wire.Group[Message]) -> list[Message]:
         """The messages of one read, at least one; none once the peer has said goodbye.
 
         Raises `LinkLost`, and `WireError` for bytes that are not a message of the group. One task
@@ -268,22 +242,22 @@ class Link:
                 return self._socket.recv(self.settings.read_bytes_max, socket.MSG_DONTWAIT)
         return await self._stream.receive_some(self.settings.read_bytes_max)
 
-    def _without_control(self, messages: list[Message | Control]) -> list[Message]:
+    def _without_control(self, messages: list[Message | wire.Control]) -> list[Message]:
         """The user's messages. Control messages are acted on; a goodbye is the last message."""
         received: list[Message] = []
         for message in messages:
-            if isinstance(message, Ping):
+            if isinstance(message, wire.Ping):
                 # Without room there is no pong: the bytes in the buffer will do as a sign of life.
-                self.send(Pong(message.id))
-            elif isinstance(message, Goodbye):
+                self.send(wire.Pong(message.id))
+            elif isinstance(message, wire.Goodbye):
                 self._goodbye = message.reason
                 break
-            elif not isinstance(message, Pong):
+            elif not isinstance(message, wire.Pong):
                 received.append(message)
         return received
 
     @asynccontextmanager
-    async def open(self, ours: Hello, *, node: int, answers: bool) -> AsyncIterator["Link"]:
+    async def open(self, ours: wire.Hello, *, node: int, answers: bool) -> AsyncIterator["Link"]:
         """The life of the link: hello, the user's block, goodbye."""
         try:
             with _alone():
@@ -304,25 +278,25 @@ class Link:
             self._socket = None
         await trio.aclose_forcefully(self._stream)
 
-    async def _shake_hands(self, ours: Hello, *, node: int, answers: bool) -> None:
+    async def _shake_hands(self, ours: wire.Hello, *, node: int, answers: bool) -> None:
         """Exchange hellos. Raises `LinkLost`, `WireError`, and `LinkRefused` by either end."""
         if not answers:
-            self._put(encode(ours))
+            self._put(wire.encode(ours))
         with trio.move_on_after(self.settings.connect_s) as scope:
             self._peer, self._after_hello = await self._receive_hello()
         if scope.cancelled_caught:
             raise LinkLost(f"no hello within {self.settings.connect_s} s", was_sent=False)
-        reason = refusal(ours, self.peer, node=node)
+        reason = wire.refusal(ours, self.peer, node=node)
         if answers:
-            self._put(encode(msgspec.structs.replace(ours, refusal=reason)))
+            self._put(wire.encode(msgspec.structs.replace(ours, refusal=reason)))
         reason = reason or self.peer.refusal
         if reason:
             self.close(reason)
             await self._leave()
             raise LinkRefused(reason)
 
-    async def _receive_hello(self) -> tuple[Hello, bytes]:
-        reader = HelloReader()
+    async def _receive_hello(self) -> tuple[wire.Hello, bytes]:
+        reader = wire.HelloReader()
         while (found := reader.receive(await self._read())) is None:
             pass
         return found
@@ -361,7 +335,7 @@ class Link:
                 unanswered = 0
             elif unanswered < self.settings.pings_max:
                 unanswered += 1
-                self.send(Ping(unanswered))
+                self.send(wire.Ping(unanswered))
             else:
                 break
         self._loss = f"the peer was silent, and asked {self.settings.pings_max} times"
@@ -375,13 +349,13 @@ class Link:
         self.close("done")
         with trio.move_on_after(self.settings.goodbye_s), suppress(LinkLost, WireError):
             # Reading comes first, or two that leave at once would each wait for the other's reader.
-            while await self.receive(EVERYTHING):
+            while await self.receive(wire.EVERYTHING):
                 pass
             await self._written.wait()
 
 
 def open_link(
-    stream: trio.abc.Stream, ours: Hello, settings: LinkSettings = DEFAULT, *, node: int = 0
+    stream: trio.abc.Stream, ours: wire.Hello, settings: LinkSettings = DEFAULT, *, node: int = 0
 ) -> AbstractAsyncContextManager[Link]:
     """A link over a stream that was just connected, to that node or any. Closes the stream.
 
@@ -392,7 +366,7 @@ def open_link(
 
 
 def accept_link(
-    stream: trio.abc.Stream, ours: Hello, settings: LinkSettings = DEFAULT
+    stream: trio.abc.Stream, ours: wire.Hello, settings: LinkSettings = DEFAULT
 ) -> AbstractAsyncContextManager[Link]:
     """The same over a stream that was just accepted: the peer is refused before it may begin."""
     return Link(stream, settings).open(ours, node=0, answers=True)
@@ -405,7 +379,7 @@ class Call:
 
     def __init__(self, request_id: int) -> None:
         self.id: Final = request_id
-        self.answer: Answer | None = None
+        self.answer: wire.Answer | None = None
         """None until the answer is here, and for good when the link was lost."""
         self.task: trio.lowlevel.Task | None = None
         """The task that waits in `LinkClient.finish`: it costs half of what an `Event` does."""
@@ -422,7 +396,7 @@ class LinkClient:
     A call that is cancelled leaves the others alone. Its request may have had its effect.
     """
 
-    def __init__(self, link: Link, on_push: Callable[[Push], None]) -> None:
+    def __init__(self, link: Link, on_push: Callable[[wire.Push], None]) -> None:
         self._link = link
         self._on_push = on_push
         self._settings = link.settings
@@ -432,7 +406,7 @@ class LinkClient:
         self._end: LinkLost | WireError | None = None  # unless this end left
 
     @property
-    def peer(self) -> Hello:
+    def peer(self) -> wire.Hello:
         """The replica's hello."""
         return self._link.peer
 
@@ -441,33 +415,33 @@ class LinkClient:
         """How many calls wait."""
         return len(self._waiting)
 
-    async def submit(self, op: int, body: bytes) -> Answer:
+    async def submit(self, op: int, body: bytes) -> wire.Answer:
         """Have an op carried out. `Busy` may come from us: too much waits on this link already.
 
         Raises `LinkLost`.
         """
         call = self.begin(op, body)
-        return call if isinstance(call, Busy) else await self.finish(call)
+        return call if isinstance(call, wire.Busy) else await self.finish(call)
 
-    async def ask(self, query: int, body: bytes) -> Answer:
+    async def ask(self, query: int, body: bytes) -> wire.Answer:
         """Have a query answered, with the same outcomes."""
         call = self.begin_query(query, body)
-        return call if isinstance(call, Busy) else await self.finish(call)
+        return call if isinstance(call, wire.Busy) else await self.finish(call)
 
-    def begin(self, op: int, body: bytes) -> Call | Busy:
+    def begin(self, op: int, body: bytes) -> Call | wire.Busy:
         """Send an op at once, and wait for it later with `finish`. Raises `LinkLost`.
 
         What is begun without waiting in between goes out together, in this order.
         """
         self._last_id += 1
-        return self._begin(Submit(self._last_id, op, body))
+        return self._begin(wire.Submit(self._last_id, op, body))
 
-    def begin_query(self, query: int, body: bytes) -> Call | Busy:
+    def begin_query(self, query: int, body: bytes) -> Call | wire.Busy:
         """The same with a query."""
         self._last_id += 1
-        return self._begin(Ask(self._last_id, query, body))
+        return self._begin(wire.Ask(self._last_id, query, body))
 
-    async def finish(self, call: Call, *, shield: bool = False) -> Answer:
+    async def finish(self, call: Call, *, shield: bool = False) -> wire.Answer:
         """The answer to a call that was begun. Raises `LinkLost`.
 
         With `shield`, the answer is waited for even if the caller is cancelled meanwhile.
@@ -486,11 +460,11 @@ class LinkClient:
             raise LinkLost(self._why_over)
         return call.answer
 
-    def _begin(self, request: Submit | Ask) -> Call | Busy:
+    def _begin(self, request: wire.Submit | wire.Ask) -> Call | wire.Busy:
         if self._is_over or not self._link.is_open:
             raise LinkLost(self._why_over, was_sent=False)
         if len(self._waiting) >= self._settings.calls_max or not self._link.send(request):
-            return Busy(request.id, self._settings.retry_after_ms)
+            return wire.Busy(request.id, self._settings.retry_after_ms)
         call = self._waiting[request.id] = Call(request.id)
         return call
 
@@ -513,7 +487,7 @@ class LinkClient:
 
     async def _receive(self, block: trio.CancelScope) -> None:
         try:
-            while messages := await self._link.receive(TO_ROUTER):
+            while messages := await self._link.receive(wire.TO_ROUTER):
                 for message in messages:
                     self._handle(message)
             self._end = LinkLost(f"the replica left: {self._link.goodbye}")
@@ -526,23 +500,23 @@ class LinkClient:
             self._waiting.clear()
         block.cancel()
 
-    def _handle(self, message: Answer | Push) -> None:
+    def _handle(self, message: wire.Answer | wire.Push) -> None:
         match message:
-            case Reply() | NotLeader() | Busy():
+            case wire.Reply() | wire.NotLeader() | wire.Busy():
                 if message.id > self._last_id:
                     raise WireError(f"an answer to request {message.id}, which was never made")
                 call = self._waiting.pop(message.id, None)
                 if call is not None:  # else the call was cancelled
                     call.answer = message
                     call.wake()
-            case WorkAvailable() | Leading() | KeysChanged():
+            case wire.WorkAvailable() | wire.Leading() | wire.KeysChanged():
                 self._on_push(message)
             case _:
                 assert_never(message)
 
 
 def open_client(
-    link: Link, on_push: Callable[[Push], None] = lambda _: None
+    link: Link, on_push: Callable[[wire.Push], None] = lambda _: None
 ) -> AbstractAsyncContextManager[LinkClient]:
     """A `LinkClient` on an open link.
 
@@ -617,7 +591,7 @@ async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.So
 
 @asynccontextmanager
 async def dial(
-    address: Address, ours: Hello, settings: LinkSettings = DEFAULT, *, node: int = 0
+    address: Address, ours: wire.Hello, settings: LinkSettings = DEFAULT, *, node: int = 0
 ) -> AsyncIterator[Link]:
     """A link to the process at an address. Raises what `connect` and `open_link` raise."""
     stream = await connect(address, settings)

@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Callable, Iterator
-from functools import singledispatch
 from typing import Final, Protocol
 
 import msgspec
@@ -10,7 +9,9 @@ import msgspec
 from corvo.errors import BadKey
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
+from corvo.kv.tables import D, Table
 from corvo.model import STATES, Job, JobError, Priority, Queue, State
+from corvo.protocol import queries as protocol
 from corvo.protocol.numbers import (
     Counters,
     Numbers,
@@ -20,38 +21,6 @@ from corvo.protocol.numbers import (
     WorkerPage,
 )
 from corvo.protocol.ops.base import Rejected, encode_json
-from corvo.protocol.queries import (
-    ANSWER_BYTES_MAX,
-    QUERIES,
-    Active,
-    ApiKeys,
-    CountJobs,
-    Counts,
-    Dead,
-    Explain,
-    Explanation,
-    Form,
-    FoundJob,
-    GetActive,
-    GetJobs,
-    GetMoment,
-    GetNumbers,
-    GetQueue,
-    GetQueueNumbers,
-    GetQueues,
-    GetWhereabouts,
-    GetWorkerNumbers,
-    GetWorkers,
-    Jobs,
-    ListDead,
-    ListKeys,
-    Moment,
-    Query,
-    Queues,
-    QueueView,
-    Whereabouts,
-    Workers,
-)
 from corvo.raft import Node
 from corvo.shard import rendering
 from corvo.shard.machine import Machine
@@ -64,40 +33,92 @@ WALK_MAX: Final = 1_000
 
 
 class Asked(Protocol):
-    """What is asked."""
+    """The replica that is asked."""
 
-    @property
-    def node(self) -> Node:
-        """Its half of Raft."""
-
-    @property
-    def machine(self) -> Machine:
-        """Its state."""
+    node: Node
+    machine: Machine
+    disk_is_full: bool
 
     @property
     def counters(self) -> Counters:
-        """What it has counted."""
+        """Its counters, for metrics."""
 
     @property
     def waiting(self) -> int:
         """Ops that wait for agreement, or to be proposed."""
 
-    @property
-    def disk_is_full(self) -> bool:
-        """Whether nothing new is taken."""
 
-
-@singledispatch
-def answer(query: Query, asked: Asked) -> msgspec.Struct:
+def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
     """The answer to a query, or `Rejected`."""
-    raise NotImplementedError(type(query).__name__)
-
-
-@answer.register
-def get_jobs(query: GetJobs, asked: Asked) -> Jobs:
-    """Leaves out those that are not here."""
     tx = asked.machine.tx
-    found: list[FoundJob] = []
+    match query:
+        case protocol.GetJobs():
+            return _jobs(query, tx)
+        case protocol.GetWhereabouts():
+            return _whereabouts(query, tx)
+        case protocol.Explain():
+            found = presence.find(tx, query.job_id)
+            if found is None:
+                return lifecycle.missing(tx, query.job_id)
+            return select.explain(tx, found.document, now_ns=asked.machine.now_ns)
+        case protocol.GetQueue():  # empty for a queue that does not exist
+            return _queue_view(tx, query.queue)
+        case protocol.ListDead():
+            return _list_dead(query, tx)
+        case protocol.GetActive():
+            prefix = keys.ACTIVE.prefix + query.queue.encode() + b"\0"
+            return protocol.Active(_page(tx, prefix, "", query.limit)[0])
+        case protocol.GetMoment():
+            return protocol.Moment(asked.machine.now_ns)
+        case protocol.GetNumbers():
+            return _numbers(asked)
+        case _:
+            return _page_of(query, tx)
+
+
+def _page_of(query: protocol.Query, tx: Tx) -> msgspec.Struct:
+    """The answer to a query that is answered a page at a time."""
+    match query:
+        case protocol.GetQueues():
+            names, after = _page(tx, keys.QUEUE_NAME.prefix, query.after, query.limit)
+            return protocol.Queues([_queue_view(tx, name) for name in names], after)
+        case protocol.CountJobs():
+            names, after = _page(tx, keys.QUEUE_NAME.prefix, query.after, query.limit)
+            counts = [(name, tx.count(name)[query.state.number]) for name in names]
+            return protocol.Counts([each for each in counts if each[1]], after)
+        case protocol.GetWorkers():
+            names, after = _page(tx, keys.WORKER.prefix, query.after, query.limit)
+            return protocol.Workers(_stored(tx, WORKERS, names), after)
+        case protocol.ListKeys():
+            names, after = _page(tx, keys.API_KEY.prefix, query.after, query.limit)
+            return protocol.ApiKeys(_stored(tx, API_KEYS, names), after)
+        case protocol.GetQueueNumbers():
+            names, after = _page(tx, keys.QUEUE_NAME.prefix, query.after, query.limit)
+            found = [_queue_numbers(tx, name, is_brief=query.is_brief) for name in names]
+            return QueuePage(found, after)
+        case protocol.GetWorkerNumbers():
+            names, after = _page(tx, keys.WORKER.prefix, query.after, query.limit)
+            seen = [(worker.id, worker.seen_ns) for worker in _stored(tx, WORKERS, names)]
+            return WorkerPage(seen, after)
+        case _:
+            raise NotImplementedError(type(query).__name__)
+
+
+def _page(tx: Tx, prefix: bytes, after: str, limit: int) -> tuple[list[str], str]:
+    """Names of a space, and the one after which the next page begins; empty at the end."""
+    start = prefix + after.encode() + b"\0" if after else prefix
+    found = tx.keys(start, prefix_end(prefix), limit=limit)
+    names = [key[len(prefix) :].decode() for key in found]
+    return names, names[-1] if len(names) == limit else ""
+
+
+def _stored(tx: Tx, table: Table[D], names: list[str]) -> list[D]:
+    return [document for name in names if (document := table.get(tx, name)) is not None]
+
+
+def _jobs(query: protocol.GetJobs, tx: Tx) -> protocol.Jobs:
+    """Jobs by their ids, without those that are not in this shard."""
+    found: list[protocol.FoundJob] = []
     moved: dict[str, int] = {}
     size = 0
     for number, job_id in enumerate(query.job_ids, start=1):
@@ -107,28 +128,28 @@ def get_jobs(query: GetJobs, asked: Asked) -> Jobs:
             if forward is not None:
                 moved[job_id] = forward.shard
             continue
-        found.append(found_job(tx, held.document, query.form))
+        found.append(_found_job(tx, held.document, query.form))
         size += len(bytes(found[-1].json))
-        if size >= ANSWER_BYTES_MAX:
-            return Jobs(found, number, moved)
-    return Jobs(found, len(query.job_ids), moved)
+        if size >= protocol.ANSWER_BYTES_MAX:
+            return protocol.Jobs(found, number, moved)
+    return protocol.Jobs(found, len(query.job_ids), moved)
 
 
-def found_job(tx: Tx, job: Job, form: Form) -> FoundJob:
+def _found_job(tx: Tx, job: Job, form: protocol.Form) -> protocol.FoundJob:
     """A job in a form."""
-    errors = errors_of(tx, job)
+    errors = _errors_of(tx, job)
     shown = encode_json(_RENDER[form](job, errors))
-    return FoundJob(job.id, job.queue, job.state, job.finished_ns, msgspec.Raw(shown))
+    return protocol.FoundJob(job.id, job.queue, job.state, job.finished_ns, msgspec.Raw(shown))
 
 
-_RENDER: Final[dict[Form, Callable[[Job, list[JobError]], msgspec.Struct]]] = {
-    Form.BODY: rendering.job_body,
-    Form.SUMMARY: rendering.job_summary,
-    Form.STORED: rendering.stored_job,
+_RENDER: Final[dict[protocol.Form, Callable[[Job, list[JobError]], msgspec.Struct]]] = {
+    protocol.Form.BODY: rendering.job_body,
+    protocol.Form.SUMMARY: rendering.job_summary,
+    protocol.Form.STORED: rendering.stored_job,
 }
 
 
-def errors_of(tx: Tx, job: Job) -> list[JobError]:
+def _errors_of(tx: Tx, job: Job) -> list[JobError]:
     """The errors that are kept of a job, oldest first."""
     stored = [
         tx.get_key(lifecycle.error_key(job.id, number)) for number in lifecycle.error_numbers(job)
@@ -136,10 +157,8 @@ def errors_of(tx: Tx, job: Job) -> list[JobError]:
     return [msgspec.json.decode(data, type=JobError) for data in stored if data is not None]
 
 
-@answer.register
-def get_whereabouts(query: GetWhereabouts, asked: Asked) -> Whereabouts:
+def _whereabouts(query: protocol.GetWhereabouts, tx: Tx) -> protocol.Whereabouts:
     """Leaves out those that were never here, or are gone."""
-    tx = asked.machine.tx
     queues: dict[str, str] = {}
     moved: dict[str, int] = {}
     for job_id in query.job_ids:
@@ -150,38 +169,14 @@ def get_whereabouts(query: GetWhereabouts, asked: Asked) -> Whereabouts:
         forward = consequences.forwarded(tx, job_id)
         if forward is not None:
             moved[job_id] = forward.shard
-    return Whereabouts(queues, moved)
+    return protocol.Whereabouts(queues, moved)
 
 
-@answer.register
-def explain(query: Explain, asked: Asked) -> Explanation | Rejected:
-    """One reason: the first that holds."""
-    tx = asked.machine.tx
-    found = presence.find(tx, query.job_id)
-    if found is None:
-        return lifecycle.missing(tx, query.job_id)
-    return select.explain(tx, found.document, now_ns=asked.machine.now_ns)
-
-
-@answer.register
-def get_queues(query: GetQueues, asked: Asked) -> Queues:
-    """Their settings and counts."""
-    names = _page(asked.machine.tx, keys.QUEUE_NAME.prefix, query.after, query.limit)
-    views = [queue_view(asked.machine.tx, name) for name in names]
-    return Queues(views, names[-1] if len(names) == query.limit else "")
-
-
-@answer.register
-def get_queue(query: GetQueue, asked: Asked) -> QueueView:
-    """Its settings and counts; those of a queue that nobody has named are empty."""
-    return queue_view(asked.machine.tx, query.queue)
-
-
-def queue_view(tx: Tx, name: str) -> QueueView:
+def _queue_view(tx: Tx, name: str) -> protocol.QueueView:
     """A queue for people."""
     counts = tx.count(name)
     queue = QUEUES.get(tx, name) or Queue(name=name)
-    return QueueView(
+    return protocol.QueueView(
         queue=queue,
         counts={state.value: counts[state.number] for state in STATES},
         oldest_pending_ns=_oldest_pending_ns(tx, queue) if counts[State.PENDING.number] else 0,
@@ -206,37 +201,25 @@ def _oldest_pending_ns(tx: Tx, queue: Queue) -> int:
     return min(places, default=0)
 
 
-@answer.register
-def count_jobs(query: CountJobs, asked: Asked) -> Counts:
-    """Those that have any."""
-    tx = asked.machine.tx
-    names = _page(tx, keys.QUEUE_NAME.prefix, query.after, query.limit)
-    found = [(name, tx.count(name)[query.state.number]) for name in names]
-    after = names[-1] if len(names) == query.limit else ""
-    return Counts([each for each in found if each[1]], after)
-
-
-@answer.register
-def list_dead(query: ListDead, asked: Asked) -> Dead:
+def _list_dead(query: protocol.ListDead, tx: Tx) -> protocol.Dead:
     """As many as there are among the next few that ended."""
-    tx = asked.machine.tx
     before = query.before_ns.to_bytes(8, "big") + query.before_id.encode()
     chunk = max(1, WALK_MAX // len(query.queues))
     ended = heapq.merge(
         *(_ended(tx, name, before if query.before_ns else b"", chunk) for name in query.queues),
         reverse=True,
     )
-    found: list[FoundJob] = []
+    found: list[protocol.FoundJob] = []
     size = 0
     for walked, place in enumerate(ended, start=1):
         job_id = place[8:].decode()
         job = _dead(tx, job_id)
         if job is not None:
-            found.append(found_job(tx, job, Form.SUMMARY))
+            found.append(_found_job(tx, job, protocol.Form.SUMMARY))
             size += len(bytes(found[-1].json))
-        if walked == WALK_MAX or len(found) == query.limit or size >= ANSWER_BYTES_MAX:
-            return Dead(found, int.from_bytes(place[:8], "big"), job_id)
-    return Dead(found)
+        if walked == WALK_MAX or len(found) == query.limit or size >= protocol.ANSWER_BYTES_MAX:
+            return protocol.Dead(found, int.from_bytes(place[:8], "big"), job_id)
+    return protocol.Dead(found)
 
 
 def _ended(tx: Tx, queue: str, before: bytes, chunk: int) -> Iterator[bytes]:
@@ -273,45 +256,7 @@ def _dead(tx: Tx, job_id: str) -> Job | None:
     return found.document if found is not None else None
 
 
-@answer.register
-def get_workers(query: GetWorkers, asked: Asked) -> Workers:
-    """As they were when they fetched last."""
-    tx = asked.machine.tx
-    names = _page(tx, keys.WORKER.prefix, query.after, query.limit)
-    workers = [worker for name in names if (worker := WORKERS.get(tx, name)) is not None]
-    return Workers(workers, names[-1] if len(names) == query.limit else "")
-
-
-@answer.register
-def list_keys(query: ListKeys, asked: Asked) -> ApiKeys:
-    """By their hashes."""
-    tx = asked.machine.tx
-    hashes = _page(tx, keys.API_KEY.prefix, query.after, query.limit)
-    found = [key for name in hashes if (key := API_KEYS.get(tx, name)) is not None]
-    return ApiKeys(found, hashes[-1] if len(hashes) == query.limit else "")
-
-
-def _page(tx: Tx, prefix: bytes, after: str, limit: int) -> list[str]:
-    start = prefix + after.encode() + b"\0" if after else prefix
-    found = tx.keys(start, prefix_end(prefix), limit=limit)
-    return [key[len(prefix) :].decode() for key in found]
-
-
-@answer.register
-def get_active(query: GetActive, asked: Asked) -> Active:
-    """None, if there is no such queue."""
-    prefix = keys.ACTIVE.prefix + query.queue.encode() + b"\0"
-    return Active(_page(asked.machine.tx, prefix, "", query.limit))
-
-
-@answer.register
-def get_moment(query: GetMoment, asked: Asked) -> Moment:
-    """That of the last entry."""
-    return Moment(asked.machine.now_ns)
-
-
-@answer.register
-def get_numbers(query: GetNumbers, asked: Asked) -> Numbers:
+def _numbers(asked: Asked) -> Numbers:
     """As it is now, whoever leads."""
     seen = asked.node.statistics()
     return Numbers(
@@ -346,15 +291,6 @@ def get_numbers(query: GetNumbers, asked: Asked) -> Numbers:
     )
 
 
-@answer.register
-def get_queue_numbers(query: GetQueueNumbers, asked: Asked) -> QueuePage:
-    """As this replica has it, whoever leads."""
-    tx = asked.machine.tx
-    names = _page(tx, keys.QUEUE_NAME.prefix, query.after, query.limit)
-    found = [_queue_numbers(tx, name, is_brief=query.is_brief) for name in names]
-    return QueuePage(found, names[-1] if len(names) == query.limit else "")
-
-
 def _queue_numbers(tx: Tx, name: str, *, is_brief: bool) -> QueueNumbers:
     counts = tx.count(name)
     told = tuple(counts[: len(STATES)])
@@ -365,24 +301,15 @@ def _queue_numbers(tx: Tx, name: str, *, is_brief: bool) -> QueueNumbers:
     return QueueNumbers(name, told, queue.paused, oldest_ns)
 
 
-@answer.register
-def get_worker_numbers(query: GetWorkerNumbers, asked: Asked) -> WorkerPage:
-    """As this replica has it, whoever leads."""
-    tx = asked.machine.tx
-    names = _page(tx, keys.WORKER.prefix, query.after, query.limit)
-    found = [
-        (name, worker.seen_ns) for name in names if (worker := WORKERS.get(tx, name)) is not None
-    ]
-    return WorkerPage(found, names[-1] if len(names) == query.limit else "")
-
-
-_DECODERS: Final = {number: msgspec.json.Decoder(query).decode for number, query in QUERIES.items()}
+_DECODERS: Final = {
+    number: msgspec.json.Decoder(query).decode for number, query in protocol.QUERIES.items()
+}
 
 
 def answer_bytes(asked: Asked, number: int, body: bytes) -> msgspec.Struct:
     """Answer a question of the registry, or say what is wrong with it."""
     try:
-        query: Query = _DECODERS[number](body)
+        query: protocol.Query = _DECODERS[number](body)
         return answer(query, asked)
     except (msgspec.DecodeError, UnicodeError, BadKey) as error:
         return Rejected("bad_request", str(error))

@@ -9,18 +9,7 @@ from typing import Final
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.protocol.ops.base import Op
-from corvo.shard.ops.upkeep import (
-    CleanRateLimits,
-    CleanRequests,
-    CleanUnique,
-    CleanWorkers,
-    Expire,
-    Promote,
-    Purge,
-    Reclaim,
-    Sweep,
-    Tell,
-)
+from corvo.shard.ops import upkeep as ops
 from corvo.shard.state.tables import QUEUES, TIMERS, Timer, queue_keys
 from corvo.shard.state.tx import Tx
 
@@ -78,24 +67,24 @@ class Upkeep:
     def _op_for(self, tx: Tx, timer: Timer) -> Op:
         match timer:
             case Timer.PROMOTE:
-                return Promote(limit=BATCH)
+                return ops.Promote(limit=BATCH)
             case Timer.LEASE:
-                return Reclaim(limit=BATCH)
+                return ops.Reclaim(limit=BATCH)
             case Timer.EXPIRE:
-                return Expire(limit=BATCH)
+                return ops.Expire(limit=BATCH)
             case Timer.UNIQUE:
-                return CleanUnique(limit=BATCH)
+                return ops.CleanUnique(limit=BATCH)
             case Timer.REQUEST:
-                return CleanRequests(limit=BATCH)
+                return ops.CleanRequests(limit=BATCH)
             case Timer.ENDING:
-                return Tell(limit=BATCH)
+                return ops.Tell(limit=BATCH)
             case Timer.WORKER:
-                return CleanWorkers(limit=BATCH)
+                return ops.CleanWorkers(limit=BATCH)
             case Timer.SWEEP:
                 first = tx.head(TIMERS[timer]).keys[0]
                 _, _, queue = keys.TIMER.parse(first)
                 assert isinstance(queue, str)
-                return Sweep(queue=queue, limit=BATCH)
+                return ops.Sweep(queue=queue, limit=BATCH)
 
     def _walk(self, tx: Tx, now_ns: int) -> list[Op]:
         """Look at the next few queues."""
@@ -127,7 +116,7 @@ class Upkeep:
         finished_ns = int.from_bytes(first[0][len(prefix) : len(prefix) + 8], "big")
         if finished_ns + keep_ms * _MS > now_ns:
             return []
-        return [Purge(queue=queue, keep_ms=self._retention_ms, limit=BATCH)]
+        return [ops.Purge(queue=queue, keep_ms=self._retention_ms, limit=BATCH)]
 
     def _rate_limits(self, tx: Tx, queue: str, now_ns: int) -> list[Op]:
         document = QUEUES.get(tx, queue)
@@ -139,7 +128,7 @@ class Upkeep:
         window_ms = document.rate_window_ms if document is not None else 0
         if fetched_ns + window_ms * _MS > now_ns:
             return []
-        return [CleanRateLimits(queue=queue, limit=BATCH)]
+        return [ops.CleanRateLimits(queue=queue, limit=BATCH)]
 
 
 def next_due_ns(tx: Tx, timer: Timer) -> int | None:

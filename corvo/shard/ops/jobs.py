@@ -12,22 +12,8 @@ from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import EventType, Job, State
+from corvo.protocol.ops import jobs as ops
 from corvo.protocol.ops.base import Rejected, encode_json, left_out
-from corvo.protocol.ops.jobs import (
-    Approve,
-    Cancel,
-    ChangePriority,
-    Delete,
-    Done,
-    Expedite,
-    Hold,
-    JobResults,
-    JobsOp,
-    Move,
-    Reject,
-    Requeue,
-    Retry,
-)
 from corvo.scopes import is_reserved, scope_of_stored
 from corvo.shard.ops import transfer
 from corvo.shard.state import lifecycle, presence
@@ -48,13 +34,13 @@ _decode_runs: Final = msgspec.json.Decoder(list[_Run]).decode
 
 
 @apply.register
-def apply_to_jobs(op: JobsOp, tx: Tx) -> JobResults:
+def apply_to_jobs(op: ops.JobsOp, tx: Tx) -> ops.JobResults:
     """Apply an op to one job after the other."""
-    return JobResults([left_out(it) if tx.is_full else _each(op, tx, it) for it in op.job_ids])
+    return ops.JobResults([left_out(it) if tx.is_full else _each(op, tx, it) for it in op.job_ids])
 
 
-def _each(op: JobsOp, tx: Tx, job_id: str) -> Done | Rejected:
-    if isinstance(op, Hold) and op.lease_token is not None:
+def _each(op: ops.JobsOp, tx: Tx, job_id: str) -> ops.Done | Rejected:
+    if isinstance(op, ops.Hold) and op.lease_token is not None:
         held = lifecycle.holder(tx, job_id, op.lease_token)
         if isinstance(held, Rejected):
             return held
@@ -69,41 +55,41 @@ def _each(op: JobsOp, tx: Tx, job_id: str) -> Done | Rejected:
     if found.document.state not in op.TAKES:
         return _bad_state(op, found.document)
     done = _change(op, tx, found)
-    return done if isinstance(done, Rejected) else Done(job_id, done)
+    return done if isinstance(done, Rejected) else ops.Done(job_id, done)
 
 
-def _bad_state(op: JobsOp, job: Job) -> Rejected:
+def _bad_state(op: ops.JobsOp, job: Job) -> Rejected:
     takes = ", ".join(state.value for state in op.TAKES)
     return Rejected(
         "bad_state", f"job {job.id} is {job.state.value}: expected {takes}", job_id=job.id
     )
 
 
-def _change(op: JobsOp, tx: Tx, found: Held[Job]) -> str | Rejected:
+def _change(op: ops.JobsOp, tx: Tx, found: Held[Job]) -> str | Rejected:
     """Change one job, which is in one of the states that the op takes. Returns the status."""
     job = found.document
     match op:
-        case Retry():
+        case ops.Retry():
             return _back_to_queue(tx, found, EventType.RETRIED, attempt=0, crashes=0)
-        case Requeue():  # the attempts before still count
+        case ops.Requeue():  # the attempts before still count
             attempt, crashes = job.attempt, job.crashes
             return _back_to_queue(tx, found, EventType.REQUEUED, attempt=attempt, crashes=crashes)
-        case Expedite():
+        case ops.Expedite():
             return lifecycle.promote(tx, found).state.word
-        case Cancel():
+        case ops.Cancel():
             return _cancel(op, tx, found)
-        case Delete():
+        case ops.Delete():
             lifecycle.remove(tx, found)
             return "deleted"
-        case Hold():
+        case ops.Hold():
             job = lifecycle.hold(tx, found, reason=op.reason)
-        case Approve():
+        case ops.Approve():
             job = lifecycle.make_pending(tx, found, what=EventType.APPROVED, crashes=0)
-        case Reject():
+        case ops.Reject():
             job = lifecycle.finish(tx, found, State.DEAD, what=EventType.REJECTED, why=op.why)
-        case Move():
+        case ops.Move():
             return _move(op, tx, found)
-        case ChangePriority():  # it keeps its place
+        case ops.ChangePriority():  # it keeps its place
             why = f"from {job.priority} to {op.priority}"
             trail = presence.trail(tx, job, EventType.PRIORITY, why)
             JOBS.change(tx, found, replace(job, priority=op.priority, trail=trail))
@@ -113,28 +99,28 @@ def _change(op: JobsOp, tx: Tx, found: Held[Job]) -> str | Rejected:
 
 
 @keep.register
-def keep_results(op: JobsOp, result: msgspec.Struct) -> bytes:
+def keep_results(op: ops.JobsOp, result: msgspec.Struct) -> bytes:
     """The results; of a bulk operation, which comes in many pieces, as runs that are equal."""
     if not op.unchanged_since_ns:
         return encode_json(result)
-    assert isinstance(result, JobResults)
+    assert isinstance(result, ops.JobResults)
     said = groupby(
-        _Run(1, one.status) if isinstance(one, Done) else _Run(1, refused=one)
+        _Run(1, one.status) if isinstance(one, ops.Done) else _Run(1, refused=one)
         for one in result.results
     )
     return encode_json([replace(run, count=len([*all_])) for run, all_ in said])
 
 
 @again.register
-def same_results(op: JobsOp, tx: Tx, kept: bytes) -> bytes:
+def same_results(op: ops.JobsOp, tx: Tx, kept: bytes) -> bytes:
     """The same answer as before."""
     if not op.unchanged_since_ns:
         return kept
     said = [run for run in _decode_runs(kept) for _ in range(run.count)]
     return encode_json(
-        JobResults(
+        ops.JobResults(
             [
-                Done(job_id, run.status) if run.refused is None else run.refused
+                ops.Done(job_id, run.status) if run.refused is None else run.refused
                 for job_id, run in zip(op.job_ids, said, strict=True)
             ]
         )
@@ -174,7 +160,7 @@ def _back_to_queue(
     ).state.word
 
 
-def _cancel(op: Cancel, tx: Tx, found: Held[Job]) -> str:
+def _cancel(op: ops.Cancel, tx: Tx, found: Held[Job]) -> str:
     """Cancel it; a worker that has it is asked to stop."""
     job = found.document
     if job.state is not State.ACTIVE:
@@ -186,7 +172,7 @@ def _cancel(op: Cancel, tx: Tx, found: Held[Job]) -> str:
     return "cancelling"
 
 
-def _move(op: Move, tx: Tx, found: Held[Job]) -> str | Rejected:
+def _move(op: ops.Move, tx: Tx, found: Held[Job]) -> str | Rejected:
     """Move it to the other queue. The server's own jobs are not moved."""
     if is_reserved(found.document.queue):
         return lifecycle.not_yours(found.document)

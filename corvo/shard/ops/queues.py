@@ -10,19 +10,7 @@ from typing import TypedDict, Unpack
 from msgspec.structs import replace
 
 from corvo.model import Queue
-from corvo.protocol.ops.queues import (
-    Clear,
-    DeleteQueue,
-    Drain,
-    Pause,
-    QueueDone,
-    QueueOp,
-    RemoveThrottle,
-    Resume,
-    SetConcurrency,
-    SetRetention,
-    SetThrottle,
-)
+from corvo.protocol.ops import queues as ops
 from corvo.shard.state import presence
 from corvo.shard.state.applying import apply
 from corvo.shard.state.limits import counted_since_ns, forget_rows
@@ -31,39 +19,39 @@ from corvo.shard.state.tx import Tx
 
 
 @apply.register
-def apply_to_queue(op: QueueOp, tx: Tx) -> QueueDone:
+def apply_to_queue(op: ops.QueueOp, tx: Tx) -> ops.QueueDone:
     """Change a queue."""
     name = op.queue
     status = "ok"
     match op:
-        case Pause():
+        case ops.Pause():
             _set(tx, name, paused=True)
             status = "paused"
-        case Resume():
+        case ops.Resume():
             _set(tx, name, paused=False, draining=False)
             status = "resumed"
-        case Drain():
+        case ops.Drain():
             _set(tx, name, paused=True, draining=True)
             status = "draining"
-        case SetConcurrency():
+        case ops.SetConcurrency():
             _set(tx, name, max_concurrency=op.max)
-        case SetThrottle():
+        case ops.SetThrottle():
             _set_throttle(op, tx)
-        case RemoveThrottle():
+        case ops.RemoveThrottle():
             # The leader removes the rows of the last window.
             _set(tx, name, rate_limit=0, rate_window_ms=0)
             forget_rows(tx, name)
-        case SetRetention():
+        case ops.SetRetention():
             _set(tx, name, retention_ms=op.retention_ms)
-        case Clear():
+        case ops.Clear():
             _mark_cleared(tx, name)
             status = "cleared"
-        case DeleteQueue():
+        case ops.DeleteQueue():
             _mark_deleted(tx, name)
             status = "deleted"
         case _:
             raise NotImplementedError(type(op).__name__)
-    return QueueDone(name, status)
+    return ops.QueueDone(name, status)
 
 
 class _Settings(TypedDict, total=False):
@@ -87,7 +75,7 @@ def _set(tx: Tx, name: str, **settings: Unpack[_Settings]) -> None:
         tx.touched[name] = None
 
 
-def _set_throttle(op: SetThrottle, tx: Tx) -> None:
+def _set_throttle(op: ops.SetThrottle, tx: Tx) -> None:
     """Set a rate limit. Fetches under the limit before, within its window, count on."""
     before = presence.ensure_queue(tx, op.queue)
     since_ns = counted_since_ns(tx, before)

@@ -9,24 +9,8 @@ from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import Agent, EventType, Job, Settled, State, Worker
+from corvo.protocol.ops import work as ops
 from corvo.protocol.ops.base import Rejected, as_json, encode_json, json_bytes, left_out
-from corvo.protocol.ops.work import (
-    Acked,
-    AckItem,
-    Beat,
-    BeatItem,
-    Claim,
-    Claims,
-    Failed,
-    FailItem,
-    Fetch,
-    LeaseItem,
-    LeaseOp,
-    LeaseResults,
-    ReleaseItem,
-    SnoozeItem,
-    StepStatus,
-)
 from corvo.protocol.ops.workflow import AgentStatus
 from corvo.shard.state import agents, lifecycle, presence
 from corvo.shard.state.applying import again, apply, is_void, keep
@@ -44,13 +28,13 @@ _SEEN_EVERY_NS: Final = 1_000_000_000
 
 
 @apply.register
-def fetch(op: Fetch, tx: Tx) -> Claims:
+def fetch(op: ops.Fetch, tx: Tx) -> ops.Claims:
     """Give out what may be given out."""
     if op.worker_id:
         tx.by = op.worker_id
         if tx.seen != op.worker_id:
             see_worker(tx, op)
-    claims: list[Claim] = []
+    claims: list[ops.Claim] = []
     selection = Selection(tx)
     for name in op.queues:
         queue = QUEUES.get(tx, name)
@@ -71,25 +55,25 @@ def fetch(op: Fetch, tx: Tx) -> Claims:
             record_fetches(tx, queue, taken)
         if len(claims) == op.count or selection.is_over:
             break
-    return Claims(claims)
+    return ops.Claims(claims)
 
 
 @is_void.register
-def found_nothing(op: Fetch, result: msgspec.Struct) -> bool:
+def found_nothing(op: ops.Fetch, result: msgspec.Struct) -> bool:
     """It found nothing, and asks again."""
-    assert isinstance(result, Claims)
+    assert isinstance(result, ops.Claims)
     return not result.jobs
 
 
 @keep.register
-def keep_leases(op: Fetch, result: msgspec.Struct) -> bytes:
+def keep_leases(op: ops.Fetch, result: msgspec.Struct) -> bytes:
     """Which leases were given: what is told of them is looked up again."""
-    assert isinstance(result, Claims)
+    assert isinstance(result, ops.Claims)
     return _encode_given([(claim.job_id, claim.lease_token) for claim in result.jobs])
 
 
 @again.register
-def still_leased(op: Fetch, tx: Tx, kept: bytes) -> bytes:
+def still_leased(op: ops.Fetch, tx: Tx, kept: bytes) -> bytes:
     """Those that are still the caller's."""
     claims = []
     for job_id, token in _decode_given(kept):
@@ -99,16 +83,16 @@ def still_leased(op: Fetch, tx: Tx, kept: bytes) -> bytes:
         job = found.document
         if job.state is _ACTIVE and job.lease_token == token:
             claims.append(claim(job))
-    return encode_json(Claims(claims))
+    return encode_json(ops.Claims(claims))
 
 
 _encode_given: Final = msgspec.json.Encoder().encode
 _decode_given: Final = msgspec.json.Decoder(list[tuple[str, int]]).decode
 
 
-def claim(job: Job) -> Claim:
+def claim(job: Job) -> ops.Claim:
     """What a worker is told of its job."""
-    return Claim(  # by position, which takes half the time
+    return ops.Claim(  # by position, which takes half the time
         job.id,
         job.queue,
         msgspec.Raw(job.payload),
@@ -124,7 +108,7 @@ def claim(job: Job) -> Claim:
     )
 
 
-def see_worker(tx: Tx, fetch: Fetch) -> None:
+def see_worker(tx: Tx, fetch: ops.Fetch) -> None:
     """Remember who fetches, and from where; once is enough for fetches in a row in one entry."""
     tx.seen = fetch.worker_id
     seen = WORKERS.find(tx, fetch.worker_id)
@@ -150,17 +134,17 @@ def see_worker(tx: Tx, fetch: Fetch) -> None:
 # Operations under a lease.
 
 
-@apply.register(LeaseOp)
-def apply_under_leases(op: LeaseOp[msgspec.Struct], tx: Tx) -> LeaseResults[msgspec.Struct]:
+@apply.register(ops.LeaseOp)
+def apply_under_leases(op: ops.LeaseOp[msgspec.Struct], tx: Tx) -> ops.LeaseResults[msgspec.Struct]:
     """Apply each item by itself: one that is rejected does not stop the others."""
     items = op.items
     do_one = do.registry[type(items[0])]
-    return LeaseResults(
+    return ops.LeaseResults(
         [left_out(item.job_id) if tx.is_full else _each(item, tx, do_one) for item in items]
     )
 
 
-Item: TypeAlias = LeaseItem[msgspec.Struct]
+Item: TypeAlias = ops.LeaseItem[msgspec.Struct]
 Do: TypeAlias = Callable[[Item, Tx, Held[Job]], msgspec.Struct]
 
 
@@ -184,7 +168,7 @@ def do(item: Item, tx: Tx, found: Held[Job]) -> msgspec.Struct:
 
 
 @do.register
-def ack(item: AckItem, tx: Tx, found: Held[Job]) -> Acked | Rejected:
+def ack(item: ops.AckItem, tx: Tx, found: Held[Job]) -> ops.Acked | Rejected:
     """Complete it, once."""
     job = found.document
     if job.agent is not None or job.chain_id or item.agent_status is not None:
@@ -198,10 +182,12 @@ def ack(item: AckItem, tx: Tx, found: Held[Job]) -> Acked | Rejected:
         checkpoint=json_bytes(item.checkpoint, job.checkpoint),
         settled=Settled(job.lease_token, "ack", _COMPLETED),
     )
-    return Acked(job.id, _COMPLETED.word)
+    return ops.Acked(job.id, _COMPLETED.word)
 
 
-def _of_others(item: AckItem, tx: Tx, found: Held[Job], agent: Agent | None) -> Acked | Rejected:
+def _of_others(
+    item: ops.AckItem, tx: Tx, found: Held[Job], agent: Agent | None
+) -> ops.Acked | Rejected:
     """A job of an agent or a chain, for which its end may mean something else."""
     job = found.document
     result = json_bytes(item.result, job.result)
@@ -223,8 +209,8 @@ def _of_others(item: AckItem, tx: Tx, found: Held[Job], agent: Agent | None) -> 
             case _:
                 pass
         if done is not None:
-            return Acked(job.id, done.state.word)
-    exits = EXITS if item.step_status is StepStatus.EXIT else 0
+            return ops.Acked(job.id, done.state.word)
+    exits = EXITS if item.step_status is ops.StepStatus.EXIT else 0
     lifecycle.finish(
         tx,
         found,
@@ -236,11 +222,11 @@ def _of_others(item: AckItem, tx: Tx, found: Held[Job], agent: Agent | None) -> 
         agent=agent,
         chain_marks=job.chain_marks & ~EXITS | exits,
     )
-    return Acked(job.id, _COMPLETED.word)
+    return ops.Acked(job.id, _COMPLETED.word)
 
 
 @do.register
-def fail(item: FailItem, tx: Tx, found: Held[Job]) -> Failed | Rejected:
+def fail(item: ops.FailItem, tx: Tx, found: Held[Job]) -> ops.Failed | Rejected:
     """Let it wait for its next attempt, or give it up."""
     failure = lifecycle.Failure(
         error=item.error,
@@ -253,7 +239,7 @@ def fail(item: FailItem, tx: Tx, found: Held[Job]) -> Failed | Rejected:
 
 
 @do.register
-def beat(item: BeatItem, tx: Tx, found: Held[Job]) -> Beat | Rejected:
+def beat(item: ops.BeatItem, tx: Tx, found: Held[Job]) -> ops.Beat | Rejected:
     """The lease begins anew, and is never shortened."""
     job = found.document
     after = replace(
@@ -263,20 +249,20 @@ def beat(item: BeatItem, tx: Tx, found: Held[Job]) -> Beat | Rejected:
         checkpoint=json_bytes(item.checkpoint, job.checkpoint),
     )
     JOBS.change(tx, found, after)
-    return Beat(job.id, "cancel" if job.cancel_requested else "ok", after.lease_expires_ns)
+    return ops.Beat(job.id, "cancel" if job.cancel_requested else "ok", after.lease_expires_ns)
 
 
 @do.register
-def release(item: ReleaseItem, tx: Tx, found: Held[Job]) -> Acked | Rejected:
+def release(item: ops.ReleaseItem, tx: Tx, found: Held[Job]) -> ops.Acked | Rejected:
     """It is pending again, where it was."""
     checkpoint = json_bytes(item.checkpoint, found.document.checkpoint)
     job = lifecycle.release(tx, found, why=item.why, checkpoint=checkpoint)
-    return Acked(job.id, job.state.word)
+    return ops.Acked(job.id, job.state.word)
 
 
 @do.register
-def snooze(item: SnoozeItem, tx: Tx, found: Held[Job]) -> Acked | Rejected:
+def snooze(item: ops.SnoozeItem, tx: Tx, found: Held[Job]) -> ops.Acked | Rejected:
     """It is scheduled, and its attempt is not counted."""
     checkpoint = json_bytes(item.checkpoint, found.document.checkpoint)
     job = lifecycle.snooze(tx, found, delay_ms=item.delay_ms, why=item.why, checkpoint=checkpoint)
-    return Acked(job.id, job.state.word)
+    return ops.Acked(job.id, job.state.word)
