@@ -42,10 +42,9 @@ TYPES: Final = re.compile(
 )
 KINDS: Final = ("feature", "fix", "break", "op", "internal")
 
-PATH: Final = r"(?:[\w.-]+/)*[\w-]+\.py"
-NAMED: Final = re.compile(
-    rf"`(?:corvo/)?({PATH})`((?:(?:,| and|,\nand| and\n)?\s+`[A-Za-z_][\w.]*`)+)"
-)
+PATH: Final = r"(?:[\w.-]+/)*[\w-]+\.(?:py|toml|txt)"
+NAME: Final = r"`(?![\w.]*\.py`)[A-Za-z_][\w.]*`"
+NAMED: Final = re.compile(rf"`(?:corvo/)?({PATH})`(\s+{NAME}(?:(?:,| and)\s+{NAME})*)")
 """A file in a page, and the names that directly follow it: `cli.py` `main`, `usage`."""
 METHOD: Final = re.compile(r"`([A-Z]\w*\.[a-z_]\w*)`")
 
@@ -208,6 +207,11 @@ def test_every_file_and_name_of_the_code_in_a_page_exists(name: str) -> None:
     text = next(page for page in MAINTAINERS if page.name == name).read_text()
 
     files = {path for path in re.findall(rf"`({PATH})`", text) if not found_file(path)}
+    files |= {
+        folder
+        for folder in re.findall(r"`((?:[a-z_]+/)+)`", text)
+        if not any((place / folder).is_dir() for place in (ROOT, ROOT / "corvo"))
+    }
     names = {
         f"{path}: {one}"
         for path, following in NAMED.findall(text)
@@ -245,8 +249,8 @@ def pyproject() -> PyProject:
 
 
 def found_file(path: str) -> Path | None:
-    """A file as a page names it: from the root, below corvo/, or by its name alone."""
-    places = [ROOT / path, ROOT / "corvo" / path]
+    """A file as a page names it: from the root, below corvo/ or tests/, or by its name alone."""
+    places = [ROOT / path, ROOT / "corvo" / path, ROOT / "tests" / path]
     if "/" not in path:
         places += [*(ROOT / "corvo").rglob(path), *(ROOT / "tests").rglob(path)]
     return next((place for place in places if place.is_file()), None)
