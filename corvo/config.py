@@ -167,15 +167,12 @@ class Key(msgspec.Struct, frozen=True):
     """Something that can be set."""
 
     name: str
-    held_in: str
-    """The field of `Config` whose struct has it; empty for `Config` itself."""
+    held_in: str  # the field of `Config` whose struct has it; empty for `Config` itself
     field: str
     type: inspect.Type
-    about: str
-    """Its text, for `corvo config` and `docs/config.md`."""
+    about: str  # its text, for `corvo config` and `docs/config.md`
     default: object
-    unit: str
-    """`ms`, `s`, `bytes`, or none."""
+    unit: str  # `ms`, `s`, `bytes`, or none
 
     @property
     def is_secret(self) -> bool:
@@ -353,8 +350,7 @@ class Resolved(msgspec.Struct, frozen=True):
     """A config, and who set what."""
 
     config: Config
-    sources: dict[str, str]
-    """Of each key that is not at its default."""
+    sources: dict[str, str]  # of each key that is not at its default
 
     def is_given(self, name: str) -> bool:
         """Whether anybody set it."""

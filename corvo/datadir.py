@@ -41,8 +41,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whose the directory is."""
 
     format: int = FORMAT
-    cluster: Annotated[str, msgspec.Meta(min_length=1)]
-    """Made up at the first start of all."""
+    cluster: Annotated[str, msgspec.Meta(min_length=1)]  # made up at the first start of all
     node: Annotated[int, msgspec.Meta(ge=1)]
     shards: Annotated[int, msgspec.Meta(ge=1)]
 

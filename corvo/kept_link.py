@@ -63,8 +63,7 @@ class KeptLink:
         self.address: Final = address
         self.hello: Final = hello
         self.is_up = False
-        self.last_error = "not connected yet"
-        """Why the link is not open, or was not before."""
+        self.last_error = "not connected yet"  # why the link is not open, or was not before
         self._serve = serve
         self._node = node
         self._retry = retry

@@ -64,8 +64,7 @@ class LinkSettings:
     """The time limit of a connection, and again of the hello. A healthy peer needs milliseconds, a
     node that is recovering a second or two."""
 
-    beat_s: float = 2.0
-    """After so long without a byte from the peer, a ping is sent."""
+    beat_s: float = 2.0  # after so long without a byte from the peer, a ping is sent
 
     pings_max: int = 3
     """So many pings in a row may go unanswered. They are counted and no time is measured: a process
@@ -82,8 +81,7 @@ class LinkSettings:
 
     frame_bytes_max: int = wire.FRAME_BYTES_MAX
 
-    calls_max: int = 16_384
-    """Calls of one `LinkClient` that wait for an answer."""
+    calls_max: int = 16_384  # calls of one `LinkClient` that wait for an answer
 
     retry_after_ms: int = 50
     """Of the `Busy` for a call beyond a bound: by then a healthy link has emptied its buffer."""

@@ -12,10 +12,8 @@ class Histogram(msgspec.Struct):
 
     bounds: tuple[float, ...]
     """Rising; behind the last one there is a bucket for all that is greater."""
-    counts: list[int]
-    """Of each bucket by itself, the one behind the last bound included."""
-    total: float = 0.0
-    """All measures together."""
+    counts: list[int]  # of each bucket by itself, the one behind the last bound included
+    total: float = 0.0  # all measures together
 
     def observe(self, measure: float) -> None:
         """Count one in."""
@@ -64,12 +62,9 @@ class LoopTimes:
     """How an event loop does: see `corvo.watchdog`, which keeps it."""
 
     def __init__(self) -> None:
-        self.lag: Final = empty(LAG_S)
-        """Seconds by which the loop came too late."""
-        self.collections: Final = empty(LAG_S)
-        """Seconds that collections of garbage took."""
-        self.stalls = 0
-        """How often the loop was stuck for more than a quarter of a second."""
+        self.lag: Final = empty(LAG_S)  # seconds by which the loop came too late
+        self.collections: Final = empty(LAG_S)  # seconds that collections of garbage took
+        self.stalls = 0  # how often the loop was stuck for more than a quarter of a second
 
 
 class ProcessStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,5 +76,4 @@ class ProcessStats(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     descriptors: int = 0
     descriptors_max: int = 0
-    started_s: float = 0.0
-    """Time of its start, in seconds since 1970."""
+    started_s: float = 0.0  # time of its start, in seconds since 1970

@@ -27,8 +27,7 @@ class State(Enum):
         # Looked up by the million, where an `Enum` takes its time for its hash and its value.
         self.word = word
         self.number = len(type(self).__members__)
-        self.followers = 0
-        """Bits of the states that may follow: see `TRANSITIONS`."""
+        self.followers = 0  # bits of the states that may follow: see `TRANSITIONS`
 
 
 STATES: Final = tuple(State)
@@ -121,16 +120,14 @@ class EventType(Enum):
         self.stored = stored
         """The word in a job's trail and in the feed. It never changes, for it is in documents."""
         self.text = text
-        self.public = public or stored
-        """The type of the event in the HTTP API."""
+        self.public = public or stored  # the type of the event in the HTTP API
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event of a job: time, type, the caller's name and a reason."""
 
     at_ns: int
-    what: str
-    """A stored word of `EventType`."""
+    what: str  # a stored word of `EventType`
     by: str = ""
     why: str = ""
 
@@ -143,8 +140,7 @@ class Settled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The end of a lease by an op of its holder, kept for the answer to the same op again."""
 
     token: int
-    how: str
-    """The op that ended it: ack, fail, release, snooze or hold."""
+    how: str  # the op that ended it: ack, fail, release, snooze or hold
     state: State
     due_ns: int = 0
     attempts_left: int = 0
@@ -174,51 +170,38 @@ class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     priority: int = Priority.NORMAL
     kind: str = ""
 
-    attempt: int = 0
-    """Number of runs that count; a run that was released or snoozed does not count."""
-    max_retries: int = 3
-    """Number of attempts, the first included."""
+    attempt: int = 0  # number of runs that count; a run that was released or snoozed does not count
+    max_retries: int = 3  # number of attempts, the first included
     backoff: Backoff = Backoff.EXPONENTIAL
     retry_base_delay_ms: int = 5_000
     retry_max_delay_ms: int = 600_000
-    retry_jitter: int = 0
-    """Per cent of the delay, in both directions."""
-    failures: int = 0
-    """Number of errors recorded; the last ones are kept."""
-    crashes: int = 0
-    """Number of leases that expired since the last retry."""
+    retry_jitter: int = 0  # per cent of the delay, in both directions
+    failures: int = 0  # number of errors recorded; the last ones are kept
+    crashes: int = 0  # number of leases that expired since the last retry
     max_crashes: int = 5
 
-    lease_token: int = 0
-    """Token of the last lease, ended or not; rises with every fetch."""
+    lease_token: int = 0  # token of the last lease, ended or not; rises with every fetch
     lease_ms: int = 0
-    lease_expires_ns: int = 0
-    """0 unless active."""
+    lease_expires_ns: int = 0  # 0 unless active
     max_run_time_ms: int = 0
-    run_expires_ns: int = 0
-    """End of the time for this run; 0 unless active and limited."""
+    run_expires_ns: int = 0  # end of the time for this run; 0 unless active and limited
     worker_id: str = ""
     hostname: str = ""
     cancel_requested: bool = False
     settled: Settled | None = None
 
-    scheduled_ns: int = 0
-    """Time at which a scheduled or retrying job becomes pending."""
-    expires_ns: int = 0
-    """Time at which it becomes dead; 0 is never."""
-    expires_active: bool = False
-    """Whether it also expires while it is active."""
+    scheduled_ns: int = 0  # time at which a scheduled or retrying job becomes pending
+    expires_ns: int = 0  # time at which it becomes dead; 0 is never
+    expires_active: bool = False  # whether it also expires while it is active
     started_ns: int = 0
     completed_ns: int = 0
     failed_ns: int = 0
-    finished_ns: int = 0
-    """Time at which it became completed, dead or cancelled; 0 before."""
+    finished_ns: int = 0  # time at which it became completed, dead or cancelled; 0 before
     held_ns: int = 0
     hold_reason: str = ""
 
     unique_key: str = ""
-    unique_until_ns: int = 0
-    """End of its unique lock; 0 if it does not hold the lock."""
+    unique_until_ns: int = 0  # end of its unique lock; 0 if it does not hold the lock
     tags: dict[str, str] = {}
     progress: bytes = b""
     checkpoint: bytes = b""
@@ -228,19 +211,16 @@ class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     batch_id: str = ""
     chain_id: str = ""
     chain_step: int = 0
-    chain: bytes = b""
-    """The chain's definition as JSON, in every job of it."""
+    chain: bytes = b""  # the chain's definition as JSON, in every job of it
     waits_for: tuple[str, ...] = ()
     """Jobs that must be completed before this one can be fetched, and are not."""
     agent: Agent | None = None
     born_in: int = -1
     """Its home shard, which its id names, after a move to another shard; -1 at home."""
-    unique_period_ms: int = 0
-    """Duration of its unique lock, from each time that it takes the lock."""
+    unique_period_ms: int = 0  # duration of its unique lock, from each time that it takes the lock
     chain_marks: int = 0
     """Steps of its chain that it has enqueued: bits of `corvo.shard.state.chains`."""
-    awaited: bool = False
-    """Whether other jobs depend on it, or did."""
+    awaited: bool = False  # whether other jobs depend on it, or did
 
 
 class JobError(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,15 +240,11 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     created_ns: int = 0
     paused: bool = False
-    draining: bool = False
-    """Paused by `drain`, until no job is active."""
-    max_concurrency: int = 0
-    """0 is no limit."""
-    rate_limit: int = 0
-    """Fetches in each window; 0 is no limit."""
+    draining: bool = False  # paused by `drain`, until no job is active
+    max_concurrency: int = 0  # 0 is no limit
+    rate_limit: int = 0  # fetches in each window; 0 is no limit
     rate_window_ms: int = 0
-    retention_ms: int = 0
-    """Retention of finished jobs; 0 is the retention of the server."""
+    retention_ms: int = 0  # retention of finished jobs; 0 is the retention of the server
     cleared_ns: int = 0
     """Pending, scheduled and retrying jobs up to this place are being removed; 0 if none."""
     deleted_ns: int = 0
@@ -291,13 +267,11 @@ class Throughput(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Events of one queue within one minute."""
 
     queue: str
-    minute: int
-    """Minutes since 1970, by the shard's clock."""
+    minute: int  # minutes since 1970, by the shard's clock
     enqueued: int = 0
     started: int = 0
     completed: int = 0
-    failed: int = 0
-    """Number of failed attempts, the last one of a job included."""
+    failed: int = 0  # number of failed attempts, the last one of a job included
     dead: int = 0
     cancelled: int = 0
 
@@ -311,15 +285,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pending: int = 0
     succeeded: int = 0
     failed: int = 0
-    cancelled: int = 0
-    """Cancelled or deleted."""
+    cancelled: int = 0  # cancelled or deleted
     callback_queue: str = ""
-    callback_payload: str = ""
-    """JSON."""
+    callback_payload: str = ""  # JSON
     called_back: bool = False
     """Whether the callback was enqueued: no job can join, and the batch does not end again."""
-    removed: int = 0
-    """Number of members that were removed; with the last one, the batch is removed."""
+    removed: int = 0  # number of members that were removed; with the last one, the batch is removed
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -329,10 +300,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
     op: int
     body_hash: bytes
     at_ns: int
-    code: str
-    """Empty if the op was applied; else the code of the refusal."""
-    body: bytes
-    """The answer as JSON, or the data from which the op makes it again."""
+    code: str  # empty if the op was applied; else the code of the refusal
+    body: bytes  # the answer as JSON, or the data from which the op makes it again
     index: int = 0
 
 
@@ -340,10 +309,8 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An effect on another shard, kept until that shard has confirmed it."""
 
     shard: int
-    seq: int
-    """A number for each destination, without a gap: effects are taken once and in order."""
-    body: bytes
-    """The op `Receive`, as JSON."""
+    seq: int  # a number for each destination, without a gap: effects are taken once and in order
+    body: bytes  # the op `Receive`, as JSON
     at_ns: int
 
 
@@ -353,8 +320,7 @@ class Forward(msgspec.Struct, frozen=True, array_like=True, gc=False):
     id: str
     shard: int
     at_ns: int
-    state: str = ""
-    """The state in which it has ended there; empty while it has not."""
+    state: str = ""  # the state in which it has ended there; empty while it has not
 
 
 class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -374,8 +340,7 @@ ROLES: Final = ("readonly", "producer", "worker", "operator", "admin")
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An API key. Only its hash is stored."""
 
-    key_hash: str
-    """The SHA-256 of the key, in hex."""
+    key_hash: str  # the SHA-256 of the key, in hex
     name: str
     role: str
     namespace: str = DEFAULT_NAMESPACE
@@ -384,5 +349,4 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `corvo.scopes.scope_of_stored`."""
     enabled: bool = True
     created_ns: int = 0
-    expires_ns: int = 0
-    """Time at which it expires; 0 is never."""
+    expires_ns: int = 0  # time at which it expires; 0 is never

@@ -68,8 +68,7 @@ class OpenedNode(msgspec.Struct, frozen=True, kw_only=True):
     directory: DataDir
     identity: Identity
     lock: int
-    sockets: list[str]
-    """Of the shards, by their numbers."""
+    sockets: list[str]  # of the shards, by their numbers
     listening: list[int]
     environment: dict[str, str]
     log_form: str

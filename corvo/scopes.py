@@ -22,8 +22,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
     names: tuple[str, ...] = ()
     """Queue names, and prefixes of queue names with a `*` at the end, as `mail*`."""
-    has_everything: bool = False
-    """Whether the scope has every queue; `names` is empty then."""
+    has_everything: bool = False  # whether the scope has every queue; `names` is empty then
 
     def covers(self, queue: str) -> bool:
         """Whether the scope has a queue."""

@@ -34,11 +34,9 @@ _SAID_BYTES_MAX: Final = 4_096
 class Stage(IntEnum):
     """The order in which processes are asked to stop."""
 
-    ROUTER = 0
-    """First, so that no request comes any more."""
+    ROUTER = 0  # first, so that no request comes any more
     SHARDS = 1
-    MIRROR = 2
-    """Last: no request waits for it."""
+    MIRROR = 2  # last: no request waits for it
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,13 +44,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     command: tuple[str, ...]
-    config: bytes
-    """Its config: one line of JSON."""
-    descriptors: tuple[int, ...]
-    """Descriptors that it inherits, as it does `environment`."""
+    config: bytes  # its config: one line of JSON
+    descriptors: tuple[int, ...]  # descriptors that it inherits, as it does `environment`
     environment: dict[str, str]
-    is_vital: bool
-    """Whether the node stops when it cannot be kept running."""
+    is_vital: bool  # whether the node stops when it cannot be kept running
     stage: Stage = Stage.SHARDS
 
 
@@ -66,10 +61,8 @@ class Child:
         self.has_config = False
         self.is_ready = False
         self.is_held = False
-        self.is_stopping = False
-        """It was asked to stop, and is not started again."""
-        self.gone: Final = trio.Event()
-        """It has ended for good."""
+        self.is_stopping = False  # it was asked to stop, and is not started again
+        self.gone: Final = trio.Event()  # it has ended for good
 
     @property
     def is_settled(self) -> bool:

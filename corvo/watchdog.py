@@ -60,12 +60,9 @@ async def watch(process: Watched, log: Log) -> None:
 class Verdict(msgspec.Struct, frozen=True):
     """What one beat has shown."""
 
-    is_stall: bool
-    """Whether the loop is stuck, and was not a beat before."""
-    is_told: bool
-    """Whether it is to be told where."""
-    is_end: bool
-    """Whether it is stuck for good."""
+    is_stall: bool  # whether the loop is stuck, and was not a beat before
+    is_told: bool  # whether it is to be told where
+    is_end: bool  # whether it is stuck for good
 
 
 class Judge:

@@ -61,10 +61,8 @@ class Recovery:
     """How a start came by its live store."""
 
     after: Ending
-    rebuilt: bool
-    """Whether it is the newest checkpoint, or empty for want of one."""
-    damage: str = ""
-    """Why it was rebuilt, when it should have been intact."""
+    rebuilt: bool  # whether it is the newest checkpoint, or empty for want of one
+    damage: str = ""  # why it was rebuilt, when it should have been intact
 
 
 class LevelStates:

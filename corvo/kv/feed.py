@@ -78,16 +78,11 @@ _BEGIN_KEY: Final = EVENT_CURSOR.prefix
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one entry changed."""
 
-    digest: int
-    """The state's, behind the entry."""
-    now_ns: int
-    """The entry's time."""
-    bytes_total: int
-    """Of all rows before this one, since there is a feed."""
-    keys: tuple[bytes, ...]
-    """Of fed documents that were written or removed; each once."""
-    events: msgspec.Raw
-    """A list of `Told`, in msgpack; nil when they are too many to be told."""
+    digest: int  # the state's, behind the entry
+    now_ns: int  # the entry's time
+    bytes_total: int  # of all rows before this one, since there is a feed
+    keys: tuple[bytes, ...]  # of fed documents that were written or removed; each once
+    events: msgspec.Raw  # a list of `Told`, in msgpack; nil when they are too many to be told
 
 
 class RowHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -103,8 +98,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     index: int
     digest: int
-    bytes_total: int = 0
-    """Of all rows up to this one."""
+    bytes_total: int = 0  # of all rows up to this one
     stale: int = 0
     """From here on rows are left of a feed that broke off, and count for nothing; 0 for none."""
 
@@ -126,11 +120,9 @@ class Feed:
     def __init__(self, store: Store, *, applied: int, digest: int, bytes_max: int) -> None:
         self._store = store
         self._bytes_max = bytes_max
-        self.index = applied
-        """The last entry."""
+        self.index = applied  # the last entry
         self._digest = digest  # the state's, behind that entry
-        self.begin = Begin(applied, digest)
-        """Behind this entry there are rows of all."""
+        self.begin = Begin(applied, digest)  # behind this entry there are rows of all
         self._is_begun = False  # whether the store says where it begins
         self._bytes_total = 0
         data = store.get(_BEGIN_KEY)
@@ -299,8 +291,7 @@ class Page:
         self._last_key = b""
         self._bytes = 0
         self._events = 0
-        self.index = after
-        """All entries up to this one are told."""
+        self.index = after  # all entries up to this one are told
         self.digest = digest
         self.now_ns = 0
         self.more = b""
@@ -417,8 +408,7 @@ class Walk:
         self._left = keys_max
         self._bytes = 0
         self.pairs: list[tuple[bytes, bytes]] = []
-        self.last = b""
-        """All keys up to this one are told; empty at the end of all."""
+        self.last = b""  # all keys up to this one are told; empty at the end of all
 
     def advance(self) -> bool:
         """Do some more of it. Returns whether it is made."""

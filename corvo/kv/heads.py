@@ -24,10 +24,8 @@ class Head:
 
     def __init__(self, start: bytes, scan: Scan) -> None:
         self._scan = scan
-        self.start = start
-        """No key of the index is smaller."""
-        self.keys: list[bytes] = []
-        """The smallest keys of the index, in order."""
+        self.start = start  # no key of the index is smaller
+        self.keys: list[bytes] = []  # the smallest keys of the index, in order
         self._complete = False  # whether these are all
 
     def fill(self) -> None:

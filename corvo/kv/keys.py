@@ -47,8 +47,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     layout: str
     """As it is written in the documents: `p|{queue}\\x00{priority:1B}{created_ns:8BE}{jobID}`."""
     value: str
-    owner: str
-    """Which module decides what is there."""
+    owner: str  # which module decides what is there
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -56,10 +56,8 @@ class Meta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     applied: int = 0
     term: int = 0
-    now_ns: int = 0
-    """No stamp and no place in a queue was ever greater."""
-    digest: int = 0
-    """A checksum over every write since the beginning: replicas compare it."""
+    now_ns: int = 0  # no stamp and no place in a queue was ever greater
+    digest: int = 0  # a checksum over every write since the beginning: replicas compare it
 
 
 Tally: TypeAlias = tuple[str, int]
@@ -92,20 +90,16 @@ class Table(Generic[D]):
         self.document = document
         self.key = key
         self.indexes = indexes
-        self.tally = tally
-        """The group and the class that a document is counted in."""
-        self.check = check
-        """Asserts that one document may follow another."""
+        self.tally = tally  # the group and the class that a document is counted in
+        self.check = check  # asserts that one document may follow another
         self.is_cold = is_cold
         """Says that hardly anybody will ask for the document again: it is not kept in memory, where
         what is asked for has the room, and the memory of what is gone is used again while it is
         still in the processor's caches."""
-        self.is_fed = is_fed
-        """Whether followers are told of its documents."""
+        self.is_fed = is_fed  # whether followers are told of its documents
         self.tell = tell
         """Adds to `Transaction.told` what happened, where a document follows another or none."""
-        self.tell_gone = tell_gone
-        """The same where one is removed: what that is called, and why."""
+        self.tell_gone = tell_gone  # the same where one is removed: what that is called, and why
         self.encode: Callable[[D], bytes] = (
             msgspec.json.Encoder().encode if json else msgspec.msgpack.Encoder().encode
         )
@@ -248,10 +242,8 @@ class Transaction:
         self._get = store.get
         self.meta = meta
         self.feed = Feed(store, applied=meta.applied, digest=meta.digest, bytes_max=feed_bytes_max)
-        self.by = ""
-        """Who asked for the op at hand."""
-        self.told: list[Told] = []
-        """What happened in this entry, in order."""
+        self.by = ""  # who asked for the op at hand
+        self.told: list[Told] = []  # what happened in this entry, in order
         self.noted: dict[bytes, None] = {}
         """Keys of fed documents that the entry removes, or that are in no table."""
         self.cache = Cache(cache_bytes_max)
@@ -260,18 +252,15 @@ class Transaction:
         self.dirty: dict[bytes, AnyHeld] = {}
         """Documents that the entry changes, encoded when it is committed."""
         self.heads: dict[bytes, Head] = {}
-        self.moved: dict[bytes, Group] = {}
-        """Groups with a cursor that the entry touched."""
+        self.moved: dict[bytes, Group] = {}  # groups with a cursor that the entry touched
         self.counts: dict[str, list[int]] = {}
-        self.counted: dict[str, None] = {}
-        """Groups whose counts the entry changed."""
+        self.counted: dict[str, None] = {}  # groups whose counts the entry changed
         self.changed_bytes = 0
         """How large the stored documents are that the entry changes: what it will write anew."""
         self.index = meta.applied
         self.term = meta.term
         self.now_ns = meta.now_ns
-        self.order_ns = meta.now_ns
-        """The last place that was given out."""
+        self.order_ns = meta.now_ns  # the last place that was given out
 
     # Documents.
 

@@ -20,8 +20,7 @@ _MICROS: Final = 1_000_000
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why one attempt failed."""
 
-    id: int
-    """Rises with every error of the job."""
+    id: int  # rises with every error of the job
     job_id: str
     attempt: int
     error: str
@@ -73,11 +72,9 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: str
     state: State
     payload: msgspec.Raw
-    priority: int
-    """0 is critical, 1 high, 2 normal."""
+    priority: int  # 0 is critical, 1 high, 2 normal
     attempt: int
-    max_retries: int
-    """How many attempts there are, the first included."""
+    max_retries: int  # how many attempts there are, the first included
     retry_backoff: Backoff
     retry_base_delay_ms: int
     retry_max_delay_ms: int
@@ -91,32 +88,26 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpoint: Json = msgspec.UNSET
     result: Json = msgspec.UNSET
     lease_expires_at: Time | None = None
-    cancel_requested: bool = False
-    """Whether its worker was asked to stop."""
+    cancel_requested: bool = False  # whether its worker was asked to stop
     scheduled_at: Time | None = None
     expire_at: Time | None = None
     parent_id: str = ""
     chain_id: str = ""
     chain_step: int | None = None
     chain_config: Json = msgspec.UNSET
-    waits_for: tuple[str, ...] = ()
-    """Jobs that have to be completed before it is given out."""
-    crashes: int = 0
-    """Leases that ran out, since it was last begun anew."""
+    waits_for: tuple[str, ...] = ()  # jobs that have to be completed before it is given out
+    crashes: int = 0  # leases that ran out, since it was last begun anew
     created_at: Time
     started_at: Time | None = None
     completed_at: Time | None = None
     failed_at: Time | None = None
     held_at: Time | None = None
-    finished_at: Time | None = None
-    """When it became completed, dead or cancelled."""
-    errors: list[ErrorBody] = []
-    """The last ones, the oldest first."""
+    finished_at: Time | None = None  # when it became completed, dead or cancelled
+    errors: list[ErrorBody] = []  # the last ones, the oldest first
     last_error: str = ""
     agent: AgentView | None = None
     hold_reason: str = ""
-    trail: list[EventBody] = []
-    """What happened to it: the first event, and the last ones."""
+    trail: list[EventBody] = []  # what happened to it: the first event, and the last ones
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -177,11 +168,9 @@ class FoundJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completed_at: Time | None = None
     failed_at: Time | None = None
     finished_at: Time | None = None
-    changed_at: Time
-    """The moment of its last event."""
+    changed_at: Time  # the moment of its last event
     hold_reason: str = ""
-    failures: int = 0
-    """Errors ever recorded of it."""
+    failures: int = 0  # errors ever recorded of it
     last_error: str = ""
 
 

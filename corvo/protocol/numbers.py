@@ -19,10 +19,8 @@ OP_NUMBERS_END: Final = 256
 class Upkeep(msgspec.Struct, gc=False):
     """What one kind of upkeep has come to."""
 
-    done: int = 0
-    """Things that it did: jobs promoted, leases ended, and so on."""
-    last_ns: int = 0
-    """When it did something last."""
+    done: int = 0  # things that it did: jobs promoted, leases ended, and so on
+    last_ns: int = 0  # when it did something last
 
 
 class DiskNumbers(msgspec.Struct, kw_only=True):
@@ -30,17 +28,12 @@ class DiskNumbers(msgspec.Struct, kw_only=True):
 
     fsync: Histogram = msgspec.field(default_factory=lambda: empty(DISK_S))
     """Seconds from the wish to make the log durable to the end of that."""
-    log_bytes: int = 0
-    """Of entries written to the log."""
-    log_bytes_ahead: int = 0
-    """Of those, what was written since the last checkpoint."""
+    log_bytes: int = 0  # of entries written to the log
+    log_bytes_ahead: int = 0  # of those, what was written since the last checkpoint
     room_bytes: int = 0
-    checkpointed: int = 0
-    """The applied index of the newest checkpoint."""
-    checkpoints: int = 0
-    """How many were made."""
-    checkpointed_ns: int = 0
-    """When the last of them was; 0 while there is none."""
+    checkpointed: int = 0  # the applied index of the newest checkpoint
+    checkpoints: int = 0  # how many were made
+    checkpointed_ns: int = 0  # when the last of them was; 0 while there is none
 
 
 class Counters(msgspec.Struct, kw_only=True):
@@ -48,22 +41,17 @@ class Counters(msgspec.Struct, kw_only=True):
 
     ops: list[int] = msgspec.field(default_factory=lambda: [0] * OP_NUMBERS_END)
     """By op number, ops submitted to this replica and applied, refused ones included."""
-    refused: dict[str, int] = {}
-    """Ops that were refused, by the code of the refusal."""
+    refused: dict[str, int] = {}  # ops that were refused, by the code of the refusal
     fetches_empty: int = 0
     """Fetches that were answered without a log entry, because there was no work."""
-    busy: int = 0
-    """Requests that were rejected because too many waited."""
-    entries: int = 0
-    """Log entries applied, from any client."""
-    leaders: int = 0
-    """How often a new leader, or the same leader in a new term, became known."""
+    busy: int = 0  # requests that were rejected because too many waited
+    entries: int = 0  # log entries applied, from any client
+    leaders: int = 0  # how often a new leader, or the same leader in a new term, became known
     commit: Histogram = msgspec.field(default_factory=lambda: empty(DISK_S))
     """Seconds from the proposal of an entry to its being applied."""
     batch: Histogram = msgspec.field(default_factory=lambda: empty(POWERS))
     """Ops in an entry that was proposed by this replica."""
-    upkeep: dict[str, Upkeep] = {}
-    """By the name of the op."""
+    upkeep: dict[str, Upkeep] = {}  # by the name of the op
     disk: DiskNumbers = msgspec.field(default_factory=DiskNumbers)
     lag: Histogram = msgspec.field(default_factory=lambda: empty(LAG_S))
     """Seconds by which a tick came too late."""
@@ -81,8 +69,7 @@ class PeerNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """Another replica, as its leader sees it."""
 
     replica: int
-    match: int
-    """Up to where their logs agree for certain."""
+    match: int  # up to where their logs agree for certain
     is_active: bool
     is_learner: bool
 
@@ -103,13 +90,10 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     is_repairing: bool
     uncommitted_bytes: int
     reads_waiting: int
-    waiting: int
-    """Ops that wait for agreement, or to be proposed."""
+    waiting: int  # ops that wait for agreement, or to be proposed
     peers: list[PeerNumbers]
-    now_ns: int
-    """The state's own time."""
-    digest: int
-    """Of every write so far: replicas that have applied as much have the same."""
+    now_ns: int  # the state's own time
+    digest: int  # of every write so far: replicas that have applied as much have the same
     disk_is_full: bool
     counted: Counters
 
@@ -125,8 +109,7 @@ class QueueNumbers(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One queue."""
 
     name: str
-    counts: tuple[int, ...]
-    """Jobs by the number of their state."""
+    counts: tuple[int, ...]  # jobs by the number of their state
     paused: bool
     oldest_ns: int
     """Since when the first in the queue has its place; 0 when nobody waits, and in brief."""
@@ -142,6 +125,5 @@ class QueuePage(msgspec.Struct, frozen=True):
 class WorkerPage(msgspec.Struct, frozen=True):
     """Some workers by id, and the one behind which the next page begins; empty at the end."""
 
-    workers: list[tuple[str, int]]
-    """And when they were heard of."""
+    workers: list[tuple[str, int]]  # and when they were heard of
     after: str = ""

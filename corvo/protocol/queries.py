@@ -19,10 +19,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     code: str
     text: str
-    until_ns: int = 0
-    """When that ends by itself; 0 when it does not, or is not known."""
-    ahead: int = 0
-    """Jobs that come before it, as far as they were counted."""
+    until_ns: int = 0  # when that ends by itself; 0 when it does not, or is not known
+    ahead: int = 0  # jobs that come before it, as far as they were counted
 
 
 PAGE_MAX: Final = 1_000
@@ -37,19 +35,15 @@ QUEUES_MAX: Final = 1_000
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One question."""
 
-    is_local: ClassVar[bool] = False
-    """Whether it is about this replica, whoever leads."""
+    is_local: ClassVar[bool] = False  # whether it is about this replica, whoever leads
 
 
 class Form(Enum):
     """How much of a job is asked for."""
 
-    BODY = "body"
-    """A `JobBody`: all that clients may see."""
-    SUMMARY = "summary"
-    """A `JobSummary`: what a list shows."""
-    STORED = "stored"
-    """A `StoredJob`: for the server's own decisions."""
+    BODY = "body"  # a `JobBody`: all that clients may see
+    SUMMARY = "summary"  # a `JobSummary`: what a list shows
+    STORED = "stored"  # a `StoredJob`: for the server's own decisions
 
 
 class FoundJob(msgspec.Struct, frozen=True, array_like=True):
@@ -92,10 +86,8 @@ class GetJobs(Query, frozen=True, kw_only=True):
 class Whereabouts(msgspec.Struct, frozen=True):
     """Where jobs are, for whoever has to know who may touch them, or whom to ask."""
 
-    queues: dict[str, str]
-    """By id, of those that are here."""
-    moved: dict[str, int]
-    """By id, the shard of those that have left for it."""
+    queues: dict[str, str]  # by id, of those that are here
+    moved: dict[str, int]  # by id, the shard of those that have left for it
 
 
 class GetWhereabouts(Query, frozen=True, kw_only=True):
@@ -147,10 +139,8 @@ class GetQueue(Query, frozen=True, kw_only=True):
 class Counts(msgspec.Struct, frozen=True):
     """A page of queues that have jobs of a state."""
 
-    queues: list[tuple[str, int]]
-    """The name, and how many."""
-    after: str = ""
-    """The name behind which the next page begins; empty at the end."""
+    queues: list[tuple[str, int]]  # the name, and how many
+    after: str = ""  # the name behind which the next page begins; empty at the end
 
 
 class CountJobs(Query, frozen=True, kw_only=True):
@@ -164,8 +154,7 @@ class CountJobs(Query, frozen=True, kw_only=True):
 class Dead(msgspec.Struct, frozen=True):
     """Dead jobs, the newest first, each with its last error."""
 
-    jobs: list[FoundJob]
-    """As summaries."""
+    jobs: list[FoundJob]  # as summaries
     before_ns: int = 0
     before_id: str = ""
     """Where to go on: with what is older than this. The id is empty when all was looked at."""

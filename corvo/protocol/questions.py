@@ -35,22 +35,18 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     queue: Text | None = None
-    state: Annotated[list[Text], msgspec.Meta(max_length=STATES_MAX)] | None = None
-    """Any of these."""
+    state: Annotated[list[Text], msgspec.Meta(max_length=STATES_MAX)] | None = None  # any of these
     kind: Text | None = None
-    priority: Text | None = None
-    """critical, high or normal."""
+    priority: Text | None = None  # critical, high or normal
     tags: Annotated[dict[Text, Text], msgspec.Meta(max_length=TAGS_MAX)] | None = None
     """All of them."""
-    payload_contains: Text | None = None
-    """A piece of the payload as it was sent, letter by letter."""
+    payload_contains: Text | None = None  # a piece of the payload as it was sent, letter by letter
     payload_jq: Text | None = None
     error_contains: Text | None = None
     has_errors: bool | None = None
     unique_key: Text | None = None
     batch_id: Text | None = None
-    worker_id: Text | None = None
-    """Of the worker that has the job, had it last, or failed it."""
+    worker_id: Text | None = None  # of the worker that has the job, had it last, or failed it
     parent_id: Text | None = None
     chain_id: Text | None = None
     job_id_prefix: Text | None = None
@@ -73,12 +69,10 @@ class SearchBody(Filter, frozen=True, kw_only=True, omit_defaults=True):
 
     sort: Text | None = None
     """created_at (if not given), priority, started_at, completed_at or attempt."""
-    order: Text | None = None
-    """asc or desc (if not given)."""
+    order: Text | None = None  # asc or desc (if not given)
     cursor: Text | None = None
     """The `cursor` or `prev_cursor` of an answer, for the page behind or before it."""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] | None = None
-    """50 if not given."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] | None = None  # 50 if not given
 
 
 # What is asked.
@@ -89,8 +83,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     scope: Scope = NOTHING
     """The queues that the caller may see. A question without a scope finds nothing."""
-    min_seq: dict[int, int] = {}
-    """By shard, how far the mirror must have come before it answers."""
+    min_seq: dict[int, int] = {}  # by shard, how far the mirror must have come before it answers
     budget_ms: int = 1_000
     """How long it may take to look; then what was found by then is the answer, and says so."""
 
@@ -113,8 +106,7 @@ class Count(Question, frozen=True, kw_only=True, omit_defaults=True):
 
     filter: Filter = Filter()
     samples: Annotated[int, msgspec.Meta(ge=0, le=100)] = 10
-    exact_to: int = 10_000_000
-    """Beyond so many it is enough to say `at least`."""
+    exact_to: int = 10_000_000  # beyond so many it is enough to say `at least`
 
 
 class Select(Question, frozen=True, kw_only=True, omit_defaults=True):
@@ -124,8 +116,7 @@ class Select(Question, frozen=True, kw_only=True, omit_defaults=True):
     bounds: dict[int, int] = {}
     """By shard, a time in nanoseconds: only jobs to which nothing happened since. A shard that is
     not named has none that are meant."""
-    after: str = ""
-    """`Selected.after` of the page before."""
+    after: str = ""  # `Selected.after` of the page before
     limit: Annotated[int, msgspec.Meta(ge=1, le=IDS_MAX)] = 1_000
 
 
@@ -140,8 +131,7 @@ class Rebuild(Question, frozen=True, kw_only=True, omit_defaults=True):
 class GetRates(Question, frozen=True, kw_only=True, omit_defaults=True):
     """What went on in queues in the last minutes."""
 
-    queues: tuple[str, ...] = ()
-    """Only these queues; empty: every queue of the scope."""
+    queues: tuple[str, ...] = ()  # only these queues; empty: every queue of the scope
 
 
 class GetThroughput(Question, frozen=True, kw_only=True, omit_defaults=True):
@@ -165,8 +155,7 @@ class GetSummary(Question, frozen=True, kw_only=True, omit_defaults=True):
 class MirrorAnswer(msgspec.Struct, frozen=True, array_like=True):
     """An answer, and beside it the positions that it is of, so that nobody has to look for them."""
 
-    body: bytes
-    """JSON."""
+    body: bytes  # JSON
     positions: dict[int, int] = {}
     """By shard, the index of its log that the mirror had come to; the same as in `as_of`."""
 
@@ -180,8 +169,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     """How far the mirror has come in one shard's log."""
 
     index: int
-    at: str
-    """The shard's own time there."""
+    at: str  # the shard's own time there
     is_whole: bool = True
     """False while a full pass is under way: jobs may be missing, or be as they were before."""
 
@@ -197,12 +185,9 @@ class Found(msgspec.Struct, Generic[J], frozen=True, kw_only=True):
 
     jobs: list[J]
     total: int
-    total_is_exact: bool
-    """False: there are at least so many."""
-    cursor: str | None = None
-    """For the page behind this one."""
-    prev_cursor: str | None = None
-    """For the page before it."""
+    total_is_exact: bool  # false: there are at least so many
+    cursor: str | None = None  # for the page behind this one
+    prev_cursor: str | None = None  # for the page before it
     has_more: bool = False
     partial: bool = False
     """The time was over before everything was looked at: `cursor` goes on where it stopped."""
@@ -242,8 +227,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     is_exact: bool
     states: dict[str, int]
-    queues: dict[str, int]
-    """The hundred that have most of them."""
+    queues: dict[str, int]  # the hundred that have most of them
     samples: list[msgspec.Raw]
     bounds: dict[int, int]
     """What `Select.bounds` is to be, to mean just these: by shard, its time when this was said."""
@@ -264,8 +248,7 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a selection. It may be empty and still not be the last."""
 
     members: list[Member]
-    after: str
-    """For the next page; empty when everything was looked at."""
+    after: str  # for the next page; empty when everything was looked at
     as_of: AsOf = {}
 
 
@@ -274,16 +257,12 @@ class ShardStanding(msgspec.Struct, frozen=True, kw_only=True):
 
     shard: int
     index: int
-    now_ns: int
-    """The shard's own time at `index`."""
-    through: int
-    """Up to there rows may be ahead of `index`: exact when it is not greater."""
+    now_ns: int  # the shard's own time at `index`
+    through: int  # up to there rows may be ahead of `index`: exact when it is not greater
     is_linked: bool
     is_whole: bool
-    passes: int
-    """Full passes that were begun, since this process began."""
-    changes: int
-    """Documents taken in, since this process began."""
+    passes: int  # full passes that were begun, since this process began
+    changes: int  # documents taken in, since this process began
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,15 +270,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     shards: list[ShardStanding]
     file_bytes: int
-    jobs: int
-    """Rows, about."""
+    jobs: int  # rows, about
     rebuilds: int
     lag_seconds: list[int]
     """A histogram of how late rows were when they were written: counts by `LAG_BOUNDS_MS`."""
     lag_sum_ms: float
     questions: int
-    interrupted: int
-    """Questions whose time was over."""
+    interrupted: int  # questions whose time was over
     schema: int
     rss_bytes: int = 0
     cpu_seconds: float = 0.0
@@ -362,10 +339,8 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str
     hostname: str
     active: int
-    beat_ns: int
-    """When one of its leases began anew last."""
-    started_ns: int
-    """When it was given the newest of them."""
+    beat_ns: int  # when one of its leases began anew last
+    started_ns: int  # when it was given the newest of them
     queues: tuple[str, ...]
 
 
@@ -398,8 +373,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a question is not answered."""
 
-    code: str
-    """bad_filter, bad_cursor, not_caught_up, over_budget, busy or unknown_query."""
+    code: str  # bad_filter, bad_cursor, not_caught_up, over_budget, busy or unknown_query
     error: str
     field: str = ""
     as_of: AsOf = {}

@@ -82,13 +82,11 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
     role: str
     node: int
-    shard: int
-    """The shard that this link is about."""
+    shard: int  # the shard that this link is about
     cluster: str
     wire_version: int
     op_version: int
-    shards: int
-    """How many shards the cluster has."""
+    shards: int  # how many shards the cluster has
     wire_oldest: int = 1
     op_oldest: int = 1
     refusal: str = ""
@@ -139,11 +137,9 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Answers a `Submit` or an `Ask`."""
 
     id: int
-    code: str
-    """The code of the refusal; empty for a request that was carried out."""
+    code: str  # the code of the refusal; empty for a request that was carried out
     body: bytes
-    index: int = 0
-    """The position in the shard's log that the answer is as of; 0 when it has none."""
+    index: int = 0  # the position in the shard's log that the answer is as of; 0 when it has none
 
 
 class NotLeader(msgspec.Struct, frozen=True, array_like=True, tag=21):
@@ -196,10 +192,8 @@ class Follow(msgspec.Struct, frozen=True, array_like=True, tag=40):
     """Asks for the changes after a position in the log. The answer waits until there are some."""
 
     id: int
-    after: int
-    """The follower's position; 0 with digest 0 for a follower that has nothing."""
-    digest: int
-    """The state's digest at that position: proof that it is the same log."""
+    after: int  # the follower's position; 0 with digest 0 for a follower that has nothing
+    digest: int  # the state's digest at that position: proof that it is the same log
     wants_documents: bool = True
     wants_events: bool = False
     keys_max: int = 1_000
@@ -216,8 +210,7 @@ class Scan(msgspec.Struct, frozen=True, array_like=True, tag=41):
     """Asks for documents as they are now, in the order of their keys: a page of a full pass."""
 
     id: int
-    after: bytes = b""
-    """The last key of the page before; empty for the first page."""
+    after: bytes = b""  # the last key of the page before; empty for the first page
     keys_max: int = 1_000
 
 
@@ -230,18 +223,15 @@ Pair: TypeAlias = tuple[bytes, bytes | None]
 class Happening(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One thing that happened: an event. All of one entry happened at the entry's time."""
 
-    what: str
-    """A stored word of `corvo.model.EventType`."""
+    what: str  # a stored word of `corvo.model.EventType`
     job_id: str = ""
     queue: str = ""
     kind: str = ""
-    state: str = ""
-    """The job's state after the event; empty for a job that is gone."""
+    state: str = ""  # the job's state after the event; empty for a job that is gone
     attempt: int = 0
     by: str = ""
     why: str = ""
-    data: bytes = b""
-    """JSON: the progress, of `progress`."""
+    data: bytes = b""  # JSON: the progress, of `progress`
 
 
 class Happenings(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -258,20 +248,17 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=42):
     id: int
     index: int
     digest: int
-    now_ns: int
-    """The state's own time at `index`."""
+    now_ns: int  # the state's own time at `index`
     through: int
     """The position that the documents are as of, `index` or later: the follower's copy is exact
     once it has reached it."""
-    pairs: tuple[Pair, ...]
-    """Each document once, however often it changed."""
+    pairs: tuple[Pair, ...]  # each document once, however often it changed
     happenings: tuple[Happenings, ...] = ()
     more: bytes = b""
     """Empty, unless the documents of the entry after `index` are too large for one answer. Then
     `index` is the follower's own position, and the answer has the documents up to this key: the
     follower asks again with this as `after_key`. Without it, that entry begins again."""
-    through_digest: int = 0
-    """The state's digest at `through`."""
+    through_digest: int = 0  # the state's digest at `through`
 
 
 class Reset(msgspec.Struct, frozen=True, array_like=True, tag=43):
@@ -282,12 +269,10 @@ class Reset(msgspec.Struct, frozen=True, array_like=True, tag=43):
     """
 
     id: int
-    index: int
-    """The replica's position."""
+    index: int  # the replica's position
     digest: int
     now_ns: int
-    begin: int
-    """The feed still has all events after this position."""
+    begin: int  # the feed still has all events after this position
     begin_digest: int
 
 
@@ -296,8 +281,7 @@ class Scanned(msgspec.Struct, frozen=True, array_like=True, tag=44):
 
     id: int
     pairs: tuple[Pair, ...]
-    last: bytes
-    """The last key of the page; empty at the end of the pass."""
+    last: bytes  # the last key of the page; empty at the end of the pass
     through: int
     through_digest: int = 0
 

@@ -30,16 +30,14 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
 
     action: Action
     replica: int
-    instance: int = 0
-    """Where not 0: only this data directory may speak for the replica from now on."""
+    instance: int = 0  # where not 0: only this data directory may speak for the replica from now on
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
     """What a CONFIG entry carries. No steps: leave the joint state."""
 
     steps: tuple[Step, ...] = ()
-    auto: bool = True
-    """Leave the joint state without being asked."""
+    auto: bool = True  # leave the joint state without being asked
 
     @property
     def leaves(self) -> bool:

@@ -20,10 +20,8 @@ class Kind(enum.IntEnum):
     """What an entry carries."""
 
     NORMAL = 0
-    NOOP = 1
-    """Appended by a leader at the start of its term; nothing to apply."""
-    CONFIG = 2
-    """A `Change` of the membership, encoded by `membership.encode`."""
+    NOOP = 1  # appended by a leader at the start of its term; nothing to apply
+    CONFIG = 2  # a `Change` of the membership, encoded by `membership.encode`
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -74,8 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     term: int
     membership: Membership
     size: int = 0
-    checksum: bytes = b""
-    """SHA-256 of the whole stream."""
+    checksum: bytes = b""  # SHA-256 of the whole stream
 
 
 class Partial(msgspec.Struct, frozen=True, array_like=True):
@@ -91,8 +88,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     source: int
     target: int
     term: int
-    instance: int
-    """The sender's data directory: random, made once (guards against amnesia)."""
+    instance: int  # the sender's data directory: random, made once (guards against amnesia)
 
 
 class VoteRequest(Message, frozen=True, array_like=True, tag=1):

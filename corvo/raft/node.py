@@ -81,8 +81,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_received: tuple[int, int] | None
     """(bytes received, bytes in all) of a snapshot being pulled."""
     progress: tuple[ProgressView, ...]
-    refused: dict[str, int]
-    """Messages not taken, by reason: malformed, old, from strangers."""
+    refused: dict[str, int]  # messages not taken, by reason: malformed, old, from strangers
 
 
 class Node:

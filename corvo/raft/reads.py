@@ -18,10 +18,8 @@ class Asked(msgspec.Struct, frozen=True):
     """One read that waits."""
 
     context: ReadContext
-    asker: int
-    """The follower to be answered, or NOBODY for this node's own driver."""
-    index: int
-    """The commit index when it was asked."""
+    asker: int  # the follower to be answered, or NOBODY for this node's own driver
+    index: int  # the commit index when it was asked
 
 
 class ReadRounds:

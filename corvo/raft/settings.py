@@ -8,15 +8,13 @@ from corvo.raft.errors import InvalidSettings
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a node is told once, when it is made. `check` refuses what cannot work."""
 
-    replica: int
-    """Who this is; 1 or more, and never given to another data directory."""
+    replica: int  # who this is; 1 or more, and never given to another data directory
     instance: int = 0
     """This data directory: random, made once with it. 0 switches the amnesia guard off."""
     election_ticks: int = 10
     """Silence after which a follower campaigns: each time between this and twice this."""
     heartbeat_ticks: int = 1
-    entry_bytes_max: int = 8 << 20
-    """One entry: half of what a frame may have."""
+    entry_bytes_max: int = 8 << 20  # one entry: half of what a frame may have
     append_bytes_max: int = 1 << 20
     """Entries in one append: what one peer is busy with before it can answer."""
     window_messages_max: int = 64
@@ -26,12 +24,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Proposals without a commit: what a leader cut off from its group may pile up."""
     page_bytes_max: int = 4 << 20
     """Committed entries handed out at once: what is applied between two looks at the world."""
-    chunk_bytes_max: int = 1 << 20
-    """One piece of a snapshot stream."""
-    reads_waiting_max: int = 10_000
-    """Reads that wait for proof of leadership."""
-    promotion_lag_max: int = 1_000
-    """How many entries a learner may lack and still be made a voter."""
+    chunk_bytes_max: int = 1 << 20  # one piece of a snapshot stream
+    reads_waiting_max: int = 10_000  # reads that wait for proof of leadership
+    promotion_lag_max: int = 1_000  # how many entries a learner may lack and still be made a voter
 
     def check(self) -> None:
         """Raise `InvalidSettings` naming the first setting that is out of bounds."""

@@ -70,23 +70,17 @@ class ShardConfig(ShardSettings, frozen=True, kw_only=True, forbid_unknown_field
     """One replica of one shard. Every field can be given; those without a default must be."""
 
     cluster: Annotated[str, msgspec.Meta(min_length=1)]
-    node: Annotated[int, msgspec.Meta(ge=1)]
-    """Which node this is, and so which replica: 1 or more."""
+    node: Annotated[int, msgspec.Meta(ge=1)]  # which node this is, and so which replica: 1 or more
     shard: Annotated[int, msgspec.Meta(ge=0)]
     shards: Annotated[int, msgspec.Meta(ge=1)]
     """How many shards the cluster has: fixed for ever at its first start."""
-    data_dir: str
-    """This shard's own directory; made if it is not there."""
-    socket: str
-    """Where router and mirror of this node come in."""
+    data_dir: str  # this shard's own directory; made if it is not there
+    socket: str  # where router and mirror of this node come in
     host: str = "127.0.0.1"
-    port: Port = 0
-    """Where the other replicas come in; 0 for a shard that has none."""
+    port: Port = 0  # where the other replicas come in; 0 for a shard that has none
     peers: list[Peer] = []
-    voters: list[int] = []
-    """The first members of a new shard; this node alone when empty."""
-    others: dict[int, str] = {}
-    """Sockets of the other shards of this node, for effects that cross."""
+    voters: list[int] = []  # the first members of a new shard; this node alone when empty
+    others: dict[int, str] = {}  # sockets of the other shards of this node, for effects that cross
     relaxed: bool = False
     """Answer before the disk has it. A machine that loses power then loses what was acknowledged in
     the last moments; nothing else ever does."""

@@ -27,13 +27,10 @@ take several times as much memory as its JSON does."""
 class Submission(msgspec.Struct, frozen=True, gc=False):
     """An op that somebody asked for."""
 
-    client: int
-    """Which link it came by; `INTERNAL` for the replica's own."""
-    request: int
-    """That client's number for it."""
+    client: int  # which link it came by; `INTERNAL` for the replica's own
+    request: int  # that client's number for it
     record: Record
-    op: Op | None = None
-    """What the record holds, if it is kept."""
+    op: Op | None = None  # what the record holds, if it is kept
 
 
 INTERNAL: Final = 0
@@ -46,8 +43,7 @@ class Proposed(msgspec.Struct, frozen=True, gc=False):
     term: int
     submissions: tuple[Submission, ...]
     stamp: Stamp
-    data: bytes
-    """The entry as it is in the log."""
+    data: bytes  # the entry as it is in the log
 
     def decoded(self, data: bytes) -> Decoded | None:
         """What an entry of this index and term holds, unless some op of it was not kept."""

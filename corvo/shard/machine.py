@@ -23,10 +23,8 @@ from corvo.shard.state.tx import Tx
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one op came to."""
 
-    code: str
-    """Empty when it was done; else why it was refused."""
-    body: bytes
-    """JSON."""
+    code: str  # empty when it was done; else why it was refused
+    body: bytes  # JSON
 
 
 class Decoded(msgspec.Struct, frozen=True, gc=False):

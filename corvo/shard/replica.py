@@ -84,10 +84,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     relays: tuple[outbox.Relay, ...] = ()
     """Effects to be submitted to other shards; report each with `relayed`."""
     snapshot_wanted: int | None = None
-    has_more: bool = False
-    """Whether `work` should be called again at once."""
-    wake_ns: int | None = None
-    """When it should be called again, if nothing happens before."""
+    has_more: bool = False  # whether `work` should be called again at once
+    wake_ns: int | None = None  # when it should be called again, if nothing happens before
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -129,8 +127,7 @@ class Replica:
         self._memberships = [(machine.applied, node.membership)]
         self._now_ns = machine.now_ns  # the time at which `work` was called last
         self._applying: int | None = None
-        self._untaken: Ready | None = None
-        """What is to be applied with the next call of `work`."""
+        self._untaken: Ready | None = None  # what is to be applied with the next call of `work`
         self.counters: Final = Counters()
         self._commit_times = CommitTimes(self.counters)
 

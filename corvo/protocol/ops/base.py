@@ -44,17 +44,13 @@ Json: TypeAlias = msgspec.Raw | msgspec.UnsetType
 class Rejected(msgspec.Struct, frozen=True):
     """A refusal: nothing was changed."""
 
-    code: str
-    """A stable code, for programs."""
+    code: str  # a stable code, for programs
     error: str
     """A text for people: the thing, its state, and the fix. A refusal is kept with its request key,
     so a change of a text changes the digest of the state."""
-    field: str = ""
-    """The invalid field of the request, if there is one."""
-    job_id: str = ""
-    """The job that the refusal is about."""
-    shard: int = -1
-    """The shard that can apply it."""
+    field: str = ""  # the invalid field of the request, if there is one
+    job_id: str = ""  # the job that the refusal is about
+    shard: int = -1  # the shard that can apply it
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +92,9 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
     request_key: Annotated[str, msgspec.Meta(max_length=64, pattern=_NO_CONTROL)] = ""
     """Request key of the caller: a repeated request has no second effect."""
-    by: Text = ""
-    """Name of the caller, for the trail."""
+    by: Text = ""  # name of the caller, for the trail
 
-    PRIVATE: ClassVar[bool] = False
-    """Whether only the leader itself may propose it."""
+    PRIVATE: ClassVar[bool] = False  # whether only the leader itself may propose it
 
     def check(self, limits: Limits) -> Rejected | None:
         """The refusal of an invalid op, before it reaches the log."""

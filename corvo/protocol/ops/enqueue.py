@@ -36,10 +36,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     """A new job."""
 
     queue: Name
-    payload: Json = msgspec.UNSET
-    """The client's own bytes; without it, an empty object."""
-    id: Id | None = None
-    """An id that the client chose; a job with this id is not created again."""
+    payload: Json = msgspec.UNSET  # the client's own bytes; without it, an empty object
+    id: Id | None = None  # an id that the client chose; a job with this id is not created again
     kind: Text = ""
     priority: Annotated[int, msgspec.Meta(ge=0, le=2)] = Priority.NORMAL
     max_retries: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 3
@@ -62,10 +60,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     parent_id: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] = ""
     batch_id: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] = ""
     """The batch that it joins, which has not ended."""
-    chain: Chain | None = None
-    """The chain of which it is the first step."""
-    depends_on: tuple[Id, ...] = ()
-    """Jobs that must be completed before it can be fetched."""
+    chain: Chain | None = None  # the chain of which it is the first step
+    depends_on: tuple[Id, ...] = ()  # jobs that must be completed before it can be fetched
     agent: NewAgent | None = None
 
     def check(self, field: str, limits: Limits) -> Rejected | None:
@@ -101,8 +97,7 @@ class EnqueueResults(msgspec.Struct, frozen=True, omit_defaults=True):
     """Results for the jobs, in their order."""
 
     jobs: list[Enqueued]
-    batch_id: str = ""
-    """Id of the batch that was created."""
+    batch_id: str = ""  # id of the batch that was created
 
 
 class Enqueue(TypedOp[EnqueueResults | Rejected], frozen=True, kw_only=True):

@@ -94,8 +94,7 @@ class Hold(JobsOp, frozen=True, kw_only=True):
 
     TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.ACTIVE)
     reason: Text = ""
-    lease_token: Token | None = None
-    """Token of the lease, from a worker that holds its own job."""
+    lease_token: Token | None = None  # token of the lease, from a worker that holds its own job
 
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse a token for several jobs."""

@@ -30,8 +30,7 @@ class KeyDone(msgspec.Struct, frozen=True):
 
     key_hash: str
     status: str
-    keys: int
-    """Number of keys now."""
+    keys: int  # number of keys now
 
 
 class KeyOp(TypedOp[KeyDone | Rejected], frozen=True, kw_only=True):

@@ -45,10 +45,8 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     payload: Json
     attempt: int
     max_retries: int
-    lease_duration: int
-    """Seconds, rounded up."""
-    lease_token: int
-    """To be sent with whatever is said of this job."""
+    lease_duration: int  # seconds, rounded up
+    lease_token: int  # to be sent with whatever is said of this job
     lease_expires_ns: int
     kind: str = ""
     checkpoint: Json = msgspec.UNSET
@@ -128,8 +126,7 @@ class LeaseResults(msgspec.Struct, Generic[R_co], frozen=True):
 class LeaseOp(TypedOp[LeaseResults[R_co]], Generic[R_co], frozen=True, kw_only=True):
     """One operation on jobs under their leases; each item succeeds or fails by itself."""
 
-    ITEMS: ClassVar[str]
-    """Name of the field with the items, in the log and in the code."""
+    ITEMS: ClassVar[str]  # name of the field with the items, in the log and in the code
 
     @classmethod
     def of(cls, items: Sequence[LeaseItem[R_co]], *, request_key: str = "", by: str = "") -> Self:
@@ -183,8 +180,7 @@ class AckItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
     result: Json = msgspec.UNSET
     checkpoint: Json = msgspec.UNSET
-    usage: Usage | None = None
-    """Its cost is added to that of an agent's job."""
+    usage: Usage | None = None  # its cost is added to that of an agent's job
     agent_status: AgentStatus | None = None
     """For an agent's job: whether this was its last iteration; without it, it was."""
     hold_reason: Text = ""
@@ -212,8 +208,7 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
 
     job_id: str
     status: str
-    next_attempt_ns: int = 0
-    """0 when there is none."""
+    next_attempt_ns: int = 0  # 0 when there is none
     attempts_remaining: int = 0
 
 
@@ -251,8 +246,7 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
     """A lease that goes on."""
 
     job_id: str
-    status: str
-    """`ok`, or `cancel`: the worker is asked to stop."""
+    status: str  # `ok`, or `cancel`: the worker is asked to stop
     lease_expires_ns: int
 
 

@@ -30,8 +30,7 @@ class Extent(msgspec.Struct, frozen=True, array_like=True):
     last_index: int
     end: int
     """The offset behind the last record; what follows was cut off. 0 while it is still written."""
-    chain: int
-    """The checksum of all records up to there."""
+    chain: int  # the checksum of all records up to there
 
     @property
     def name(self) -> str:
@@ -55,8 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     """Everything that must change in one step."""
 
     base: Snapshot
-    segments: tuple[Extent, ...] = ()
-    """Oldest first; only the last is written to."""
+    segments: tuple[Extent, ...] = ()  # oldest first; only the last is written to
     snapshot: StoredSnapshot | None = None
     sequence: int = 1
     """The next number for a file: no two files of a directory's life have the same."""

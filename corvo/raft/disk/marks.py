@@ -32,8 +32,7 @@ class Mark(msgspec.Struct, frozen=True):
     generation: int
     offset: int
     index: int
-    chain: int
-    """The checksum of all data up to `offset`."""
+    chain: int  # the checksum of all data up to `offset`
 
 
 class MarkSlots:

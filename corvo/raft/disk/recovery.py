@@ -46,12 +46,9 @@ _QUARANTINE: Final = "quarantine-"
 class Recovery(msgspec.Struct, frozen=True):
     """What opening found and mended, for the driver to report."""
 
-    created: bool = False
-    """Whether the directory is new."""
-    torn: Torn | None = None
-    """A tail that was cut."""
-    removed: tuple[str, ...] = ()
-    """Files that a crash left half made or half removed."""
+    created: bool = False  # whether the directory is new
+    torn: Torn | None = None  # a tail that was cut
+    removed: tuple[str, ...] = ()  # files that a crash left half made or half removed
 
 
 class Found:

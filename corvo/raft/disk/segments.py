@@ -65,8 +65,7 @@ class Torn(msgspec.Struct, frozen=True):
 
     file: str
     offset: int
-    first_index: int
-    """The first entry that is not there."""
+    first_index: int  # the first entry that is not there
     bytes: int
 
 
@@ -80,8 +79,7 @@ class Segment:
         self.name = slots.name
         self.header = header
         self.slots = slots
-        self.dirty = False
-        """Whether something was written and not synced."""
+        self.dirty = False  # whether something was written and not synced
         self._files = files
         self._offsets = array("Q", [DATA_START])
         self._chains = array("I", [seed])

@@ -69,8 +69,7 @@ class DiskStorage:
     ) -> None:
         self.identity = identity
         self.hard_state = hard_state.state
-        self.recovery = recovery
-        """What opening found and mended."""
+        self.recovery = recovery  # what opening found and mended
         self.repairing = manifest.repairing
         """Whether this replica lost what it had acknowledged, and no peer has mended it yet."""
         self._files = files

@@ -26,8 +26,7 @@ class Parts(msgspec.Struct, frozen=True):
     replica: Replica
     storage: DiskStorage
     states: States
-    is_after_crash: bool = False
-    """Whether the process before this one ended without a word."""
+    is_after_crash: bool = False  # whether the process before this one ended without a word
 
 
 def first_membership(config: ShardConfig, instance: int) -> Membership:

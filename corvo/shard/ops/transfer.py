@@ -279,8 +279,7 @@ class Received(msgspec.Struct, frozen=True):
 
     source: int
     seq: int
-    status: str
-    """`taken`, or `known` when it was taken before."""
+    status: str  # `taken`, or `known` when it was taken before
 
 
 class Receive(TypedOp[Received | Rejected], frozen=True, kw_only=True):

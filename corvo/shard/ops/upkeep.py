@@ -48,8 +48,7 @@ class Walked(msgspec.Struct, frozen=True):
     """The result of an op of upkeep."""
 
     done: int
-    more: bool
-    """Whether more is due."""
+    more: bool  # whether more is due
 
 
 class Upkeep(TypedOp[Walked], frozen=True, kw_only=True):
@@ -220,8 +219,7 @@ class QueueUpkeep(Upkeep, frozen=True, kw_only=True):
 class Purge(QueueUpkeep, frozen=True, kw_only=True):
     """Finished jobs are removed when their retention is over."""
 
-    keep_ms: Millis
-    """Retention where the queue has none."""
+    keep_ms: Millis  # retention where the queue has none
 
 
 @apply.register
@@ -308,16 +306,14 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     bounds: tuple[int, int]
     """Places up to which it sweeps: `cleared_ns` and `deleted_ns` of the queue."""
     space: int = 0
-    after: bytes = b""
-    """The last key that was read; empty at the beginning of an index."""
+    after: bytes = b""  # the last key that was read; empty at the beginning of an index
 
 
 class Space(msgspec.Struct, frozen=True, gc=False):
     """One index of a queue, for a sweep."""
 
     prefix: bytes
-    number_bytes: int = 8
-    """Length of the number between prefix and job id."""
+    number_bytes: int = 8  # length of the number between prefix and job id
     is_in_order: bool = False
     """Whether the number is the job's place: then no key after the bound is swept."""
     of_jobs: bool = True

@@ -28,10 +28,8 @@ Record: TypeAlias = tuple[int, bytes]
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the leader alone may know, and says to all."""
 
-    now_ns: int
-    """The time of every op in the entry, if none before was later."""
-    dice: int = 0
-    """32 bits of chance, for jitter."""
+    now_ns: int  # the time of every op in the entry, if none before was later
+    dice: int = 0  # 32 bits of chance, for jitter
 
 
 _STAMP_BYTES: Final = 12

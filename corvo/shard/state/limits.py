@@ -32,10 +32,8 @@ class Allowance(msgspec.Struct, frozen=True, gc=False):
     """Number of jobs that a queue may give out."""
 
     count: int
-    why: Why | None = None
-    """The limit, if `count` is 0."""
-    until_ns: int = 0
-    """Time at which the limit ends by itself; 0 if it does not."""
+    why: Why | None = None  # the limit, if `count` is 0
+    until_ns: int = 0  # time at which the limit ends by itself; 0 if it does not
 
 
 def allowance(tx: Tx, queue: Queue, *, now_ns: int, want: int) -> Allowance:

@@ -30,19 +30,14 @@ Relay: TypeAlias = Outgoing
 class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="arrival"):
     """A job arrives: see `corvo.shard.ops.transfer`."""
 
-    job: Job
-    """As it was in the queue that it left, without its JSON."""
+    job: Job  # as it was in the queue that it left, without its JSON
     json: dict[str, msgspec.Raw] = {}
     """The JSON fields of the job, as JSON: as bytes they would be a third larger."""
-    queue: str
-    """Its new queue."""
-    errors: list[msgspec.Raw] = []
-    """Its errors, as they are stored."""
-    lease_left_ns: int = 0
-    """Time that its lease had left; shards do not share a clock."""
+    queue: str  # its new queue
+    errors: list[msgspec.Raw] = []  # its errors, as they are stored
+    lease_left_ns: int = 0  # time that its lease had left; shards do not share a clock
     reset_attempts: bool = False
-    refused: int = 0
-    """Number of shards in which another job has its id."""
+    refused: int = 0  # number of shards in which another job has its id
 
     def whole(self) -> Job:
         """The job with its JSON."""
@@ -85,8 +80,7 @@ class JobEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="became"):
 
     job_id: str
     state: str
-    step: int = 1
-    """-1 if the job had ended in this state and is pending again."""
+    step: int = 1  # -1 if the job had ended in this state and is pending again
     batch_id: str = ""
 
 
@@ -96,8 +90,7 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True, tag="tally"):
     batch_id: str
     what: str
     """The state of the member; or `removed`; or empty, for one member fewer than announced."""
-    step: int = 1
-    """-1 if the member was counted before and is pending again."""
+    step: int = 1  # -1 if the member was counted before and is pending again
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="birth"):

@@ -36,22 +36,14 @@ from corvo.model import (
 class Timer(IntEnum):
     """Kinds of timers. The numbers are in keys, and a number is never used again."""
 
-    PROMOTE = 1
-    """A scheduled or retrying job becomes pending."""
-    LEASE = 2
-    """A lease, or the time for one run, is over."""
-    EXPIRE = 3
-    """A job expires."""
-    UNIQUE = 4
-    """A unique lock ends before its job does."""
-    REQUEST = 5
-    """The answer to a request key is removed."""
-    SWEEP = 6
-    """A queue has jobs that were cleared, or was deleted."""
-    WORKER = 7
-    """A worker has not fetched for long."""
-    ENDING = 8
-    """A job has ended, and not all its dependents are settled."""
+    PROMOTE = 1  # a scheduled or retrying job becomes pending
+    LEASE = 2  # a lease, or the time for one run, is over
+    EXPIRE = 3  # a job expires
+    UNIQUE = 4  # a unique lock ends before its job does
+    REQUEST = 5  # the answer to a request key is removed
+    SWEEP = 6  # a queue has jobs that were cleared, or was deleted
+    WORKER = 7  # a worker has not fetched for long
+    ENDING = 8  # a job has ended, and not all its dependents are settled
 
 
 TIMERS: Final = {timer: Group(keys.TIMER.prefix + bytes((timer,))) for timer in Timer}

@@ -79,8 +79,7 @@ class Tx(Transaction):
         self.outbox: dict[int, tuple[int, int]] | None = None
         """By shard, the last effect that was given to it, and the last that it has taken; None
         while nobody asked. See `corvo.shard.state.outbox`."""
-        self.seen = ""
-        """The worker whose fetch was remembered last, in this entry."""
+        self.seen = ""  # the worker whose fetch was remembered last, in this entry
         self.touched: dict[str, None] = {}
         """Queues that may have something to give since somebody looked and emptied this."""
         self.keys_changed = False
@@ -89,8 +88,7 @@ class Tx(Transaction):
         """Rows of the present window by queue with a rate limit: see `corvo.shard.state.limits`."""
         self.doomed: list[str] = []
         """Jobs that were met while they are being swept, to be removed at the end of the op."""
-        self.dice = 0
-        """Drawn by the leader once for each entry."""
+        self.dice = 0  # drawn by the leader once for each entry
         self.errands_left = ERRANDS_MAX
         saved = store.get(_GRACE_KEY)
         self.grace = msgspec.msgpack.decode(saved, type=Grace) if saved is not None else Grace()
