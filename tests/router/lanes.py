@@ -362,6 +362,7 @@ async def serving(
     assert not server.connections.seats
     assert server.connections.body_bytes == 0
     assert not server.lane.hangups._watched
+    assert not server.lane.hangups._has_event
 
 
 def post(path: str, body: bytes = b"", *headers: str) -> bytes:

@@ -21,6 +21,8 @@ READ_BYTES_MAX: Final = 64 << 10
 """In one read: some hundred small requests that came in at once."""
 _SEND_BYTES_MAX: Final = 64 << 10
 """In one piece through TLS: a client that takes less in `send_ms` does not read."""
+_HANG_UP: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
+"""One event: the other side is closed. Errors and resets are always among them."""
 
 
 class LineBroken(CorvoError):
@@ -148,12 +150,15 @@ class TlsLine:
 class Hangups:
     """Tells at once when a client has closed its side, without reading what it sent before that.
 
-    One task and one `epoll` for all: a fetch that waits costs no task of its own.
+    One task and one `epoll` for all: a fetch that waits costs no task of its own. A socket is
+    registered when it is watched first, and stays so until its connection ends.
     """
 
     def __init__(self) -> None:
         self._epoll: Final = select.epoll()
         self._watched: dict[int, Callable[[], None]] = {}
+        self._has_event: dict[int, bool] = {}
+        """By registered socket, whether its only event has come."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -161,20 +166,31 @@ class Hangups:
             while True:
                 await wait_readable(self._epoll.fileno())
                 for fd, _ in self._epoll.poll(0):
-                    hung_up = self._watched.pop(fd)
-                    self._epoll.unregister(fd)
-                    hung_up()
+                    self._has_event[fd] = True
+                    hung_up = self._watched.pop(fd, None)
+                    if hung_up is not None:
+                        hung_up()
         finally:
-            self._watched.clear()  # whoever forgets behind this has nothing to take back
+            self._watched.clear()  # a later `forget` or `leave` has nothing to undo
+            self._has_event.clear()
             self._epoll.close()
 
     def watch(self, fd: int, hung_up: Callable[[], None]) -> None:
         """Call `hung_up` once if the other side is closed, or was before."""
         assert fd not in self._watched
         self._watched[fd] = hung_up
-        self._epoll.register(fd, select.EPOLLRDHUP)  # errors and resets are always told
+        has_event = self._has_event.get(fd)
+        if has_event is None:
+            self._has_event[fd] = False
+            self._epoll.register(fd, _HANG_UP)
+        elif has_event:  # between two watches
+            self._epoll.modify(fd, _HANG_UP)
 
     def forget(self, fd: int) -> None:
-        """It does not matter any more. To be called before the socket is closed."""
-        if self._watched.pop(fd, None) is not None:
+        """End a watch."""
+        self._watched.pop(fd, None)
+
+    def leave(self, fd: int) -> None:
+        """A connection ends. To be called before its socket is closed."""
+        if self._has_event.pop(fd, None) is not None:
             self._epoll.unregister(fd)

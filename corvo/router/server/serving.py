@@ -202,6 +202,7 @@ class Server:
         finally:
             if conversation is not None:
                 conversation.close()
+            self.lane.hangups.leave(line.fd)
             line.close()
             self.connections.leave(seat)
 
