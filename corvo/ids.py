@@ -5,6 +5,7 @@
 of one shard sort by age, no two are equal, and the prefix names the shard.
 """
 
+import re
 from typing import Final
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U
@@ -45,9 +46,8 @@ class Mint:
 
 def shard_of(identifier: str) -> int | None:
     """The shard that made an id; None for an id that somebody chose."""
-    prefix, underscore, _ = identifier.partition("_")
-    number = prefix[1:]
-    if not underscore or prefix[:1] != "s" or not (number.isascii() and number.isdigit()):
-        return None
-    is_ours = len(number) == 2 or (2 < len(number) < 10 and number[0] != "0")
-    return int(number) if is_ours else None
+    found = _named_shard(identifier)
+    return None if found is None else int(found[1])
+
+
+_named_shard: Final = re.compile("s([0-9]{2}|[1-9][0-9]{2,8})_").match

@@ -1,9 +1,9 @@
 """Actions: the kinds of requests. Each route has one, and a role is a set of them."""
 
-from enum import Enum
+from enum import StrEnum
 
 
-class Action(Enum):
+class Action(StrEnum):
     """What a key must be allowed to do for a route: see `corvo.router.auth.keyring`."""
 
     OPEN = "open"

@@ -13,7 +13,7 @@ from corvo.router.http.messages import Problem
 
 def render(positions: Mapping[int, int]) -> str:
     """Positions by shard, as a header."""
-    return ",".join(f"s{shard}={index}" for shard, index in sorted(positions.items()))
+    return ",".join([f"s{shard}={index}" for shard, index in sorted(positions.items())])
 
 
 def parse(header: str, shards: int) -> dict[int, int]:
