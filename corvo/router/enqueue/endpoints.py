@@ -144,8 +144,8 @@ class _BatchFanOut(EnqueueFanOut):
             if not await self._finish(self._begin(part)):
                 return  # what comes behind it must not overtake it
 
-    def _op(self, places: Sequence[int]) -> Enqueue:
-        op = super()._op(places)
+    def _op(self, items: list[NewJob], key: str) -> Enqueue:
+        op = super()._op(items, key)
         if self._batch is None:
             return op
         if not self.batch_id:

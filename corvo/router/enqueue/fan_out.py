@@ -8,11 +8,8 @@ import msgspec
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
-from corvo.router.http.bodies import key_of
 from corvo.router.http.messages import Problem
-from corvo.router.shards.addressing import Addresses
 from corvo.router.shards.fan_out import FanOut
-from corvo.router.shards.links import Shards
 
 decode_enqueued: Final = msgspec.json.Decoder(EnqueueResults).decode
 
@@ -20,22 +17,8 @@ decode_enqueued: Final = msgspec.json.Decoder(EnqueueResults).decode
 class EnqueueFanOut(FanOut[NewJob, Enqueued]):
     """Jobs to be created, each in the shard of its queue."""
 
-    def __init__(
-        self,
-        shards: Shards,
-        addresses: Addresses,
-        items: Sequence[NewJob | Rejected | Problem],
-        body_bytes: int,
-        *,
-        key: str = "",
-        by: str = "",
-    ) -> None:
-        super().__init__(shards, items, body_bytes)
-        self.created = 0
-        """Jobs that did not exist before."""
-        self._addresses: Final = addresses
-        self._key: Final = key
-        self._by: Final = by
+    created = 0
+    """Jobs that did not exist before."""
 
     def _settle(self, place: int, shard: int, outcome: Enqueued | Rejected | Problem) -> None:
         self.outcomes[place] = outcome
@@ -48,11 +31,8 @@ class EnqueueFanOut(FanOut[NewJob, Enqueued]):
     def _shard_of(self, item: NewJob) -> int:
         return shard_of_queue(item.queue, len(self._shards))
 
-    def _op(self, places: Sequence[int]) -> Enqueue:
-        # Ops of other shards have other places, so that each has its own key; and the same request
-        # again has the same places.
-        key = key_of(self._key, places, len(self.items))
-        return Enqueue(jobs=[self._item(place) for place in places], request_key=key, by=self._by)
+    def _op(self, items: list[NewJob], key: str) -> Enqueue:
+        return Enqueue(jobs=items, request_key=key, by=self._by)
 
     def _read(self, body: bytes) -> Sequence[Enqueued]:
         return decode_enqueued(body).jobs

@@ -16,12 +16,7 @@ from collections import deque
 from typing import Final
 
 import msgspec
-from httptools import (
-    HttpParserCallbackError,
-    HttpParserError,
-    HttpParserUpgrade,
-    HttpRequestParser,
-)
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from corvo.router.config import Limits
 from corvo.router.http.messages import Problem, Request

@@ -34,13 +34,7 @@ from corvo.router.api import Api
 from corvo.router.ask import ask_each, read_pages
 from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
-from corvo.router.auth.rights import (
-    RESULT,
-    found_by_path,
-    in_body,
-    job_in_path,
-    queue_in_query,
-)
+from corvo.router.auth.rights import RESULT, found_by_path, in_body, job_in_path, queue_in_query
 from corvo.router.caller import Caller
 from corvo.router.http import params, positions
 from corvo.router.http.bodies import body_of, not_reserved, read_body, request_key

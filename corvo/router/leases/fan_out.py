@@ -6,7 +6,6 @@ from typing import Final
 
 from corvo.ids import shard_of
 from corvo.protocol.ops.base import Op, Rejected
-from corvo.router.http.bodies import key_of
 from corvo.router.http.messages import UNKNOWN, Problem
 from corvo.router.leases.verbs import Lease, LeaseVerb, Outcome, read_results
 from corvo.router.shards.addressing import Addresses, Search, missing
@@ -28,11 +27,8 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
         key: str = "",
         by: str = "",
     ) -> None:
-        super().__init__(shards, items, body_bytes)
+        super().__init__(shards, addresses, items, body_bytes, key=key, by=by)
         self.verb: Final = verb
-        self._addresses: Final = addresses
-        self._key: Final = key
-        self._by: Final = by
         self._searches: dict[int, Search] = {}
         """Items that were sent more than once, by place."""
         self._again: list[int] = []
@@ -87,9 +83,7 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
         shard = self._addresses.first(item.job_id)
         return shard if shard >= 0 else missing(item.job_id)
 
-    def _op(self, places: Sequence[int]) -> Op:
-        key = key_of(self._key, places, len(self.items))
-        items = [self._item(place) for place in places]
+    def _op(self, items: list[Lease], key: str) -> Op:
         return self.verb.op.of(items, request_key=key, by=self._by)
 
     def _read(self, body: bytes) -> Sequence[Outcome | Rejected]:

@@ -14,8 +14,8 @@ from corvo.protocol.ops import NAMES
 from corvo.protocol.questions import ShardStanding, Standing
 from corvo.router.metrics import OTHER, Timing
 from corvo.router.node.exposition import Group, Page, Sample, counter, gauge, histogram
+from corvo.router.node.health import lag_entries, lag_s, write_lag
 from corvo.router.node.scrape import ACTIVE_NS, ProcessScrape, Scrape, ShardScrape
-from corvo.router.node.standing import lag_entries, lag_s, write_lag
 
 _QUEUES_AT_A_TIME: Final = 50
 """Queues whose lines are made at a time: some 0.2 ms."""

@@ -9,9 +9,8 @@ from corvo import __version__
 from corvo.measures import Histogram, ProcessStats
 from corvo.protocol.jobs import Time
 from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers
-from corvo.protocol.questions import ShardStanding, Standing
+from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.config import RouterConfig
-from corvo.router.node.standing import lag_entries, lag_s, write_lag
 from corvo.times import format_time_or_none
 
 API_VERSION: Final = "0.3.0"
@@ -210,6 +209,24 @@ class MirrorGlance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     lag: int | None = None
     """Entries of the shard from which it is farthest behind."""
     lag_ms: float | None = None
+
+
+def lag_entries(standing: ShardStanding, numbers: Numbers) -> int:
+    """How many entries of a shard the mirror has not seen."""
+    return max(0, numbers.applied - standing.index)
+
+
+def lag_s(standing: ShardStanding, numbers: Numbers) -> float:
+    """How old what the mirror has of a shard is, by the shard's own time."""
+    if lag_entries(standing, numbers) == 0:
+        return 0.0
+    return max(0, numbers.now_ns - standing.now_ns) / 1e9
+
+
+def write_lag(standing: Standing) -> Histogram:
+    """How late rows were when they were written, in seconds."""
+    bounds = tuple(bound / 1_000 for bound in LAG_BOUNDS_MS)
+    return Histogram(bounds, list(standing.lag_seconds), standing.lag_sum_ms / 1_000)
 
 
 def mirror_body(told: Standing | str | None, numbers: Mapping[int, Numbers]) -> MirrorBody:

@@ -20,13 +20,7 @@ from corvo.protocol.ops.queues import (
     SetRetention,
     SetThrottle,
 )
-from corvo.protocol.queries import (
-    GetQueue,
-    GetQueues,
-    Query,
-    Queues,
-    QueueView,
-)
+from corvo.protocol.queries import GetQueue, GetQueues, Query, Queues, QueueView
 from corvo.protocol.questions import GetRates
 from corvo.router.api import Api
 from corvo.router.ask import PART, Lists, read_lists

@@ -15,6 +15,7 @@ import msgspec
 import trio
 
 from corvo.protocol.ops.base import ITEMS_MAX, Op, Rejected, encode_json
+from corvo.router.http.bodies import key_of
 from corvo.router.http.messages import Problem
 from corvo.router.shards.addressing import Addresses, Search, missing
 from corvo.router.shards.links import Begun, Shards
@@ -88,11 +89,18 @@ class FanOut(Generic[ItemT, R]):
     """Items of one kind, sent in as many ops as there must be."""
 
     def __init__(
-        self, shards: Shards, items: Sequence[ItemT | Rejected | Problem], body_bytes: int
+        self,
+        shards: Shards,
+        addresses: Addresses,
+        items: Sequence[ItemT | Rejected | Problem],
+        body_bytes: int,
+        *,
+        key: str = "",
+        by: str = "",
     ) -> None:
         """An item that cannot be sent is given as the reason, which is its outcome.
 
-        `body_bytes` is the size of the request that all items came in.
+        `body_bytes` is the size of the request that all items came in, and `key` its request key.
         """
         self.items: Final = items
         self.outcomes: Final[list[R | Rejected | Problem]] = [
@@ -101,7 +109,10 @@ class FanOut(Generic[ItemT, R]):
         self.positions: Final[dict[int, int]] = {}
         """By shard, for those that answered."""
         self._shards: Final = shards
+        self._addresses: Final = addresses
         self._body_bytes: Final = body_bytes
+        self._key: Final = key
+        self._by: Final = by
         self._begun: list[_Begun] = []
 
     async def send(self) -> None:
@@ -140,7 +151,11 @@ class FanOut(Generic[ItemT, R]):
                 self._begun.append(self._begin(part))
 
     def _begin(self, part: Part) -> _Begun:
-        return _Begun(part, self._shards[part.shard].begin(self._op(part.places)))
+        # Ops of other shards have other places, so that each has its own key; and the same request
+        # again has the same places.
+        key = key_of(self._key, part.places, len(self.items))
+        op = self._op([self._item(place) for place in part.places], key)
+        return _Begun(part, self._shards[part.shard].begin(op))
 
     async def _finish(self, each: _Begun) -> bool:
         """Wait for the answer to a part. False if the whole part failed."""
@@ -173,8 +188,8 @@ class FanOut(Generic[ItemT, R]):
         """The shard to send an item to, or why there is none."""
         raise NotImplementedError
 
-    def _op(self, places: Sequence[int]) -> Op:
-        """The op on some items."""
+    def _op(self, items: list[ItemT], key: str) -> Op:
+        """The op on some items, under a request key."""
         raise NotImplementedError
 
     def _read(self, body: bytes) -> Sequence[R | Rejected]:

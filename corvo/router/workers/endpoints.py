@@ -8,11 +8,7 @@ import trio
 
 from corvo import clock
 from corvo.model import Worker
-from corvo.protocol.queries import (
-    GetWorkers,
-    Query,
-    Workers,
-)
+from corvo.protocol.queries import GetWorkers, Query, Workers
 from corvo.protocol.questions import Beats, GetBeats
 from corvo.router.api import Api
 from corvo.router.ask import read_lists
