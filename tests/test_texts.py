@@ -35,19 +35,26 @@ PAGES: Final = (
             "config",
             "dependencies",
             "events",
+            "formats",
             "glossary",
             "http",
             "jq",
             "metrics",
             "migration",
+            "mirror",
             "operations",
+            "performance",
+            "raft",
+            "router",
             "search",
             "security",
+            "shard",
             "semantics",
             "stream",
             "work",
         )
     ),
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "adr").glob("*.md"))),
 )
 """Pages that are held to the phrases below."""
 
