@@ -135,11 +135,6 @@ class Link:
         return self._goodbye
 
     @property
-    def unsent_bytes(self) -> int:
-        """Bytes that were taken and may not have left this process."""
-        return self._unsent_bytes
-
-    @property
     def is_open(self) -> bool:
         """Whether messages are taken, and the peer still reads them."""
         return self._takes and self._goodbye is None

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import trio
@@ -40,21 +40,13 @@ _PATIENCE_S: Final = 1.0
 """How long a thread is waited for that should be done at once."""
 
 
-class Watched(Protocol):
-    """Whatever keeps what is known of its loop."""
-
-    @property
-    def loop(self) -> LoopTimes:
-        """How its loop does."""
-
-
-async def watch(process: Watched, log: Log) -> None:
+async def watch(loop: LoopTimes, log: Log) -> None:
     """Watch the loop of this process until cancelled."""
 
     def on_stall(stack: str) -> None:
         log.error("loop.stuck", stack=stack[-_STACK_MAX:])
 
-    await Watchdog(process.loop, on_stall).run()
+    await Watchdog(loop, on_stall).run()
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -309,11 +309,11 @@ async def test_a_slow_reader_fills_the_buffer_and_no_more() -> None:
     async with open_link(gated, US, settings) as link:
         taken = sum(link.send(ask) for _ in range(50))
         taken_together = link.send_many([ask, ask])
-        full = link.unsent_bytes
+        full = link._unsent_bytes
         gated.gate.set()
         await raw.hear(1 + taken)
         await wait_all_tasks_blocked()
-        empty = link.unsent_bytes
+        empty = link._unsent_bytes
         taken_again = link.send(ask)
         await theirs.aclose()
 
@@ -347,7 +347,7 @@ async def test_into_a_broken_stream_nothing_is_sent_and_what_came_before_is_rece
 
         assert not taken
         assert not link.is_open
-        assert link.unsent_bytes == 0
+        assert link._unsent_bytes == 0
         assert heard == [Leading(2, 9)]
         with pytest.raises(LinkLost):
             await link.receive(TO_ROUTER)

@@ -218,16 +218,13 @@ def test_the_log_has_the_end_of_a_long_stack(monkeypatch: pytest.MonkeyPatch) ->
             lines.append(line)
             told.set()
 
-    class Process:
-        loop = LoopTimes()
-
     monkeypatch.setattr(watchdog, "QUIET_BEATS", 1)
     monkeypatch.setattr(watchdog, "_STACK_MAX", 500)
     log = Log(put, "router", Style(is_text=False), Level.INFO)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch, Process(), log)
+            nursery.start_soon(watch, LoopTimes(), log)
             await wait_all_tasks_blocked()
             get_stuck_until(told)
             nursery.cancel_scope.cancel()

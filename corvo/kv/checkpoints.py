@@ -66,9 +66,14 @@ class Recovery:
 
 
 class LevelStates:
-    """See above. To be had from `open`; raises `StoreRefused` when another process has it."""
+    """See above."""
 
     def __init__(self, root: Path, *, boot_id: str, applied: Callable[[Store], int]) -> None:
+        """Start on the directory `root`, which must exist; `applied` reads a store's applied index.
+
+        Raises `StoreRefused` when another process has it, and `StoreDamaged` when the newest
+        checkpoint is needed and is not what was written.
+        """
         assert boot_id.encode() not in (b"", _DISTRUSTED), "a boot has a name"
         self._root = root
         self._applied = applied
@@ -80,15 +85,6 @@ class LevelStates:
         except StoreError:
             directories.unlock(self._lock)
             raise
-
-    @classmethod
-    def open(cls, root: Path, *, boot_id: str, applied: Callable[[Store], int]) -> "LevelStates":
-        """Start on the directory `root`, which must exist.
-
-        `applied` reads a store's applied index. Raises `StoreDamaged` when the newest checkpoint is
-        needed and is not what was written.
-        """
-        return cls(root, boot_id=boot_id, applied=applied)
 
     @property
     def store(self) -> LevelStore:

@@ -290,7 +290,7 @@ async def run(config: MirrorConfig, log: Log) -> None:
     listener = await listen_unix(config.socket)
     server = QuestionServer(config)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch, server, log)
+        nursery.start_soon(watch, server.loop, log)
         nursery.start_soon(partial(trio.serve_listeners, server.serve, [listener]))
         child.say_ready()
         nursery.start_soon(_follow, config, server, log)

@@ -11,21 +11,14 @@ from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.kv.tables import D, Table
 from corvo.model import STATES, Job, JobError, Priority, Queue, State
+from corvo.protocol import numbers
 from corvo.protocol import queries as protocol
-from corvo.protocol.numbers import (
-    Counters,
-    Numbers,
-    PeerNumbers,
-    QueueNumbers,
-    QueuePage,
-    WorkerPage,
-)
 from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.raft import Node
 from corvo.shard import rendering
 from corvo.shard.machine import Machine
-from corvo.shard.state import consequences, lifecycle, presence, select
-from corvo.shard.state.tables import API_KEYS, JOBS, QUEUES, WORKERS, queue_keys
+from corvo.shard.state import lifecycle, presence, select
+from corvo.shard.state.tables import API_KEYS, FORWARDS, JOBS, QUEUES, WORKERS, queue_keys
 from corvo.shard.state.tx import Tx
 
 WALK_MAX: Final = 1_000
@@ -40,7 +33,7 @@ class Asked(Protocol):
     disk_is_full: bool
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> numbers.Counters:
         """Its counters, for metrics."""
 
     @property
@@ -95,11 +88,11 @@ def _page_of(query: protocol.Query, tx: Tx) -> msgspec.Struct:
         case protocol.GetQueueNumbers():
             names, after = _page(tx, keys.QUEUE_NAME.prefix, query.after, query.limit)
             found = [_queue_numbers(tx, name, is_brief=query.is_brief) for name in names]
-            return QueuePage(found, after)
+            return numbers.QueuePage(found, after)
         case protocol.GetWorkerNumbers():
             names, after = _page(tx, keys.WORKER.prefix, query.after, query.limit)
             seen = [(worker.id, worker.seen_ns) for worker in _stored(tx, WORKERS, names)]
-            return WorkerPage(seen, after)
+            return numbers.WorkerPage(seen, after)
         case _:
             raise NotImplementedError(type(query).__name__)
 
@@ -124,7 +117,7 @@ def _jobs(query: protocol.GetJobs, tx: Tx) -> protocol.Jobs:
     for number, job_id in enumerate(query.job_ids, start=1):
         held = presence.find(tx, job_id)
         if held is None:
-            forward = consequences.forwarded(tx, job_id)
+            forward = FORWARDS.get(tx, job_id)
             if forward is not None:
                 moved[job_id] = forward.shard
             continue
@@ -166,7 +159,7 @@ def _whereabouts(query: protocol.GetWhereabouts, tx: Tx) -> protocol.Whereabouts
         if found is not None:
             queues[job_id] = found.document.queue
             continue
-        forward = consequences.forwarded(tx, job_id)
+        forward = FORWARDS.get(tx, job_id)
         if forward is not None:
             moved[job_id] = forward.shard
     return protocol.Whereabouts(queues, moved)
@@ -256,10 +249,10 @@ def _dead(tx: Tx, job_id: str) -> Job | None:
     return found.document if found is not None else None
 
 
-def _numbers(asked: Asked) -> Numbers:
+def _numbers(asked: Asked) -> numbers.Numbers:
     """As it is now, whoever leads."""
     seen = asked.node.statistics()
-    return Numbers(
+    return numbers.Numbers(
         replica=seen.replica,
         role=seen.role.value,
         term=seen.term,
@@ -275,7 +268,7 @@ def _numbers(asked: Asked) -> Numbers:
         reads_waiting=seen.reads_waiting,
         waiting=asked.waiting,
         peers=[
-            PeerNumbers(
+            numbers.PeerNumbers(
                 replica=each.replica,
                 match=each.match,
                 is_active=each.is_active,
@@ -291,14 +284,14 @@ def _numbers(asked: Asked) -> Numbers:
     )
 
 
-def _queue_numbers(tx: Tx, name: str, *, is_brief: bool) -> QueueNumbers:
+def _queue_numbers(tx: Tx, name: str, *, is_brief: bool) -> numbers.QueueNumbers:
     counts = tx.count(name)
     told = tuple(counts[: len(STATES)])
     if is_brief:
-        return QueueNumbers(name, told, paused=False, oldest_ns=0)
+        return numbers.QueueNumbers(name, told, paused=False, oldest_ns=0)
     queue = QUEUES.get(tx, name) or Queue(name=name)
     oldest_ns = _oldest_pending_ns(tx, queue) if counts[State.PENDING.number] else 0
-    return QueueNumbers(name, told, queue.paused, oldest_ns)
+    return numbers.QueueNumbers(name, told, queue.paused, oldest_ns)
 
 
 _DECODERS: Final = {

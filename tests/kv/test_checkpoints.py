@@ -25,7 +25,7 @@ from tests.kv.crashing import Crashed, Crashes, When
 from tests.kv.stores import applied, commit, commit_all, content, content_at
 from tests.kv.test_states import end
 
-open_states = partial(LevelStates.open, applied=applied)
+open_states = partial(LevelStates, applied=applied)
 
 Outcome = tuple[dict[bytes, bytes], int]
 """What is in the live store, and the index of the newest checkpoint."""

@@ -18,7 +18,7 @@ from threading import Thread
 from corvo.kv.checkpoints import LevelStates
 from tests.kv.stores import applied, commit
 
-states = LevelStates.open(Path(sys.argv[1]), boot_id="1", applied=applied)
+states = LevelStates(Path(sys.argv[1]), boot_id="1", applied=applied)
 index = applied(states.store)
 checkpoint = None
 while True:
@@ -51,13 +51,13 @@ def test_a_killed_process_loses_nothing_that_it_told(tmp_path: Path, seed: int) 
         writer.stdout.close()
         writer.wait()
 
-    states = LevelStates.open(tmp_path, boot_id="1", applied=applied)
+    states = LevelStates(tmp_path, boot_id="1", applied=applied)
     index = applied(states.store)
     assert index in (told, told + 1)
     assert content(states.store) == content_at(index)
     assert not states.recovery.rebuilt
     checkpointed = states.checkpointed
     end(states)
-    states = LevelStates.open(tmp_path, boot_id="2", applied=applied)
+    states = LevelStates(tmp_path, boot_id="2", applied=applied)
     assert content(states.store) == content_at(checkpointed)
     states.close()

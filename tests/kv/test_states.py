@@ -53,7 +53,7 @@ class LevelLife:
         self._start()
 
     def _start(self) -> None:
-        self.level = LevelStates.open(self._root, boot_id=f"boot {self._boot}", applied=applied)
+        self.level = LevelStates(self._root, boot_id=f"boot {self._boot}", applied=applied)
         self.states: States = self.level
 
     def process_crash(self) -> None:

@@ -278,7 +278,7 @@ def compare_with_log(config: ShardConfig, scratch: Path) -> None:
 
 
 def _states(directory: Path, *, boot: str) -> LevelStates:
-    return LevelStates.open(
+    return LevelStates(
         directory / "state", boot_id=boot, applied=lambda store: read_meta(store).applied
     )
 

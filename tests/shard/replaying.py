@@ -169,9 +169,7 @@ def main(log_file: Path, directory: Path, until: int, boot_id: str) -> int:
     Begins where the state is: with another boot than the one before, at its checkpoint.
     """
     log = msgspec.msgpack.decode(log_file.read_bytes(), type=Log)
-    states = LevelStates.open(
-        directory, boot_id=boot_id, applied=lambda store: read_meta(store).applied
-    )
+    states = LevelStates(directory, boot_id=boot_id, applied=lambda store: read_meta(store).applied)
     machine = Machine(states.store, shard=NUMBER, shards=SHARDS)
     began = machine.applied
     for index in range(began + 1, until + 1):

@@ -97,7 +97,7 @@ def test_requests_without_a_key_are_each_their_own() -> None:
     shard.put(MAIL)
 
     assert shard.counts("mail") == {State.PENDING: 2}
-    assert requests.count(shard.tx) == 0
+    assert shard.tx.number(requests._COUNT_KEY) == 0
 
 
 def test_what_was_refused_for_a_job_stays_refused_when_it_could_be_done_now() -> None:
@@ -127,7 +127,7 @@ def test_a_key_is_forgotten_after_a_day_and_not_before() -> None:
     assert (early.done, late.done) == (0, 1)
     assert b"s00_job" in known[0].body
     assert shard.counts("mail") == {State.PENDING: 2}
-    assert requests.count(shard.tx) == 1
+    assert shard.tx.number(requests._COUNT_KEY) == 1
     shard.check()
 
 
@@ -145,7 +145,7 @@ def test_the_number_of_keys_is_bounded_and_counted(monkeypatch: pytest.MonkeyPat
 
     assert refused.code == "too_many_request_keys"
     assert known.jobs[0].job_id != made.jobs[0].job_id
-    assert requests.count(shard.tx) == 2
+    assert shard.tx.number(requests._COUNT_KEY) == 2
     shard.check()
 
 

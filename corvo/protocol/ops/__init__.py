@@ -2,63 +2,38 @@
 
 from typing import Final
 
+from corvo.protocol.ops import enqueue, jobs, keys, queues, work
 from corvo.protocol.ops.base import Op
-from corvo.protocol.ops.enqueue import Enqueue
-from corvo.protocol.ops.jobs import (
-    Approve,
-    Cancel,
-    ChangePriority,
-    Delete,
-    Expedite,
-    Hold,
-    Move,
-    Reject,
-    Requeue,
-    Retry,
-)
-from corvo.protocol.ops.keys import DeleteAPIKey, UpsertAPIKey
-from corvo.protocol.ops.queues import (
-    Clear,
-    DeleteQueue,
-    Drain,
-    Pause,
-    RemoveThrottle,
-    Resume,
-    SetConcurrency,
-    SetRetention,
-    SetThrottle,
-)
-from corvo.protocol.ops.work import Ack, Fail, Fetch, Heartbeat, Release, Snooze
 
 OPS: Final[dict[int, type[Op]]] = {
-    1: Enqueue,
-    3: Fetch,
-    4: Ack,
-    5: Fail,
-    6: Heartbeat,
-    7: Retry,
-    8: Cancel,
-    9: Move,
-    10: Delete,
-    11: Pause,
-    12: Resume,
-    13: Clear,
-    14: DeleteQueue,
-    15: SetConcurrency,
-    16: SetThrottle,
-    17: RemoveThrottle,
-    38: UpsertAPIKey,
-    39: DeleteAPIKey,
-    64: Release,
-    65: Snooze,
-    66: Requeue,
-    67: Hold,
-    68: Approve,
-    69: Reject,
-    70: ChangePriority,
-    71: Drain,
-    72: SetRetention,
-    80: Expedite,
+    1: enqueue.Enqueue,
+    3: work.Fetch,
+    4: work.Ack,
+    5: work.Fail,
+    6: work.Heartbeat,
+    7: jobs.Retry,
+    8: jobs.Cancel,
+    9: jobs.Move,
+    10: jobs.Delete,
+    11: queues.Pause,
+    12: queues.Resume,
+    13: queues.Clear,
+    14: queues.DeleteQueue,
+    15: queues.SetConcurrency,
+    16: queues.SetThrottle,
+    17: queues.RemoveThrottle,
+    38: keys.UpsertAPIKey,
+    39: keys.DeleteAPIKey,
+    64: work.Release,
+    65: work.Snooze,
+    66: jobs.Requeue,
+    67: jobs.Hold,
+    68: jobs.Approve,
+    69: jobs.Reject,
+    70: jobs.ChangePriority,
+    71: queues.Drain,
+    72: queues.SetRetention,
+    80: jobs.Expedite,
 }
 """The ops that clients of a shard may submit."""
 

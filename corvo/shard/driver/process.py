@@ -101,7 +101,7 @@ class Disk(msgspec.Struct, frozen=True):
     """Where a process keeps things; tests put something in between."""
 
     open_files: Callable[[Path], Files] = RealFiles
-    open_states: Callable[[Path, str], LevelStates] = lambda root, boot_id: LevelStates.open(
+    open_states: Callable[[Path, str], LevelStates] = lambda root, boot_id: LevelStates(
         root, boot_id=boot_id, applied=lambda store: read_meta(store).applied
     )
     boot_id: Callable[[], str] = lambda: _BOOT_ID.read_text().strip()

@@ -8,10 +8,10 @@ from corvo.model import Event, EventType, Job, State
 from corvo.protocol.ops.base import Rejected, json_bytes
 from corvo.protocol.ops.enqueue import UNIQUE_PERIOD_MS, Enqueue, Enqueued, EnqueueResults, NewJob
 from corvo.protocol.ops.workflow import NewBatch
-from corvo.shard.state import batches, chains, consequences, dependencies, lifecycle, presence
+from corvo.shard.state import batches, chains, dependencies, lifecycle, presence
 from corvo.shard.state.applying import apply
 from corvo.shard.state.lifecycle import NS
-from corvo.shard.state.tables import JOBS
+from corvo.shard.state.tables import FORWARDS, JOBS
 from corvo.shard.state.tx import Tx
 
 _ENQUEUED: Final = EventType.ENQUEUED.stored
@@ -135,7 +135,7 @@ def _existing(tx: Tx, new: NewJob) -> Enqueued | None:
         found = presence.find(tx, new.id)
         if found is not None:
             return Enqueued(new.id, found.document.state.word, unique_existing=True)
-        if consequences.forwarded(tx, new.id) is not None:
+        if FORWARDS.get(tx, new.id) is not None:
             # It is in another shard now, and an id must not be used twice.
             return Enqueued(new.id, "moved", unique_existing=True)
     if new.unique_key:

@@ -6,8 +6,6 @@ up by its hash.
 
 from typing import Final
 
-import msgspec
-
 from corvo.kv.keys import META
 from corvo.model import ApiKey
 from corvo.protocol.ops.base import Rejected
@@ -36,7 +34,7 @@ def apply_to_key(op: KeyOp, tx: Tx) -> KeyDone | Rejected:
 def _upsert(op: UpsertAPIKey, tx: Tx) -> KeyDone | Rejected:
     """Create or change a key; a known one keeps its time of creation."""
     before = API_KEYS.get(tx, op.key_hash)
-    number = count(tx)
+    number = tx.number(_COUNT_KEY)
     if before is None and number >= KEYS_MAX:
         error = f"{KEYS_MAX} API keys exist, the limit: delete one first"
         return Rejected("too_many_keys", error)
@@ -54,7 +52,7 @@ def _upsert(op: UpsertAPIKey, tx: Tx) -> KeyDone | Rejected:
     API_KEYS.put(tx, document)
     if before is not None:
         return KeyDone(op.key_hash, "updated", number)
-    _set_count(tx, number + 1)
+    tx.set_number(_COUNT_KEY, number + 1)
     return KeyDone(op.key_hash, "created", number + 1)
 
 
@@ -62,23 +60,8 @@ def _delete(op: DeleteAPIKey, tx: Tx) -> KeyDone | Rejected:
     """Delete a key. An unknown hash is refused, because it may be mistyped."""
     if API_KEYS.find(tx, op.key_hash) is None:
         return Rejected("key_not_found", f"no API key with the hash {op.key_hash}")
-    number = count(tx) - 1
+    number = tx.number(_COUNT_KEY) - 1
     tx.keys_changed = True
     API_KEYS.remove(tx, op.key_hash)
-    _set_count(tx, number)
+    tx.set_number(_COUNT_KEY, number)
     return KeyDone(op.key_hash, "deleted", number)
-
-
-def count(tx: Tx) -> int:
-    """Number of keys."""
-    data = tx.get_key(_COUNT_KEY)
-    return 0 if data is None else _decode_count(data)
-
-
-def _set_count(tx: Tx, number: int) -> None:
-    assert number >= 0
-    tx.set_key(_COUNT_KEY, _encode(number))
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode_count: Final = msgspec.msgpack.Decoder(int).decode

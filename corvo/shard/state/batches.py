@@ -160,9 +160,7 @@ def _call_back(tx: Tx, batch: Batch) -> None:
             "failed": batch.failed,
             "cancelled": batch.cancelled,
         }
-        payload = bytes(
-            spawning.as_payload(fields_of(payload) | {"batch": spawning.as_raw(counts)})
-        )
+        payload = bytes(spawning.as_raw(fields_of(payload) | {"batch": spawning.as_raw(counts)}))
     spawning.spawn(
         tx,
         Spawn(

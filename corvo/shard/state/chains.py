@@ -89,7 +89,7 @@ def _spawn(tx: Tx, job: Job, step: Step, number: int, fields: dict[str, msgspec.
     own = b"" if step.payload is msgspec.UNSET else bytes(step.payload)
     new = Spawn(
         queue=step.queue,
-        payload=spawning.as_payload(fields | fields_of(own)),
+        payload=spawning.as_raw(fields | fields_of(own)),
         why=f"after {job.id}",
         chain_id=job.chain_id,
         chain_step=number,

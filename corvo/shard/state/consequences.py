@@ -7,7 +7,7 @@ where the job is, and through which every move leads, so that no effect overtake
 
 from msgspec.structs import replace
 
-from corvo.model import Forward, Job, State
+from corvo.model import Job, State
 from corvo.shard.state import batches, chains, dependencies, outbox, spawning
 from corvo.shard.state.outbox import Consequence, Forget, JobEnded, Spawn, Tally, Watch, WatchAnswer
 from corvo.shard.state.tables import FORWARDS
@@ -44,11 +44,6 @@ def removed(tx: Tx, job: Job) -> None:
         outbox.post(tx, job.born_in, outbox.encode(Forget(job.id, job.batch_id)))
     elif job.batch_id:
         batches.tally(tx, Tally(job.batch_id, "removed"))
-
-
-def forwarded(tx: Tx, job_id: str) -> Forward | None:
-    """Where a job has moved."""
-    return FORWARDS.get(tx, job_id)
 
 
 # Leaving and landing.

@@ -18,7 +18,7 @@ from corvo.protocol.ops.base import Rejected
 from corvo.scopes import is_reserved
 from corvo.shard.state import consequences
 from corvo.shard.state.presence import find, trail
-from corvo.shard.state.tables import JOBS, QUEUES, queue_keys
+from corvo.shard.state.tables import FORWARDS, JOBS, QUEUES, queue_keys
 from corvo.shard.state.tx import Tx
 
 _ACTIVE: Final = State.ACTIVE
@@ -116,7 +116,7 @@ def not_yours(job: Job) -> Rejected:
 
 def missing(tx: Tx, job_id: str) -> Rejected:
     """Refusal: the job is not in this shard."""
-    forward = consequences.forwarded(tx, job_id)
+    forward = FORWARDS.get(tx, job_id)
     if forward is not None:
         return Rejected(
             "job_moved",

@@ -22,8 +22,6 @@ REQUESTS_MAX: Final = 1_000_000
 _COUNT_KEY: Final = META.build("requests")
 _HASH_BYTES: Final = 16
 _encode_answer: Final = msgspec.json.Encoder().encode
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode_count: Final = msgspec.msgpack.Decoder(int).decode
 
 
 def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
@@ -39,7 +37,7 @@ def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
             )
         is_done = not request.code
         return request.code, again(op, tx, request.body) if is_done else request.body
-    if count(tx) >= REQUESTS_MAX:
+    if tx.number(_COUNT_KEY) >= REQUESTS_MAX:
         return _refuse(
             "too_many_request_keys",
             f"the shard remembers {REQUESTS_MAX} request keys, the limit: try again later",
@@ -61,25 +59,14 @@ def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
             index=tx.index,
         ),
     )
-    _set_count(tx, count(tx) + 1)
+    tx.set_number(_COUNT_KEY, tx.number(_COUNT_KEY) + 1)
     return code, answer
 
 
 def forget(tx: Tx, found: Held[Request]) -> None:
     """A request key was answered so long ago that it may mean something else from here on."""
     REQUESTS.remove(tx, found.document.key)
-    _set_count(tx, count(tx) - 1)
-
-
-def count(tx: Tx) -> int:
-    """How many request keys are remembered."""
-    data = tx.get_key(_COUNT_KEY)
-    return 0 if data is None else _decode_count(data)
-
-
-def _set_count(tx: Tx, number: int) -> None:
-    assert number >= 0
-    tx.set_key(_COUNT_KEY, _encode(number))
+    tx.set_number(_COUNT_KEY, tx.number(_COUNT_KEY) - 1)
 
 
 def _refuse(code: str, error: str) -> tuple[str, bytes]:

@@ -49,8 +49,3 @@ def spawn_here(tx: Tx, new: Spawn) -> None:
 def as_raw(value: object) -> msgspec.Raw:
     """A value as JSON."""
     return msgspec.Raw(_encode(value))
-
-
-def as_payload(fields: dict[str, msgspec.Raw]) -> msgspec.Raw:
-    """Fields as the payload of a job."""
-    return msgspec.Raw(_encode(fields))

@@ -27,6 +27,8 @@ TOKEN_BITS: Final = 9
 """A job can be fetched, released and fetched again within one entry, once an op: 512 times."""
 
 _GRACE_KEY: Final = META.build("grace")
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_number: Final = msgspec.msgpack.Decoder(int).decode
 
 
 class Grace(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -109,6 +111,16 @@ class Tx(Transaction):
         super().commit()
         self.minutes.settle()
 
+    def number(self, key: bytes) -> int:
+        """A number that a key has; 0 without the key."""
+        data = self.get_key(key)
+        return 0 if data is None else _decode_number(data)
+
+    def set_number(self, key: bytes, number: int) -> None:
+        """Write a number, of things that are counted."""
+        assert number >= 0
+        self.set_key(key, _encode(number))
+
     @property
     def is_full(self) -> bool:
         """Whether the entry changes so much that the rest of it is left for another."""
@@ -124,4 +136,4 @@ class Tx(Transaction):
         is_running = self.meta.now_ns < before.until_ns
         since_ns = before.since_ns if is_running else self.meta.now_ns
         self.grace = Grace(since_ns, max(until_ns, before.until_ns))
-        self.set_key(_GRACE_KEY, msgspec.msgpack.encode(self.grace))
+        self.set_key(_GRACE_KEY, _encode(self.grace))
