@@ -93,6 +93,9 @@ _EAGER: Final = 8
 """So many gathered frames are sent at once, in a system call of their own."""
 
 
+_CONTROL: Final = (wire.Ping, wire.Pong, wire.Goodbye)
+
+
 def _socket_of(stream: trio.abc.Stream) -> socket.socket | None:
     """The socket below a stream, which owns it: its own calls cost less than the stream's."""
     if not isinstance(stream, trio.SocketStream):
@@ -231,22 +234,24 @@ class Link:
         # A read takes all that there is, so the next one would find nothing: wait first.
         while self._socket is not None:
             await trio.lowlevel.wait_readable(self._socket)
-            with suppress(BlockingIOError):
+            try:
                 return self._socket.recv(self.settings.read_bytes_max, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                continue
         return await self._stream.receive_some(self.settings.read_bytes_max)
 
     def _without_control(self, messages: list[Message | wire.Control]) -> list[Message]:
         """The user's messages. Control messages are acted on; a goodbye is the last message."""
         received: list[Message] = []
         for message in messages:
-            if isinstance(message, wire.Ping):
+            if not isinstance(message, _CONTROL):
+                received.append(message)
+            elif isinstance(message, wire.Ping):
                 # Without room there is no pong: the bytes in the buffer will do as a sign of life.
                 self.send(wire.Pong(message.id))
             elif isinstance(message, wire.Goodbye):
                 self._goodbye = message.reason
                 break
-            elif not isinstance(message, wire.Pong):
-                received.append(message)
         return received
 
     @asynccontextmanager

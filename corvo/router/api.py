@@ -96,7 +96,7 @@ class Api:
         if not (self.keyring.is_known or self.keyring.needs_no_list(headers)):
             # This router has just started, and the list of keys has not been read yet.
             await self.keeper.wait(self.limits.leader_wait_ms / 1_000)
-        caller = self.keyring.who(headers, now_ns=clock.now_ns(), now_s=trio.current_time())
+        caller = self.keyring.who(headers, now_ns=clock.now_ns, now_s=trio.current_time)
         return msgspec.structs.replace(caller, rate_id=client_of(caller, request.peer))
 
     def admit(self, caller: Caller, action: Action) -> None:
@@ -109,7 +109,7 @@ class Api:
         self.rates.charge(
             caller.rate_id,
             is_write=action not in _READS,
-            now_s=trio.current_time(),
+            now_s=trio.current_time,
             items=items,
             charged=charged,
         )

@@ -62,7 +62,7 @@ def who(
 ) -> Caller | tuple[int, str, str]:
     """Who it is, or the status, code and text of the refusal."""
     try:
-        return ring.who(headers or {}, now_ns=now_ns, now_s=now_s)
+        return ring.who(headers or {}, now_ns=lambda: now_ns, now_s=lambda: now_s)
     except Problem as problem:
         return problem.status, problem.code, problem.error
 
@@ -140,7 +140,7 @@ def test_a_key_that_was_revoked_is_of_no_use_once_the_list_was_read_again() -> N
 
 def test_a_refusal_says_how_to_show_a_key() -> None:
     with pytest.raises(Problem) as refused:
-        keyring(CLOSED).who({}, now_ns=NOW_NS, now_s=NOW_S)
+        keyring(CLOSED).who({}, now_ns=lambda: NOW_NS, now_s=lambda: NOW_S)
 
     assert ("www-authenticate", "Bearer") in problem_response(refused.value).headers
 

@@ -33,7 +33,7 @@ def refusal(
 ) -> Problem | None:
     """What a request is told; None when it may go on."""
     try:
-        limited.charge(client, is_write=is_write, now_s=now_s, items=items, charged=charged)
+        limited.charge(client, is_write=is_write, now_s=lambda: now_s, items=items, charged=charged)
     except Problem as problem:
         return problem
     return None
@@ -163,7 +163,7 @@ def test_without_a_rate_there_is_no_limit_and_nobody_is_remembered() -> None:
     limited = Rates(Limits())
 
     for _ in range(10_000):
-        limited.charge("ann", is_write=True, now_s=NOW_S, items=1_000)
+        limited.charge("ann", is_write=True, now_s=lambda: NOW_S, items=1_000)
 
     assert len(limited) == 0
 
@@ -205,11 +205,11 @@ def test_what_was_charged_at_the_door_is_taken_off_a_batch(items: int) -> None:
 def test_a_million_clients_are_not_remembered() -> None:
     limited = rates()
     for number in range(CLIENTS_MAX):
-        limited.charge(f"early {number}", is_write=True, now_s=NOW_S)
+        limited.charge(f"early {number}", is_write=True, now_s=lambda: NOW_S)
 
     tracemalloc.start()
     for number in range(50_000):
-        limited.charge(f"client {number}", is_write=number % 2 == 0, now_s=NOW_S)
+        limited.charge(f"client {number}", is_write=number % 2 == 0, now_s=lambda: NOW_S)
     grown_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 

@@ -12,7 +12,7 @@ keys expire by; `now_s` only ever rises, and says how old the list is.
 import hmac
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_address
@@ -109,8 +109,13 @@ class Keyring:
             return True
         return bool(self._admin) and hmac.compare_digest(hash_key(credential(headers)), self._admin)
 
-    def who(self, headers: Mapping[str, str], *, now_ns: int, now_s: float) -> Caller:
-        """Who asks, by what the request has with it. Raises `Problem`."""
+    def who(
+        self, headers: Mapping[str, str], *, now_ns: Callable[[], int], now_s: Callable[[], float]
+    ) -> Caller:
+        """The caller of a request, by its headers. Raises `Problem`.
+
+        The clocks are read for a key only: an open server has no use for the time.
+        """
         if self.is_open:
             if not self._is_auth_off:
                 self._check_page(headers)
@@ -118,9 +123,9 @@ class Keyring:
         presented = credential(headers)
         if not presented:
             if self._may_be_open:
-                self._check_age(now_s)  # there may be no key at all
+                self._check_age(now_s())  # there may be no key at all
             raise _unauthorized("missing API key")
-        return self.holder(presented, now_ns=now_ns, now_s=now_s)
+        return self.holder(presented, now_ns=now_ns(), now_s=now_s())
 
     def holder(self, presented: str, *, now_ns: int, now_s: float) -> Caller:
         """Whose key this is. Raises `Problem`."""

@@ -9,6 +9,7 @@ Clients are remembered up to a bound, and whoever has not asked for longest is f
 gives them a full bucket, which they most likely have by then.
 """
 
+from collections.abc import Callable
 from ipaddress import IPv6Address
 from typing import Final
 
@@ -31,19 +32,26 @@ class Rates:
         self._writes = _Buckets("writing", limits.write_rate, limits.write_burst, clients_max)
 
     def charge(
-        self, client: str, *, is_write: bool, now_s: float, items: int = 1, charged: int = 0
+        self,
+        client: str,
+        *,
+        is_write: bool,
+        now_s: Callable[[], float],
+        items: int = 1,
+        charged: int = 0,
     ) -> None:
         """Take what a request costs. Raises `Problem` when the client has to wait.
 
-        `now_s` only ever rises. How many items a request has is known only when its body was read;
-        what it was `charged` at the door is taken off then. One with more items than the burst
-        costs the burst: it could never be made otherwise.
+        `now_s` is a clock that only ever rises; it is read where there is a limit. How many items a
+        request has is known only when its body was read; what it was `charged` at the door is taken
+        off then. One with more items than the burst costs the burst: it could never be made
+        otherwise.
         """
         buckets = self._writes if is_write else self._reads
         if buckets.rate:
             cost = min(items, buckets.burst) - charged
             if cost > 0:
-                buckets.charge(client, cost, now_s)
+                buckets.charge(client, cost, now_s())
 
     def __len__(self) -> int:
         """How many clients are remembered, those that read and write twice."""
