@@ -66,6 +66,12 @@ class Api:
         self.stopping: Final = trio.Event()
         """Set when this router has been told to leave: `/readyz` says so, and streams end."""
 
+        read = self.metrics.read
+        read("corvo_fetch_waiters", lambda: self.fetching.parked)
+        read("corvo_claims_given_back_total", lambda: self.fetching.given_back)
+        read("corvo_lifecycle_streams_open", lambda: self.streams)
+        read("corvo_event_listeners", lambda: self.hub.listeners)
+
     # What shards tell.
 
     def _pushed(self, _: int, push: wire.Push) -> None:

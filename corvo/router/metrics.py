@@ -100,10 +100,8 @@ class Metrics:
         """Answers of shards that a page of metrics had to do without."""
         self.dropped = 0
         """Queues that had no lines of their own in a page of metrics, page by page."""
-        self.requests_in_flight: Callable[[], int] = _none
-        """Read by a scrape; the door keeps the number."""
-        self.connections: Callable[[], int] = _none
-        """Read by a scrape; the server keeps the number."""
+        self.readings: Final[dict[str, Callable[[], float]]] = {}
+        """By metric, numbers that others keep, and that are read by a scrape."""
         self.problems: Final[dict[str, int]] = {}
         """By code, requests that were refused or failed."""
         self._timings: dict[tuple[str, str], Timing] = {}
@@ -133,6 +131,6 @@ class Metrics:
         """Method, route and what was seen of it, in order."""
         return [(*key, timing) for key, timing in sorted(self._timings.items())]
 
-
-def _none() -> int:
-    return 0
+    def read(self, metric: str, reading: Callable[[], float]) -> None:
+        """Show a number that another object keeps, as a metric of `corvo.router.node.families`."""
+        self.readings[metric] = reading

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -235,8 +236,15 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
     metrics.observe("POST", "/api/v1/ack/{job_id}", 409, 0.002)
     metrics.refuse("RATE_LIMITED")
     metrics.throughput.enqueued(7)
-    metrics.requests_in_flight = lambda: 2
-    metrics.connections = lambda: 3
+    metrics.read("corvo_http_requests_in_flight", lambda: 2)
+    metrics.read("corvo_http_connections", lambda: 3)
+    for name, value in (
+        ("corvo_fetch_waiters", 4),
+        ("corvo_claims_given_back_total", 1),
+        ("corvo_lifecycle_streams_open", 2),
+        ("corvo_event_listeners", 3),
+    ):
+        metrics.read(name, partial(int, value))
     return Scrape(
         now_ns=NOW_NS,
         metrics=metrics,
@@ -249,10 +257,6 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
         shards=list(shards),
         queues=queues or Queues(),
         workers={"w-1": NOW_NS, "w-2": NOW_NS - ACTIVE_NS - 1},
-        parked=4,
-        given_back=1,
-        streams=2,
-        listeners=3,
         has_mirror=True,
         mirror=standing(len(shards)),
         not_fetching=1,

@@ -113,13 +113,6 @@ class Column(msgspec.Struct, frozen=True):
     default: str | int | None = None
     source: Source | None = None
     """None: SQLite numbers the rows, or no document has it yet."""
-    filter: str = ""
-    """How a search filters by it: EQUAL, as the field of its name in `questions.Filter`; BETWEEN,
-    as `created_after` and `created_before` do for `created_at`."""
-
-
-EQUAL: Final = "equal"
-BETWEEN: Final = "between"
 
 
 def fed(
@@ -128,11 +121,10 @@ def fed(
     source: Source,
     *,
     default: str | int | None = None,
-    filter_by: str = "",
 ) -> Column:
     """A column that a document feeds; it is NULL only where its source may be."""
     is_null = source.empty_is_null or (bool(source.when) and source.otherwise is None)
-    return Column(name, type_, not is_null, default, source, filter_by)
+    return Column(name, type_, not is_null, default, source)
 
 
 class Index(msgspec.Struct, frozen=True):

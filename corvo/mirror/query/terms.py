@@ -9,7 +9,6 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from corvo.errors import CorvoError
-from corvo.mirror.follow.columns import BETWEEN, EQUAL
 from corvo.mirror.follow.schema import JOBS
 from corvo.mirror.jq import BadJq, compile_jq
 from corvo.model import STATES, Priority
@@ -89,9 +88,15 @@ class Meaning:
         return [condition for name, condition in self.light.items() if name not in names]
 
 
-_EQUAL: Final = tuple(one.name for one in JOBS.columns if one.filter == EQUAL)
+_FIELDS: Final = frozenset(Filter.__struct_fields__)
+_OWN: Final = frozenset({"priority", "state", "tags", "worker_id"})
+"""Fields named as a column that have a condition of their own."""
+_EQUAL: Final = tuple(one.name for one in JOBS.columns if one.name in _FIELDS - _OWN)
+"""Fields named as a column: the column has this value."""
 _MOMENTS: Final = {
-    one.name.removesuffix("_at"): one.name for one in JOBS.columns if one.filter == BETWEEN
+    stem: one.name
+    for one in JOBS.columns
+    if f"{(stem := one.name.removesuffix('_at'))}_after" in _FIELDS
 }
 """By the stem of a filter's two names, `created_after` and `created_before`: the column."""
 

@@ -5,35 +5,13 @@ from typing import Final
 from corvo.protocol.ops import enqueue, jobs, keys, queues, work
 from corvo.protocol.ops.base import Op
 
+_MODULES: Final = (enqueue, jobs, keys, queues, work)
+
 OPS: Final[dict[int, type[Op]]] = {
-    1: enqueue.Enqueue,
-    3: work.Fetch,
-    4: work.Ack,
-    5: work.Fail,
-    6: work.Heartbeat,
-    7: jobs.Retry,
-    8: jobs.Cancel,
-    9: jobs.Move,
-    10: jobs.Delete,
-    11: queues.Pause,
-    12: queues.Resume,
-    13: queues.Clear,
-    14: queues.DeleteQueue,
-    15: queues.SetConcurrency,
-    16: queues.SetThrottle,
-    17: queues.RemoveThrottle,
-    38: keys.UpsertAPIKey,
-    39: keys.DeleteAPIKey,
-    64: work.Release,
-    65: work.Snooze,
-    66: jobs.Requeue,
-    67: jobs.Hold,
-    68: jobs.Approve,
-    69: jobs.Reject,
-    70: jobs.ChangePriority,
-    71: queues.Drain,
-    72: queues.SetRetention,
-    80: jobs.Expedite,
+    op.NUMBER: op
+    for module in _MODULES
+    for op in vars(module).values()
+    if isinstance(op, type) and issubclass(op, Op) and "NUMBER" in vars(op) and op.NUMBER
 }
 """The ops that clients of a shard may submit."""
 

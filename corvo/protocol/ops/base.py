@@ -94,6 +94,9 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     """Request key of the caller: a repeated request has no second effect."""
     by: Text = ""  # name of the caller, for the trail
 
+    NUMBER: ClassVar[int] = 0
+    """What it is in the log; never given to another op."""
+
     PRIVATE: ClassVar[bool] = False  # whether only the leader itself may propose it
 
     def check(self, limits: Limits) -> Rejected | None:

@@ -103,6 +103,7 @@ class EnqueueResults(msgspec.Struct, frozen=True, omit_defaults=True):
 class Enqueue(TypedOp[EnqueueResults | Rejected], frozen=True, kw_only=True):
     """Create jobs, all of them or none."""
 
+    NUMBER = 1
     jobs: Annotated[list[NewJob], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
     batch: NewBatch | None = None
     is_announced: bool = False

@@ -57,18 +57,21 @@ class JobsOp(TypedOp[JobResults], frozen=True, kw_only=True):
 class Retry(JobsOp, frozen=True, kw_only=True):
     """Make jobs pending with all their attempts; scheduled ones at once."""
 
+    NUMBER = 7
     TAKES = (State.COMPLETED, State.DEAD, State.CANCELLED, State.SCHEDULED)
 
 
 class Requeue(JobsOp, frozen=True, kw_only=True):
     """Make dead jobs pending for one more attempt."""
 
+    NUMBER = 66
     TAKES = (State.DEAD,)
 
 
 class Expedite(JobsOp, frozen=True, kw_only=True):
     """Make scheduled and retrying jobs pending now."""
 
+    NUMBER = 80
     TAKES = (State.SCHEDULED, State.RETRYING)
 
 
@@ -78,12 +81,15 @@ class Expedite(JobsOp, frozen=True, kw_only=True):
 class Cancel(JobsOp, frozen=True, kw_only=True):
     """Cancel jobs. The worker of an active one is asked to stop, and may still complete it."""
 
+    NUMBER = 8
     TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.HELD, State.ACTIVE)
     why: Text = ""
 
 
 class Delete(JobsOp, frozen=True, kw_only=True):
     """Remove jobs with their errors. The lease of an active one ends without a notice."""
+
+    NUMBER = 10
 
 
 # Approval.
@@ -92,6 +98,7 @@ class Delete(JobsOp, frozen=True, kw_only=True):
 class Hold(JobsOp, frozen=True, kw_only=True):
     """Hold jobs for approval. The lease of an active one ends."""
 
+    NUMBER = 67
     TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.ACTIVE)
     reason: Text = ""
     lease_token: Token | None = None  # token of the lease, from a worker that holds its own job
@@ -106,12 +113,14 @@ class Hold(JobsOp, frozen=True, kw_only=True):
 class Approve(JobsOp, frozen=True, kw_only=True):
     """Make held jobs pending."""
 
+    NUMBER = 68
     TAKES = (State.HELD,)
 
 
 class Reject(JobsOp, frozen=True, kw_only=True):
     """Make held jobs dead."""
 
+    NUMBER = 69
     TAKES = (State.HELD,)
     why: Text = ""
 
@@ -122,6 +131,7 @@ class Reject(JobsOp, frozen=True, kw_only=True):
 class Move(JobsOp, frozen=True, kw_only=True):
     """Move jobs to another queue, in this shard or another."""
 
+    NUMBER = 9
     queue: Name
     reset_attempts: bool = False
 
@@ -133,5 +143,6 @@ class Move(JobsOp, frozen=True, kw_only=True):
 class ChangePriority(JobsOp, frozen=True, kw_only=True):
     """Change the priority of jobs; they keep their places."""
 
+    NUMBER = 70
     TAKES = (State.PENDING, State.SCHEDULED, State.RETRYING, State.HELD)
     priority: Annotated[int, msgspec.Meta(ge=Priority.CRITICAL, le=Priority.NORMAL)]

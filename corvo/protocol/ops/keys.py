@@ -42,6 +42,7 @@ class KeyOp(TypedOp[KeyDone | Rejected], frozen=True, kw_only=True):
 class UpsertAPIKey(KeyOp, frozen=True, kw_only=True):
     """Create a key, or change its rights."""
 
+    NUMBER = 38
     name: Name
     role: Name
     namespace: Name = DEFAULT_NAMESPACE
@@ -75,3 +76,5 @@ class UpsertAPIKey(KeyOp, frozen=True, kw_only=True):
 
 class DeleteAPIKey(KeyOp, frozen=True, kw_only=True):
     """Delete a key."""
+
+    NUMBER = 39

@@ -40,18 +40,25 @@ class QueueOp(TypedOp[QueueDone], frozen=True, kw_only=True):
 class Pause(QueueOp, frozen=True, kw_only=True):
     """Stop fetches from the queue until it is resumed."""
 
+    NUMBER = 11
+
 
 class Resume(QueueOp, frozen=True, kw_only=True):
     """Allow fetches again."""
+
+    NUMBER = 12
 
 
 class Drain(QueueOp, frozen=True, kw_only=True):
     """Stop fetches, until no job is active."""
 
+    NUMBER = 71
+
 
 class SetConcurrency(QueueOp, frozen=True, kw_only=True):
     """Limit the number of active jobs; 0 is no limit."""
 
+    NUMBER = 15
     max: Annotated[int, msgspec.Meta(ge=0)]
 
     def check(self, limits: Limits) -> Rejected | None:
@@ -64,6 +71,7 @@ class SetConcurrency(QueueOp, frozen=True, kw_only=True):
 class SetThrottle(QueueOp, frozen=True, kw_only=True):
     """Limit the number of fetches in each window of time."""
 
+    NUMBER = 16
     rate: Annotated[int, msgspec.Meta(ge=1)]
     window_ms: Millis
 
@@ -80,10 +88,13 @@ class SetThrottle(QueueOp, frozen=True, kw_only=True):
 class RemoveThrottle(QueueOp, frozen=True, kw_only=True):
     """Remove the rate limit."""
 
+    NUMBER = 17
+
 
 class SetRetention(QueueOp, frozen=True, kw_only=True):
     """Set the retention of finished jobs; 0 is that of the server."""
 
+    NUMBER = 72
     retention_ms: Millis
 
 
@@ -93,6 +104,10 @@ class SetRetention(QueueOp, frozen=True, kw_only=True):
 class Clear(QueueOp, frozen=True, kw_only=True):
     """Remove the jobs that are pending, scheduled or retrying now."""
 
+    NUMBER = 13
+
 
 class DeleteQueue(QueueOp, frozen=True, kw_only=True):
     """Remove a queue with its jobs and settings."""
+
+    NUMBER = 14

@@ -63,6 +63,7 @@ class Claims(msgspec.Struct, frozen=True):
 class Fetch(TypedOp[Claims], frozen=True, kw_only=True):
     """Take the next jobs of some queues, in the order in which the queues are named."""
 
+    NUMBER = 3
     queues: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=QUEUES_MAX)]
     worker_id: Text = ""
     hostname: Text = ""
@@ -199,6 +200,7 @@ class AckItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 class Ack(LeaseOp[Acked], frozen=True, kw_only=True):
     """Complete jobs."""
 
+    NUMBER = 4
     ITEMS = "acks"
     acks: Annotated[list[AckItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
 
@@ -238,6 +240,7 @@ class FailItem(LeaseItem[Failed], frozen=True, kw_only=True, omit_defaults=True,
 class Fail(LeaseOp[Failed], frozen=True, kw_only=True):
     """Report failed attempts of jobs."""
 
+    NUMBER = 5
     ITEMS = "fails"
     fails: Annotated[list[FailItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
 
@@ -267,6 +270,7 @@ class BeatItem(LeaseItem[Beat], frozen=True, kw_only=True, omit_defaults=True, g
 class Heartbeat(LeaseOp[Beat], frozen=True, kw_only=True):
     """Renew the leases of jobs, with their progress."""
 
+    NUMBER = 6
     ITEMS = "jobs"
     jobs: Annotated[list[BeatItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
 
@@ -291,6 +295,7 @@ class ReleaseItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=
 class Release(LeaseOp[Acked], frozen=True, kw_only=True):
     """Give jobs back, as if they had not been fetched."""
 
+    NUMBER = 64
     ITEMS = "jobs"
     jobs: Annotated[list[ReleaseItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
 
@@ -311,5 +316,6 @@ class SnoozeItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=F
 class Snooze(LeaseOp[Acked], frozen=True, kw_only=True):
     """Give jobs back, to be fetched again later."""
 
+    NUMBER = 65
     ITEMS = "jobs"
     jobs: Annotated[list[SnoozeItem], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]

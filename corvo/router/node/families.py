@@ -4,7 +4,7 @@
 """
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from corvo import __version__
@@ -25,6 +25,16 @@ _STATES: Final = tuple(state.word for state in sorted(STATES, key=lambda state: 
 
 def _by_state(counts: Sequence[int]) -> dict[tuple[str, ...], Sample]:
     return {(state,): count for state, count in zip(_STATES, counts, strict=True)}
+
+
+def _reading(name: str) -> Callable[[Scrape], float | None]:
+    """A number that another object keeps: see `Metrics.read`."""
+
+    def read(scrape: Scrape) -> float | None:
+        reading = scrape.metrics.readings.get(name)
+        return reading() if reading is not None else None
+
+    return read
 
 
 NODE: Final = Group[Scrape](
@@ -94,12 +104,10 @@ NODE: Final = Group[Scrape](
         gauge(
             "corvo_http_requests_in_flight",
             "HTTP requests being answered, without long polls that wait for work.",
-            lambda it: it.metrics.requests_in_flight(),
+            _reading("corvo_http_requests_in_flight"),
         ),
         gauge(
-            "corvo_http_connections",
-            "Open client connections.",
-            lambda it: it.metrics.connections(),
+            "corvo_http_connections", "Open client connections.", _reading("corvo_http_connections")
         ),
         counter(
             "corvo_http_problems_total",
@@ -112,23 +120,29 @@ NODE: Final = Group[Scrape](
             "Requests rejected because their client exceeded its rate limit.",
             lambda it: it.metrics.problems.get("RATE_LIMITED", 0),
         ),
-        gauge("corvo_fetch_waiters", "Long polls that wait for work.", lambda it: it.parked),
+        gauge(
+            "corvo_fetch_waiters", "Long polls that wait for work.", _reading("corvo_fetch_waiters")
+        ),
         counter(
             "corvo_claims_given_back_total",
             "Fetched jobs released because the client had disconnected before the answer.",
-            lambda it: it.given_back,
+            _reading("corvo_claims_given_back_total"),
         ),
         gauge(
             "corvo_lifecycle_streams_open",
             "Open streams (`/api/v1/stream`).",
-            lambda it: it.streams,
+            _reading("corvo_lifecycle_streams_open"),
         ),
         gauge(
             "corvo_lifecycle_streams_max",
             "Limit of open streams.",
             lambda it: it.config.limits.streams_max,
         ),
-        gauge("corvo_event_listeners", "Clients that listen to events.", lambda it: it.listeners),
+        gauge(
+            "corvo_event_listeners",
+            "Clients that listen to events.",
+            _reading("corvo_event_listeners"),
+        ),
         gauge(
             "corvo_event_listeners_max",
             "Limit of clients that listen to events.",

@@ -130,10 +130,6 @@ class Scrape(msgspec.Struct, kw_only=True):
     queues: Queues
     workers: dict[str, int]
     """When each was heard of."""
-    parked: int
-    given_back: int
-    streams: int
-    listeners: int
     has_mirror: bool = False
     mirror: Standing | None = None
     """None when it did not answer in time, or there is none."""

@@ -38,7 +38,7 @@ class Door:
         self._ids = f"{secrets.randbits(40):010x}"  # so that two routers give different ids
         self._last_id = 0
         self._origins = frozenset(api.config.cors_origins)
-        api.metrics.requests_in_flight = lambda: self.in_flight
+        api.metrics.read("corvo_http_requests_in_flight", lambda: self.in_flight)
 
     def find(self, method: str, path: str) -> Found | None:
         """The route of a request; HEAD takes that of GET. Answer a request without a route, too."""

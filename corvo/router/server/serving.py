@@ -76,7 +76,7 @@ class Server:
         hangups = Hangups()
         slow = SlowLane(app, config.limits, log, hangups)
         self.connections: Final = Connections(config.limits)
-        door.api.metrics.connections = lambda: len(self.connections.seats)
+        door.api.metrics.read("corvo_http_connections", lambda: len(self.connections.seats))
         self.lane: Final = FastLane(door, self.connections, hangups, slow)
         self._config = config
         self._log = log
