@@ -89,39 +89,30 @@ def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def plans_of(config: Config, opened: OpenedNode) -> list[Plan]:
     """The processes of a node, in the order in which they start."""
-    shards = [
-        Plan(
-            name=f"shard-{number}",
-            command=opened.programs.shard,
-            config=msgspec.json.encode(shard_config(config, opened, number)),
-            descriptors=(opened.lock,),
+    programs, lock = opened.programs, opened.lock
+
+    def plan(
+        name: str, command: tuple[str, ...], settings: msgspec.Struct, stage: Stage, *inherited: int
+    ) -> Plan:
+        return Plan(
+            name=name,
+            command=command,
+            config=msgspec.json.encode(settings),
+            descriptors=(lock, *inherited),
             environment=opened.environment,
-            is_vital=False,
-            stage=Stage.SHARDS,
+            is_vital=stage is Stage.ROUTER,
+            stage=stage,
         )
+
+    plans = [
+        plan(f"shard-{number}", programs.shard, shard_config(config, opened, number), Stage.SHARDS)
         for number in range(opened.identity.shards)
     ]
-    router = Plan(
-        name="router",
-        command=opened.programs.router,
-        config=msgspec.json.encode(router_config(config, opened)),
-        descriptors=(opened.lock, *opened.listening),
-        environment=opened.environment,
-        is_vital=True,
-        stage=Stage.ROUTER,
-    )
-    if config.mirror.enabled == "off":
-        return [*shards, router]
-    mirror = Plan(
-        name="mirror",
-        command=opened.programs.mirror,
-        config=msgspec.json.encode(mirror_config(config, opened)),
-        descriptors=(opened.lock,),
-        environment=opened.environment,
-        is_vital=False,
-        stage=Stage.MIRROR,
-    )
-    return [*shards, router, mirror]
+    router = router_config(config, opened)
+    plans.append(plan("router", programs.router, router, Stage.ROUTER, *opened.listening))
+    if config.mirror.enabled == "on":
+        plans.append(plan("mirror", programs.mirror, mirror_config(config, opened), Stage.MIRROR))
+    return plans
 
 
 def shard_config(config: Config, opened: OpenedNode, number: int) -> ShardConfig:

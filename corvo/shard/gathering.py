@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from corvo.protocol.numbers import WAITING_OPS_MAX
+from corvo.protocol.numbers import WAITING_OPS_MAX, Counters
 from corvo.protocol.ops.base import Op
 from corvo.shard.machine import Decoded
 from corvo.shard.state.entry import Record, Stamp
@@ -162,3 +162,27 @@ class Gathering:
     def _forget(self, submission: Submission) -> None:
         self._ops -= 1
         self._bytes -= len(submission.record[1])
+
+
+class CommitTimes:
+    """The time from proposal to apply of the entries that this replica has proposed."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._proposed_ns: dict[int, int] = {}
+
+    def proposed(self, index: int, ops: int, now_ns: int) -> None:
+        """Note that an entry was proposed."""
+        self._proposed_ns[index] = now_ns
+        self._counters.batch.observe(ops)
+
+    def applied(self, index: int, now_ns: int, *, is_ours: bool) -> None:
+        """Count an applied entry; `is_ours` unless another leader's entry took its index."""
+        self._counters.entries += 1
+        proposed_ns = self._proposed_ns.pop(index, None)
+        if proposed_ns is not None and is_ours:
+            self._counters.commit.observe((now_ns - proposed_ns) / 1e9)
+
+    def forget(self) -> None:
+        """Drop all open proposals: they may never be applied on this replica."""
+        self._proposed_ns.clear()

@@ -40,9 +40,8 @@ from corvo.raft import (
     Transferring,
     Write,
 )
-from corvo.shard.commit_times import CommitTimes
 from corvo.shard.empty_fetches import EmptyFetchWatchers
-from corvo.shard.gathering import INTERNAL, Gathering, Submission
+from corvo.shard.gathering import INTERNAL, CommitTimes, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS, OPS, admit
 from corvo.shard.ops.transfer import Delivered

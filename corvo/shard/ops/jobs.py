@@ -1,8 +1,4 @@
-"""Ops on jobs by their ids: retry, cancel, delete, hold, move and others.
-
-Each op names some jobs and changes each by itself, in order: a refusal does not stop the others. An
-op declares the states in which it takes a job, and how it changes one.
-"""
+"""Effects of ops on jobs by their ids: each job is changed by itself, in order."""
 
 from itertools import groupby
 from typing import Final

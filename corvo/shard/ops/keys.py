@@ -1,8 +1,4 @@
-"""Ops on API keys. Shard 0 stores the keys, and routers read them there.
-
-A key itself is never sent here and never in the log: its hash is stored, and a router looks a key
-up by its hash.
-"""
+"""Effects of ops on API keys, in the shard that stores the keys."""
 
 from typing import Final
 

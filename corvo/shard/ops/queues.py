@@ -1,9 +1,4 @@
-"""Ops on queues: pause, limits, retention, clear and delete.
-
-A queue is created by its first job or setting. The cost of a clear or a deletion does not depend on
-the number of jobs: the queue is marked, jobs up to the mark no longer exist for clients, and the
-leader's `Sweep` removes them in bounded steps.
-"""
+"""Effects of ops on queues: settings, clear and delete."""
 
 from typing import TypedDict, Unpack
 
