@@ -16,7 +16,7 @@ from corvo.router.api import Api
 from corvo.router.bulk import executor
 from corvo.router.config import BadRouterConfig, RouterConfig, read_config
 from corvo.router.http.messages import Request
-from corvo.router.server.app import make_app
+from corvo.router.server.app import App
 from corvo.router.server.door import Door
 from corvo.router.server.serving import serve
 from corvo.router.stream.stream import run_stream
@@ -45,7 +45,7 @@ async def run(config: RouterConfig, log: Log) -> None:
         )
 
     door = Door(api, ROUTES, on_bug=on_bug)
-    app = make_app(door, run_stream)
+    app = App(door, run_stream)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(api.shards.run, log)
         nursery.start_soon(api.mirror.run, log)

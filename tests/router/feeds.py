@@ -21,7 +21,7 @@ from corvo.router.auth.keyring import hash_key
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.feeds.events import LiveEvent
 from corvo.router.http.messages import Request
-from corvo.router.server.app import make_app
+from corvo.router.server.app import App
 from corvo.router.server.door import Door
 from corvo.router.server.serving import Server
 from corvo.router.stream.stream import run_stream
@@ -400,7 +400,7 @@ async def house(
     known = [replace(key, key_hash=hash_key(text)) for text, key in (keys or {}).items()]
     api.keyring.replace(known, now_s=trio.current_time())
     door = Door(api, ROUTES, on_bug=_no_bugs)
-    server = Server(door, make_app(door, run_stream), config, log)
+    server = Server(door, App(door, run_stream), config, log)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         if feeds is None:

@@ -24,7 +24,7 @@ from corvo.router.config import Limits, RouterConfig
 from corvo.router.http.connections import Stage
 from corvo.router.http.messages import Problem, Request, Response, Sink, json_response
 from corvo.router.routes import Route, Routes
-from corvo.router.server.app import make_app
+from corvo.router.server.app import App
 from corvo.router.server.door import Door
 from corvo.router.server.serving import Server
 from corvo.router.stream.stream import Channel
@@ -339,7 +339,7 @@ async def serving(
     served = routes or endpoints.routes()
     door = Door(Api(config), served, on_bug=lambda _, error: bugs.append(error))
     door.api.keyring.replace([], now_s=0)
-    server = Server(door, make_app(door, no_stream), config, log)
+    server = Server(door, App(door, no_stream), config, log)
     server.lane.is_open = fast
     stop, ended = trio.Event(), trio.Event()
     street = Street(server, endpoints, listener.getsockname()[1], stop, ended)

@@ -34,7 +34,7 @@ from corvo.router.config import Limits
 from corvo.router.http.messages import encode_json
 from corvo.router.openapi.document import operation_id
 from corvo.router.routes import Route
-from corvo.router.server.app import make_app
+from corvo.router.server.app import App
 from corvo.router.server.door import Door
 from corvo.router.server.serving import Server
 from corvo.router.shards.links import Answer
@@ -140,7 +140,7 @@ class Twin:
         log = telemetry.Log(
             lambda _: None, "router", telemetry.Style(is_text=True), telemetry.Level.INFO
         )
-        app = make_app(door, no_stream)
+        app = App(door, no_stream)
 
         async def counting(
             scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable

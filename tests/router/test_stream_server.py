@@ -15,7 +15,7 @@ from corvo import telemetry
 from corvo.router.api import Api
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http.messages import Request
-from corvo.router.server.app import make_app
+from corvo.router.server.app import App
 from corvo.router.server.door import Door
 from corvo.router.server.serving import Server
 from corvo.router.stream.stream import run_stream
@@ -62,7 +62,7 @@ async def house(
     log = telemetry.Log(said.append, "router", telemetry.Style(is_text=True), telemetry.Level.INFO)
     api = Api(config)
     door = Door(api, ROUTES, on_bug=_no_bugs)
-    server = Server(door, make_app(door, run_stream), config, log)
+    server = Server(door, App(door, run_stream), config, log)
     stop = trio.Event()
     async with running(shard), trio.open_nursery() as links:
         links.start_soon(api.shards.run)

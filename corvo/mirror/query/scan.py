@@ -198,11 +198,7 @@ def _known_queues(meaning: Meaning) -> Sequence[str]:
         return [meaning.queue]
     names = meaning.scope.names
     is_few = len(names) < QUEUES_MAX and streams_of(meaning, len(names)) < STREAMS_MAX
-    return names if is_few and not any(map(_is_pattern, names)) else []
-
-
-def _is_pattern(name: str) -> bool:
-    return name.endswith("*")
+    return names if is_few and not any(name.endswith("*") for name in names) else []
 
 
 def small_set(

@@ -252,16 +252,14 @@ def count(reading: Reading, question: Count, known: Understood) -> Counted:
         total=max(counted.total, len(samples)),
         is_exact=counted.is_exact and _is_whole(as_of),
         states={word: states[word] for word in STATE_WORDS if states[word]},
-        queues=dict(sorted(queues.items(), key=_most_first)[:_QUEUES_SHOWN]),
+        queues=dict(
+            sorted(queues.items(), key=lambda queue: (-queue[1], queue[0]))[:_QUEUES_SHOWN]
+        ),
         samples=samples,
         bounds=bounds,
         duration_ms=round(reading.taken_ms, 3),
         as_of=as_of,
     )
-
-
-def _most_first(queue: tuple[str, int]) -> tuple[int, str]:
-    return -queue[1], queue[0]
 
 
 def select(reading: Reading, question: Select, known: Understood) -> Selected:

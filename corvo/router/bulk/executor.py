@@ -550,9 +550,10 @@ class Run:
                 await self._turn_page()
                 if mark.page and self._goes_on():
                     await self._do_page()
-                # Behind a page, so that it comes further however many go before it.
+                # After a page, so that it comes further however many go before it. Those that a
+                # client waits for are small, and come first.
                 if self._gives_way():
-                    await self._give_way()
+                    await self._say(self._release("a small one goes first", self._checkpoint()))
                     return
             await self._end()
         except Problem as problem:
@@ -662,10 +663,6 @@ class Run:
     def _gives_way(self) -> bool:
         is_over = self.mark.is_last or not self._goes_on()
         return bool(self._api.bulks_waited_for) and not is_over and not is_direct(self.order)
-
-    async def _give_way(self) -> None:
-        """Go on behind those that somebody waits for: they are small, and come first."""
-        await self._say(self._release("a small one goes first", self._checkpoint()))
 
     async def _give_back(self) -> None:
         """Let the next router go on at once. What was not written down is done again, as once."""

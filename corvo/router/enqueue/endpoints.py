@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
-from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob
+from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
 from corvo.protocol.ops.workflow import NewBatch
 from corvo.router.api import Api
 from corvo.router.auth.rights import in_body, queue_in_path
@@ -36,15 +37,15 @@ from corvo.router.enqueue.bodies import (
     queues_of_item,
     webhook_item,
 )
-from corvo.router.enqueue.fan_out import EnqueueFanOut, decode_enqueued
 from corvo.router.http.bodies import alone, bad_field, body_of, request_key
 from corvo.router.http.messages import Problem, Request, Response, json_response
 from corvo.router.http.positions import render
 from corvo.router.routes import Action, Parameter, Route
-from corvo.router.shards.fan_out import Part, together
+from corvo.router.shards.fan_out import FanOut, Part, together
 
 _ITEMS_AT_A_TIME: Final = 250
 """Items that are looked at before others have their turn: some milliseconds."""
+_decode_enqueued: Final = msgspec.json.Decoder(EnqueueResults).decode
 
 
 async def enqueue(api: Api, request: Request) -> Response:
@@ -67,7 +68,7 @@ async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) 
         answer = await api.shards[shard].submit(op)
     except Problem as problem:
         raise alone(problem) from None
-    made = decode_enqueued(answer.body).jobs[0]
+    made = _decode_enqueued(answer.body).jobs[0]
     api.metrics.throughput.enqueued(not made.unique_existing)
     if job.id is not None:
         api.addresses.remember(job.id, shard)
@@ -109,6 +110,30 @@ async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) ->
         items = body.jobs[first : first + _ITEMS_AT_A_TIME]
         jobs += new_jobs(items, first=first, has_own_batch=batch is not None)
     return jobs
+
+
+class EnqueueFanOut(FanOut[NewJob, Enqueued]):
+    """Jobs to be created, each in the shard of its queue."""
+
+    created = 0
+    """Jobs that did not exist before."""
+
+    def _settle(self, place: int, shard: int, outcome: Enqueued | Rejected | Problem) -> None:
+        self.outcomes[place] = outcome
+        if isinstance(outcome, Enqueued):
+            self.created += not outcome.unique_existing
+            chosen = self._item(place).id
+            if chosen is not None:
+                self._addresses.remember(chosen, shard)
+
+    def _shard_of(self, item: NewJob) -> int:
+        return shard_of_queue(item.queue, len(self._shards))
+
+    def _op(self, items: list[NewJob], key: str) -> Enqueue:
+        return Enqueue(jobs=items, request_key=key, by=self._by)
+
+    def _read(self, body: bytes) -> Sequence[Enqueued]:
+        return _decode_enqueued(body).jobs
 
 
 class _BatchFanOut(EnqueueFanOut):
@@ -154,7 +179,7 @@ class _BatchFanOut(EnqueueFanOut):
         return replace(op, jobs=jobs, is_announced=True)
 
     def _read(self, body: bytes) -> Sequence[Enqueued]:
-        results = decode_enqueued(body)
+        results = _decode_enqueued(body)
         self.batch_id = self.batch_id or results.batch_id
         return results.jobs
 

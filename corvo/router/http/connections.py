@@ -112,7 +112,8 @@ class Connections:
 
     def __init__(self, limits: Limits) -> None:
         self.limits: Final = limits
-        self.sweep_s: Final = min(_SWEEP_S, _shortest_s(limits) / 4)
+        shortest_ms = min(limits.idle_ms, limits.header_ms, limits.body_grace_ms, limits.send_ms)
+        self.sweep_s: Final = min(_SWEEP_S, shortest_ms / 1_000 / 4)
         self.now_s = 0.0
         """When the last sweep was."""
         self.seats: dict[Seat, None] = {}
@@ -207,10 +208,6 @@ class Connections:
                     seat.cut()
             case Stage.ANSWERING:
                 pass
-
-
-def _shortest_s(limits: Limits) -> float:
-    return min(limits.idle_ms, limits.header_ms, limits.body_grace_ms, limits.send_ms) / 1_000
 
 
 def too_slow_body(limits: Limits) -> Problem:

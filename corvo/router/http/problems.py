@@ -56,9 +56,5 @@ def problem_of(refused: Rejected, conflict: str = "CONFLICT") -> Problem:
     )
 
 
-def read_refusal(body: bytes) -> Rejected:
-    """A refusal as a shard wrote it."""
-    return _decode(body)
-
-
-_decode: Final = msgspec.json.Decoder(Rejected).decode
+read_refusal: Final = msgspec.json.Decoder(Rejected).decode
+"""A refusal as a shard wrote it."""

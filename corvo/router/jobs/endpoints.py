@@ -263,15 +263,13 @@ async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
         return {shard: {named: count}}
     counts: dict[int, dict[str, int]] = {}
     caller = request.caller
-    async for pages in read_pages(api, caller, _ask_dead, _read_counts):
+    async for pages in read_pages(
+        api, caller, lambda after: CountJobs(state=State.DEAD, after=after), _read_counts
+    ):
         for each in pages:
             visible = [count for count in each.page.queues if caller.scope.covers(count[0])]
             counts.setdefault(each.shard, {}).update(visible)
     return counts
-
-
-def _ask_dead(after: str) -> CountJobs:
-    return CountJobs(state=State.DEAD, after=after)
 
 
 _JOB: Final = "/api/v1/jobs/{id}"

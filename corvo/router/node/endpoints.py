@@ -26,7 +26,6 @@ from corvo.router.caller import ROUTER
 from corvo.router.http import params, positions
 from corvo.router.http.bodies import request_key
 from corvo.router.http.messages import Problem, Request, Response, json_response
-from corvo.router.metrics import Minute
 from corvo.router.node.exposition import CONTENT_TYPE
 from corvo.router.node.families import render
 from corvo.router.node.health import (
@@ -217,16 +216,7 @@ async def throughput(api: Api, request: Request) -> Response:
         return json_response([*minutes], seq=positions.render(answer.positions))
     # Without a mirror there is what went through this router, of all queues together.
     await trio.lowlevel.checkpoint()
-    return json_response([_minute_view(minute) for minute in api.metrics.throughput.minutes()])
-
-
-def _minute_view(minute: Minute) -> MinuteView:
-    return minute_view(
-        minute.number,
-        enqueued=minute.enqueued,
-        completed=minute.completed,
-        failed=minute.failed,
-    )
+    return json_response([minute_view(minute) for minute in api.metrics.throughput.minutes()])
 
 
 # Probes.

@@ -61,7 +61,7 @@ class Queues:
 
         A queue that is named as those are would be in their way, and is then one of them.
         """
-        self.shown.sort(key=_name_of)
+        self.shown.sort(key=lambda queue: queue.name)
         if len(self.shown) <= self._queues_max and not self.dropped:
             return
         shown = [queue for queue in self.shown if queue.name != OTHER]
@@ -72,10 +72,6 @@ class Queues:
         for queue in others:
             for number, count in enumerate(queue.counts):
                 self.rest[number] += count
-
-
-def _name_of(queue: QueueNumbers) -> str:
-    return queue.name
 
 
 class ProcessScrape(msgspec.Struct, kw_only=True):

@@ -240,15 +240,10 @@ def _curl(path: str, method: str, operation: Operation) -> str:
     if body is not None:
         [content] = body.content.values()
         if content.example is not msgspec.UNSET:
-            example = bytes(content.example).decode()
-            parts += ["-H 'Content-Type: application/json'", f"-d '{_in_quotes(example)}'"]
+            # Between the single quotes of a shell.
+            in_quotes = bytes(content.example).decode().replace("'", "'\\''")
+            parts += ["-H 'Content-Type: application/json'", f"-d '{in_quotes}'"]
     return " \\\n  ".join(parts)
-
-
-def _in_quotes(text: str) -> str:
-    """Text between the single quotes of a shell."""
-    quote = "'\\''"
-    return text.replace("'", quote)
 
 
 # Types.

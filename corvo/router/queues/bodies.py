@@ -10,7 +10,6 @@ from corvo.protocol.ops.queues import CONCURRENCY_MAX, RATE_MAX
 from corvo.protocol.queries import QueueView
 from corvo.protocol.questions import AllRates
 from corvo.router.http.bodies import DURATION_MS_MAX, bad_field, either_ms
-from corvo.router.http.messages import Problem
 from corvo.router.http.params import Key
 from corvo.times import format_time, format_time_or_none
 
@@ -181,8 +180,3 @@ def read_rates(body: bytes) -> dict[str, QueueRates]:
 
 
 _decode_rates: Final = msgspec.json.Decoder(AllRates).decode
-
-
-def no_such_queue(name: str) -> Problem:
-    """Nobody has named a queue yet."""
-    return Problem(404, "NOT_FOUND", f"queue {name!r} not found")

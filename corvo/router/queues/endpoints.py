@@ -29,7 +29,7 @@ from corvo.router.auth.rights import RESULT, queue_in_path
 from corvo.router.caller import Caller
 from corvo.router.http import params, positions
 from corvo.router.http.bodies import not_reserved, read_body, request_key
-from corvo.router.http.messages import Request, Response, json_response
+from corvo.router.http.messages import Problem, Request, Response, json_response
 from corvo.router.queues.bodies import (
     PAGE_MAX,
     QueueBody,
@@ -38,7 +38,6 @@ from corvo.router.queues.bodies import (
     SetConcurrencyBody,
     SetRetentionBody,
     SetThrottleBody,
-    no_such_queue,
     queue_body,
     read_rates,
 )
@@ -168,7 +167,7 @@ async def get_queue(api: Api, request: Request) -> Response:
     answer = await api.ask(shard, GetQueue(queue=name), request.caller)
     view = _read_view(answer.body)
     if not view.exists:
-        raise no_such_queue(name)
+        raise Problem(404, "NOT_FOUND", f"queue {name!r} not found")
     rates = await _rates(api, request.caller, [name])
     body = queue_body(view, _rates_of(rates, view))
     seq = positions.render({shard: answer.index})

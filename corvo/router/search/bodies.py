@@ -8,6 +8,7 @@ import msgspec
 from corvo.protocol.jobs import FoundJob
 from corvo.protocol.questions import Found, SearchBody, TextFound
 from corvo.router.http.bodies import bad_body, bad_field
+from corvo.router.metrics import Minute
 from corvo.times import MINUTE_NS, format_time
 
 QUERY_TEXT_MAX: Final = 400
@@ -82,7 +83,11 @@ class Minutes(msgspec.Struct, frozen=True):
 read_minutes: Final = msgspec.json.Decoder(Minutes).decode
 
 
-def minute_view(number: int, *, enqueued: int, completed: int, failed: int) -> MinuteView:
-    """A minute since 1970, as far as a router knows it."""
-    at = format_time(number * MINUTE_NS)
-    return MinuteView(minute=at, enqueued=enqueued, completed=completed, failed=failed)
+def minute_view(minute: Minute) -> MinuteView:
+    """A minute, as far as a router knows it."""
+    return MinuteView(
+        minute=format_time(minute.number * MINUTE_NS),
+        enqueued=minute.enqueued,
+        completed=minute.completed,
+        failed=minute.failed,
+    )

@@ -42,11 +42,6 @@ GiveBack: TypeAlias = Callable[[], Awaitable[None]]
 Stream: TypeAlias = Callable[[Sink], Awaitable[None]]
 
 
-def make_app(door: Door, run_stream: RunStream) -> "App":
-    """The app. `run_stream` serves a WebSocket that was accepted until it ends."""
-    return App(door, run_stream)
-
-
 class _Connection(TrioASGIHTTPConnection):
     """One request, whose answer may have to be taken back when it does not arrive."""
 

@@ -23,7 +23,7 @@ from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
 from corvo.router.caller import Caller
 from corvo.router.enqueue.bodies import LIMITS, EnqueueItem, batched, new_job, queues_of
-from corvo.router.enqueue.fan_out import EnqueueFanOut
+from corvo.router.enqueue.endpoints import EnqueueFanOut
 from corvo.router.http.bodies import not_reserved
 from corvo.router.http.messages import Problem, problem_body
 from corvo.router.http.positions import render
