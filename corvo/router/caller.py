@@ -28,7 +28,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     min_seq: dict[int, int] = {}
     """By shard, the position that a read must have reached: the header `Corvo-Min-Seq`."""
     rate_id: str = ""
-    """The client whose rate limit applies: see `corvo.router.auth.rates.client_of`."""
+    """The client whose rate limit applies: see `corvo.router.auth.rates.client_of`. Empty while no
+    rate is limited."""
 
     @property
     def signature(self) -> str:

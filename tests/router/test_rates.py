@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corvo.router.api import Api
+from corvo.router.auth.actions import Action
 from corvo.router.auth.rates import CLIENTS_MAX, Rates, client_of
 from corvo.router.caller import ANONYMOUS, Caller
-from corvo.router.config import Limits
-from corvo.router.http.messages import Problem, problem_response
+from corvo.router.config import Limits, RouterConfig
+from corvo.router.http.messages import Problem, Request, problem_response
+from tests.support.links import jumping
 
 NOW_S: Final = 1_000.0
 
@@ -252,3 +255,29 @@ def test_a_client_with_a_key_is_its_key_wherever_it_comes_from() -> None:
     caller = Caller(name="ci", role="worker", key_hash="9f86")
 
     assert client_of(caller, "192.0.2.7") == client_of(caller, "::1") == "9f86"
+
+
+@jumping
+async def test_each_address_has_its_own_limit_at_the_door() -> None:
+    config = RouterConfig(
+        cluster="rookery",
+        node=1,
+        shards=1,
+        sockets=[""],
+        listen=[0],
+        is_open=True,
+        is_auth_off=True,
+        limits=Limits(write_rate=1, write_burst=1),
+    )
+    api = Api(config)
+    ann, bob = [
+        await api.who(Request(method="POST", path="/", peer=peer))
+        for peer in ("10.0.0.1", "10.0.0.2")
+    ]
+
+    for caller in (ann, bob):
+        api.admit(caller, Action.PRODUCE)
+
+    with pytest.raises(Problem) as refused:
+        api.admit(ann, Action.PRODUCE)
+    assert refused.value.code == "RATE_LIMITED"

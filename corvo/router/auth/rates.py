@@ -30,6 +30,8 @@ class Rates:
     def __init__(self, limits: Limits, *, clients_max: int = CLIENTS_MAX) -> None:
         self._reads = _Buckets("reading", limits.read_rate, limits.read_burst, clients_max)
         self._writes = _Buckets("writing", limits.write_rate, limits.write_burst, clients_max)
+        self.has_limits: Final = bool(limits.read_rate or limits.write_rate)
+        """Whether a client may have to wait."""
 
     def charge(
         self,
