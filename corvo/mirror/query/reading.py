@@ -44,10 +44,11 @@ class Reading:
         """What people call the time."""
 
     def is_over(self) -> bool:
-        """Whether to stop."""
+        """Whether to stop. May be called by another thread, while the limit begins or ends."""
+        until_ns = self._until_ns
         if self._is_abandoned:
             return True
-        return self._until_ns is not None and self._clock() >= self._until_ns
+        return until_ns is not None and self._clock() >= until_ns
 
     def abandon(self) -> None:
         """Stop soon, for nobody waits any more. May be called by another thread."""
