@@ -7,7 +7,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corvo.model import Job, State
@@ -493,6 +493,28 @@ class Case(msgspec.Struct, frozen=True):
     st.integers(1, 4),
     st.booleans(),
     st.booleans(),
+)
+# Three routers killed over one page: the next leaves the bulk to its lease.
+@example(
+    made=[(MAIL, "pending")] * 10,
+    action="retry",
+    filter_={"state": ["pending", "dead"]},
+    killed={9: False, 13: False, 16: True},
+    touched=[(17, 0, TOUCHES[0])] * 2,
+    page=4,
+    is_stale=False,
+    is_followed_at_once=True,
+)
+# Three leases that expire over one page: the bulk is held until an operator approves it.
+@example(
+    made=[(MAIL, "pending")],
+    action="retry",
+    filter_={"state": ["dead"]},
+    killed={3: False, 5: False, 7: False},
+    touched=[],
+    page=1,
+    is_stale=False,
+    is_followed_at_once=False,
 )
 def test_just_the_jobs_that_were_meant_and_that_nothing_happened_to_are_done_once(
     made: list[tuple[str, str]],
