@@ -1,4 +1,4 @@
-"""All settings of a node: name, default and text of each, the sources of values, and the checks.
+"""All settings of a node, collected from the processes that use them; their sources and checks.
 
 A later source beats an earlier one: defaults, the file, the environment, the flags. Sources are
 handed in as values; `corvo.commands` has the doors to them. A name follows from the key: `limits.
