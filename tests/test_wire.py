@@ -112,7 +112,7 @@ SAMPLES: Final[tuple[AnyMessage, ...]] = (
     Scanned(17, (), b"", 1043),
 )
 
-GOLDEN: Final = Path(__file__).with_name("wire_frames_version_1.txt").read_text().splitlines()
+GOLDEN: Final = Path(__file__).with_name("wire_frames_version_2.txt").read_text().splitlines()
 """The frame of each sample. These bytes are between processes of different releases during an
 upgrade, and change only with `WIRE_VERSION`."""
 
@@ -589,15 +589,15 @@ OTHERS: Final[dict[str, tuple[Hello, str]]] = {
     "an older wire version": (
         msgspec.structs.replace(THEIRS, wire_version=WIRE_OLDEST - 1, cluster="nest"),
         (
-            "the replica of node 2 is older: it has wire version 0, and the router of node 1 needs"
-            " 1 or later; upgrade node 2"
+            "the replica of node 2 is older: it has wire version 1, and the router of node 1 needs"
+            " 2 or later; upgrade node 2"
         ),
     ),
     "a newer wire version": (
         msgspec.structs.replace(THEIRS, wire_version=9, wire_oldest=WIRE_VERSION + 1),
         (
-            "the router of node 1 is older: it has wire version 1, and the replica of node 2 needs"
-            " 2 or later; upgrade node 1"
+            "the router of node 1 is older: it has wire version 2, and the replica of node 2 needs"
+            " 3 or later; upgrade node 1"
         ),
     ),
     "an older op version": (
@@ -617,8 +617,8 @@ OTHERS: Final[dict[str, tuple[Hello, str]]] = {
     "an older process of the same node": (
         msgspec.structs.replace(THEIRS, node=1, wire_version=WIRE_OLDEST - 1),
         (
-            "the replica of node 1 is older: it has wire version 0, and the router of node 1 needs"
-            " 1 or later; restart node 1"
+            "the replica of node 1 is older: it has wire version 1, and the router of node 1 needs"
+            " 2 or later; restart node 1"
         ),
     ),
 }
@@ -677,3 +677,13 @@ def test_two_replicas_of_one_node_are_refused() -> None:
     ours = msgspec.structs.replace(THEIRS, node=1)
 
     assert refusal(ours, ours) == "two replicas of shard 3 are on node 1: number the nodes apart"
+
+
+def test_a_process_of_the_first_version_is_refused_by_its_version() -> None:
+    first = HelloReader().receive(bytes.fromhex(FIRST_HELLO))
+    assert first is not None
+
+    assert refusal(OURS, first[0]) == (
+        "the replica of node 1 is older: it has wire version 1, and the router of node 1 needs 2 or"
+        " later; restart node 1"
+    )

@@ -21,11 +21,11 @@ import msgspec
 
 from corvo.errors import WireError
 
-WIRE_VERSION: Final = 1
+WIRE_VERSION: Final = 2
 """The version of frames and messages. It rises with a message that a process of the version before
 would misunderstand: a new tag, or a new meaning."""
 
-WIRE_OLDEST: Final = 1
+WIRE_OLDEST: Final = 2
 """The oldest wire version that this release still understands."""
 
 OP_VERSION: Final = 1

@@ -46,7 +46,10 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 5_000
     segment_bytes: Annotated[int, Meta(ge=1 << 10, description="size of one log file")] = 64 << 20
     ballast_bytes: Annotated[
-        Amount, Meta(description="disk space that is reserved, and freed when the disk is full")
+        Amount,
+        Meta(
+            description="size of a file that may be deleted when the disk is full (`log/ballast`)"
+        ),
     ] = 0
     checkpoint_bytes: Annotated[
         Count, Meta(description="bytes of log after which a checkpoint is made")
