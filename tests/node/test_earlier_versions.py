@@ -89,7 +89,11 @@ async def answers(house: House, told: Told) -> dict[str, tuple[int, object]]:
 
 
 async def events(house: House, told: Told) -> list[tuple[int, int, int, str, str]]:
-    """As many events after the id of then as there were then."""
+    """The events after the id of then, as far as the logs of then go.
+
+    Later entries are of this node: jobs that have become due since are promoted at once.
+    """
+    last = {shard: max(seq for at, seq, *_ in told.events if at == shard) for shard in (0, 1)}
     ear = Ear(house.address[1])
     found: list[tuple[int, int, int, str, str]] = []
     await ear.ask(last_id=told.last_event_id)
@@ -97,7 +101,8 @@ async def events(house: House, told: Told) -> list[tuple[int, int, int, str, str
         await ear.read()
         for event in ear.source.events:
             one = msgspec.json.decode(event.data, type=Event)
-            found.append((one.shard, one.seq, one.number, one.type, one.job_id))
+            if one.seq <= last[one.shard]:
+                found.append((one.shard, one.seq, one.number, one.type, one.job_id))
         ear.source.events.clear()
     ear.close()
     return found
