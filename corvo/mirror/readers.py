@@ -200,7 +200,7 @@ _OVER: Final = Refused(
 
 
 def answer(reading: Reading, task: Task) -> MirrorAnswer | Refused:
-    """The answer to a question, or why there is none."""
+    """The answer to a question, or the reason why it has no answer."""
     try:
         found = task.answer(reading)
         return MirrorAnswer(_encode(found), positions_of(found.as_of))

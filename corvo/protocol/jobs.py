@@ -40,7 +40,7 @@ class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The loop of an agent's job; a limit that is not there is none."""
+    """The loop of an agent's job; a limit that is absent does not apply."""
 
     max_iterations: int = 0
     max_cost_usd: float | msgspec.UnsetType = msgspec.UNSET
@@ -96,7 +96,7 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chain_step: int | None = None
     chain_config: Json = msgspec.UNSET
     waits_for: tuple[str, ...] = ()  # jobs that have to be completed before it is given out
-    crashes: int = 0  # leases that ran out, since it was last begun anew
+    crashes: int = 0  # leases that expired since it was last retried from the start
     created_at: Time
     started_at: Time | None = None
     completed_at: Time | None = None

@@ -1,6 +1,6 @@
 """Counters of a replica, for metrics: nothing follows from them, and a start resets them.
 
-The replica counts what it agrees on and applies; whoever drives it adds what it sees of disk and
+The replica counts what it agrees on and applies; its driver adds what it measures of disk and
 loop. None of this is state: two replicas of one log have counted differently.
 """
 
@@ -33,7 +33,7 @@ class DiskNumbers(msgspec.Struct, kw_only=True):
     room_bytes: int = 0
     checkpointed: int = 0  # the applied index of the newest checkpoint
     checkpoints: int = 0  # how many were made
-    checkpointed_ns: int = 0  # when the last of them was; 0 while there is none
+    checkpointed_ns: int = 0  # when the last one was made; 0 before the first
 
 
 class Counters(msgspec.Struct, kw_only=True):
@@ -99,7 +99,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PAGE_QUEUES: Final = 50
-"""Queues in one page, unless somebody asks for more: what holds a shard's loop up for some 2 ms."""
+"""Queues in one page, unless the query asks for more: they block a shard's loop for some 2 ms."""
 PAGE_NUMBERS_MAX: Final = 500
 """Workers in one page, or queues in brief: the same."""
 PageLimit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=PAGE_NUMBERS_MAX)]
@@ -112,7 +112,7 @@ class QueueNumbers(msgspec.Struct, frozen=True, array_like=True, gc=False):
     counts: tuple[int, ...]  # jobs by the number of their state
     paused: bool
     oldest_ns: int
-    """Since when the first in the queue has its place; 0 when nobody waits, and in brief."""
+    """When the first pending job got its place; 0 without one, and in brief."""
 
 
 class QueuePage(msgspec.Struct, frozen=True):

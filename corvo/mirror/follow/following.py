@@ -79,7 +79,7 @@ class WriterTask:
         self._waiting = 0  # questions that wait for rows which are not written yet
         self._hurry = trio.Event()
         # Readers that overlap keep SQLite's log growing, so from time to time new ones wait until
-        # there is none.
+        # there are no readers.
         self.readers = 0
         self._gate = trio.Event()
         self._gate.set()

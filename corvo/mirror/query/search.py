@@ -44,7 +44,7 @@ PAGE_BYTES_MAX: Final = 8 << 20
 _LOOKING: Final = 0.85
 """Of the time; the rest is for showing what was found."""
 _COUNTING: Final = 0.25
-"""Of the time, at most: whoever turns a page does not wait for a number."""
+"""Share of the time limit that counting may take: a page must not wait for its total."""
 _QUEUES_SHOWN: Final = 100
 _WORDS: Final = ("asc", "desc")
 _BY_AGE: Final = ORDERS["created_at"]
@@ -96,7 +96,7 @@ def search(reading: Reading, question: Search, known: Understood) -> RawPage:
         jobs = _shown(reading, result)
         total, is_exact = _total(reading, question, meaning, result, as_of)
     before, behind = _cursors(wanted, result, digest)
-    # A full page has all that it was to have, though nobody knows whether there is one more.
+    # A full page is complete; whether another job follows is not known.
     is_partial = result.stopped is not None and len(jobs) < wanted.limit
     return RawPage(
         jobs=jobs[::-1] if is_backwards else jobs,
@@ -201,7 +201,7 @@ def _total(
 
 
 def _is_whole(as_of: AsOf) -> bool:
-    """Whether every shard has all its rows here. Of a shard that is not named nobody knows."""
+    """Whether every shard has all its rows here. A shard that is not named is not known."""
     return bool(as_of) and all(place.is_whole for place in as_of.values())
 
 

@@ -35,7 +35,7 @@ Millis: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10 * 366 * 86_400_000)]
 """A duration, up to ten years."""
 
 Nanos: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-"""A time; 0 is none."""
+"""A time in nanoseconds; 0 means not set."""
 
 Json: TypeAlias = msgspec.Raw | msgspec.UnsetType
 """JSON as the client sent it; UNSET if it was not sent, because `null` is a value."""

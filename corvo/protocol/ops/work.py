@@ -46,7 +46,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     attempt: int
     max_retries: int
     lease_duration: int  # seconds, rounded up
-    lease_token: int  # to be sent with whatever is said of this job
+    lease_token: int  # to be sent with each operation on this job
     lease_expires_ns: int
     kind: str = ""
     checkpoint: Json = msgspec.UNSET
