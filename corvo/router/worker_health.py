@@ -175,19 +175,6 @@ class KnownWorker(msgspec.Struct, kw_only=True):
             self.started_ns = min(self.started_ns or started_ns, started_ns)
 
 
-def gather(
-    workers: Iterable[Worker], beats: Iterable[Beat], sightings: Sightings, now_ns: int
-) -> list[KnownWorker]:
-    """The workers that shards, mirror and this router know, the one seen last first.
-
-    The numbers of jobs that the mirror knows are kept with the sightings.
-    """
-    heard: dict[str, KnownWorker] = {}
-    for _ in gather_by_steps(heard, workers, beats, sightings, now_ns):
-        pass
-    return in_order(heard.values())
-
-
 def in_order(heard: Iterable[KnownWorker]) -> list[KnownWorker]:
     """Workers, the one seen last first."""
     return sorted(heard, key=lambda each: (-each.seen_ns, each.id))
@@ -200,8 +187,13 @@ def gather_by_steps(
     sightings: Sightings,
     now_ns: int,
 ) -> Iterator[None]:
-    """Fill in what is known of workers, and yield after each `STEP` of them."""
-    for count, worker in enumerate(workers, start=1):
+    """Fill in what shards, mirror and this router know of workers; yield after each `STEP` of them.
+
+    A worker that fetches from queues of several shards is known to each of them, by the queues that
+    are there. The numbers of jobs that the mirror knows are kept with the sightings.
+    """
+    by_time = sorted(workers, key=lambda worker: worker.seen_ns)  # the latest has the last word
+    for count, worker in enumerate(by_time, start=1):
         known = _of(heard, worker.id)
         known.add(worker.hostname, worker.queues, worker.started_ns)
         known.asked_ns = max(known.asked_ns, worker.seen_ns)

@@ -8,7 +8,7 @@ import pytest
 
 from corvo.model import ApiKey, State
 from corvo.protocol.ops.base import Rejected
-from corvo.protocol.ops.jobs import Cancel, Delete, Done, Retry
+from corvo.protocol.ops.jobs import Cancel, Delete, Retry
 from corvo.router.bulk.requests import (
     DIRECT_MAX,
     IDS_MAX,
@@ -18,7 +18,6 @@ from corvo.router.bulk.requests import (
     BulkStatus,
     DryRun,
     Mark,
-    Outcome,
     Pace,
     bulk_id_of,
     job_id_of,
@@ -28,6 +27,7 @@ from corvo.router.bulk.requests import (
     read_order,
 )
 from corvo.router.http.messages import Problem, Response
+from corvo.router.shards.outcomes import Outcome
 from tests.router.nests import Nest, die, header, problem, queue_of, run
 from tests.router.views import WalkingMirror
 
@@ -568,8 +568,8 @@ def test_a_mark_counts_what_became_of_jobs_and_lists_the_first_that_were_skipped
     mark = Mark()
     away = Problem(503, "LEADER_UNAVAILABLE", "away")
 
-    mark.note([Outcome("a", Done("a", "retried")), Outcome("b", away)])
-    mark.note([Outcome(f"c{number}", Rejected("bad_state", "x" * 500)) for number in range(1_500)])
+    mark.note([("a", Outcome("a", "retried")), ("b", away)])
+    mark.note([(f"c{number}", Rejected("bad_state", "x" * 500)) for number in range(1_500)])
 
     assert (mark.processed, mark.affected, mark.errors, mark.skipped_total) == (1_502, 1, 1, 1_500)
     assert mark.by_code == {"LEADER_UNAVAILABLE": 1, "bad_state": 1_500}

@@ -14,10 +14,11 @@ from corvo.protocol.ops.work import Ack, Acked, AckItem, LeaseResults
 from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
 from corvo.router.http.messages import Problem
 from corvo.router.leases.fan_out import LeaseFanOut
-from corvo.router.leases.verbs import ACK, Lease, Outcome, read_results
+from corvo.router.leases.verbs import ACK, Lease
 from corvo.router.shards.addressing import REMEMBERED_MAX, Addresses
-from corvo.router.shards.fan_out import Sent, send_to_job, together
+from corvo.router.shards.fan_out import send_to_job, together
 from corvo.router.shards.links import Answer, Begun, Shards
+from corvo.router.shards.outcomes import Outcome
 
 SHARDS = 3
 
@@ -99,9 +100,7 @@ class World:
             if len(job_ids) == 1:
                 op = Ack(acks=items)
                 try:
-                    sent: Sent[Outcome] = await send_to_job(
-                        shards, self.addresses, job_ids[0], op, read_results
-                    )
+                    sent = await send_to_job(shards, self.addresses, job_ids[0], op)
                 except Problem as problem:
                     return Results([problem], {})
                 return Results([sent.outcome], sent.positions)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corvo.model import ApiKey, Queue, State, Worker
+from corvo.model import ApiKey, Queue, State
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Cancel, Hold
@@ -19,7 +19,6 @@ from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.router.ask import PART
 from corvo.router.http.messages import Problem
 from corvo.router.queues.bodies import SetThrottleBody
-from corvo.router.workers.bodies import merge_workers
 from corvo.shard.state.tables import JOBS
 from corvo.times import format_time
 from tests.router.nests import JSON, Nest, header, problem, queue_of, run
@@ -549,30 +548,3 @@ def test_workers_of_all_shards_are_listed_once_the_one_seen_last_first() -> None
         }
 
     run(main)
-
-
-workers = st.builds(
-    Worker,
-    id=st.sampled_from(["a", "b"]),
-    hostname=st.sampled_from(["", "h", "i"]),
-    queues=st.lists(st.sampled_from([A, B, C]), unique=True).map(tuple),
-    started_ns=st.integers(1, 5),
-    seen_ns=st.integers(5, 9),
-)
-
-
-@given(st.lists(workers, max_size=6))
-def test_a_worker_known_to_several_shards_is_what_they_know_together(seen: list[Worker]) -> None:
-    merged = merge_workers(seen)
-
-    assert [worker.seen_ns for worker in merged] == sorted(
-        (worker.seen_ns for worker in merged), reverse=True
-    )
-    assert sorted(worker.id for worker in merged) == sorted({worker.id for worker in seen})
-    for worker in merged:
-        known = [each for each in seen if each.id == worker.id]
-        assert worker.started_ns == min(each.started_ns for each in known)
-        assert worker.seen_ns == max(each.seen_ns for each in known)
-        assert sorted(set(worker.queues)) == sorted({q for each in known for q in each.queues})
-        latest = [each.hostname for each in known if each.seen_ns == worker.seen_ns]
-        assert worker.hostname in latest

@@ -1,5 +1,6 @@
 """States of workers: alive, not fetching, gone; a busy worker is always alive."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import pytest
@@ -15,12 +16,22 @@ from corvo.router.worker_health import (
     KnownWorker,
     Sightings,
     WorkerHealth,
-    gather,
+    gather_by_steps,
+    in_order,
 )
 
 S: Final = 1_000_000_000
 T: Final = 1_700_000_000 * S
 HEALTH: Final = WorkerHealth(wait_s_max=60, began_ns=T - 3_600 * S)
+
+
+def gather(
+    workers: Iterable[Worker], beats: Iterable[Beat], sightings: Sightings, now_ns: int
+) -> list[KnownWorker]:
+    heard: dict[str, KnownWorker] = {}
+    for _ in gather_by_steps(heard, workers, beats, sightings, now_ns):
+        pass
+    return in_order(heard.values())
 
 
 class Scene:
@@ -237,6 +248,35 @@ def test_what_all_know_of_a_worker_is_put_together() -> None:
             id="idle", queues=frozenset({"mail"}), started_ns=T - 99 * S, asked_ns=T - 98 * S
         ),
     ]
+
+
+workers = st.builds(
+    Worker,
+    id=st.sampled_from(["a", "b"]),
+    hostname=st.sampled_from(["", "h", "i"]),
+    queues=st.lists(st.sampled_from(["mail", "sms", "push"]), unique=True).map(tuple),
+    started_ns=st.integers(1, 5),
+    seen_ns=st.integers(5, 9),
+)
+
+
+@given(st.lists(workers, max_size=6))
+def test_a_worker_known_to_several_shards_is_what_they_know_together(seen: list[Worker]) -> None:
+    merged = gather(seen, [], Sightings(), T)
+
+    assert [worker.seen_ns for worker in merged] == sorted(
+        (worker.seen_ns for worker in merged), reverse=True
+    )
+    assert sorted(worker.id for worker in merged) == sorted({worker.id for worker in seen})
+    for worker in merged:
+        known = [each for each in seen if each.id == worker.id]
+        assert worker.started_ns == min(each.started_ns for each in known)
+        assert worker.seen_ns == max(each.seen_ns for each in known)
+        assert worker.queues == {queue for each in known for queue in each.queues}
+        named = [each for each in known if each.hostname]
+        latest_ns = max((each.seen_ns for each in named), default=0)
+        latest = [each.hostname for each in named if each.seen_ns == latest_ns]
+        assert worker.hostname in (latest or [""])
 
 
 def test_a_name_that_never_asked_for_work_is_not_remembered() -> None:

@@ -18,7 +18,8 @@ from corvo.router.api import Api
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http.messages import Problem, Request, Response
-from corvo.router.leases.verbs import Outcome, beat_answer
+from corvo.router.leases.verbs import beat_answer
+from corvo.router.shards.outcomes import Outcome
 from corvo.router.table import ROUTES
 from corvo.scopes import EVERYTHING, Scope
 from tests.router.machines import JSON, MachineShard, Node, json_of, queue_of

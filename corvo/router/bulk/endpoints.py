@@ -50,9 +50,10 @@ from corvo.router.http import params, positions, sse
 from corvo.router.http.bodies import bad_field, body_of, request_key
 from corvo.router.http.messages import Problem, Request, Response, Sink, json_response
 from corvo.router.http.problems import problem_of
-from corvo.router.jobs.bodies import read_jobs, read_results, read_stored
+from corvo.router.jobs.bodies import read_jobs, read_stored
 from corvo.router.jobs.find import find_jobs
 from corvo.router.routes import Parameter, Route
+from corvo.router.shards.outcomes import read_results
 
 POLL_S: Final = 0.5
 """How often it is looked how far a bulk has come that somebody watches."""

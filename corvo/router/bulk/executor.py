@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 import trio
@@ -19,7 +19,6 @@ from corvo.model import Priority
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import ITEMS_MAX, Json, Op, Rejected
 from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
-from corvo.protocol.ops.jobs import Done
 from corvo.protocol.ops.work import (
     Ack,
     AckItem,
@@ -51,8 +50,8 @@ from corvo.router.bulk.requests import (
     TAKEOVERS_MAX,
     Mark,
     Order,
-    Outcome,
     Pace,
+    Result,
     bulk_id_of,
     caller_of,
     check_whole,
@@ -67,9 +66,10 @@ from corvo.router.bulk.requests import (
 )
 from corvo.router.caller import Caller
 from corvo.router.http.messages import Problem, encode_json
-from corvo.router.jobs.bodies import read_jobs, read_results, read_stored
+from corvo.router.jobs.bodies import read_jobs, read_stored
 from corvo.router.shards.addressing import missing
 from corvo.router.shards.fan_out import send_to_job, together
+from corvo.router.shards.outcomes import Outcome, read_results
 from corvo.telemetry import Log
 
 SIDE_BY_SIDE: Final = 2
@@ -95,8 +95,6 @@ _LOOK_S: Final = 0.5
 _PASSING: Final = (429, 503)
 """Statuses of problems that pass."""
 
-Result: TypeAlias = Done | Rejected | Problem
-
 _decode_counted: Final = msgspec.json.Decoder(Counted).decode
 _decode_selected: Final = msgspec.json.Decoder(Selected).decode
 _decode_moment: Final = msgspec.json.Decoder(Moment).decode
@@ -121,16 +119,16 @@ class Hands:
         self._pace = Pace(order.rate)
         self._free = trio.Semaphore(AT_ONCE)
 
-    async def do(self, page: Sequence[tuple[str, int]]) -> list[Outcome]:
+    async def do(self, page: Sequence[tuple[str, int]]) -> list[tuple[str, Result]]:
         """Do it to jobs. What cannot be done is an outcome, and no exception."""
-        outcomes: list[Outcome] = []
+        outcomes: list[tuple[str, Result]] = []
         by_shard: dict[int, list[str]] = {}
         for job_id, shard in page:
             by_shard.setdefault(shard, []).append(job_id)
 
         async def work_off(shard: int, ids: list[str]) -> None:
             if shard == NOWHERE:
-                outcomes.extend(Outcome(job_id, missing(job_id)) for job_id in ids)
+                outcomes.extend((job_id, missing(job_id)) for job_id in ids)
                 return
             # An op's key is that of its jobs together. Which of those that are looked for go in one
             # op depends on what is remembered, so there each has one of its own.
@@ -143,9 +141,9 @@ class Hands:
         await together([partial(work_off, shard, ids) for shard, ids in by_shard.items()])
         return outcomes
 
-    async def _carry(self, shard: int, ids: list[str]) -> list[Outcome]:
+    async def _carry(self, shard: int, ids: list[str]) -> list[tuple[str, Result]]:
         """Until each of them was done or refused, or it is not waited for any longer."""
-        outcomes: list[Outcome] = []
+        outcomes: list[tuple[str, Result]] = []
         turn = 0
         while ids:
             left_out: list[str] = []
@@ -163,7 +161,7 @@ class Hands:
                         away.append(job_id)
                         pause_s = max(pause_s, result.retry_after_ms / 1_000)
                     else:
-                        outcomes.append(Outcome(job_id, result))
+                        outcomes.append((job_id, result))
                 if away:
                     await trio.sleep(pause_s)
                 ids = away
@@ -195,7 +193,7 @@ class Hands:
     async def _send_to_job(self, job_id: str, turn: int) -> Result:
         api, op = self._api, self._op([job_id], turn)
         try:
-            sent = await send_to_job(api.shards, api.addresses, job_id, op, read_results)
+            sent = await send_to_job(api.shards, api.addresses, job_id, op)
         except Problem as problem:
             return problem
         self._note(sent.positions)
@@ -347,9 +345,9 @@ async def _select_in_time(api: Api, order: Order, mark: Mark, until_s: float) ->
             await trio.sleep(max(_PAUSE_S, problem.retry_after_ms / 1_000))
 
 
-def _raise_if_away(outcomes: Sequence[Outcome], mark: Mark) -> None:
+def _raise_if_away(outcomes: Sequence[tuple[str, Result]], mark: Mark) -> None:
     """Nothing was done, and it is known why: that is a problem of the whole."""
-    problems = [each.result for each in outcomes if isinstance(each.result, Problem)]
+    problems = [result for _, result in outcomes if isinstance(result, Problem)]
     if problems and len(problems) == len(outcomes) and not mark.processed:
         raise problems[0]
 
@@ -695,7 +693,7 @@ class Run:
                 await trio.sleep(max(_PAUSE_S, problem.retry_after_ms / 1_000))
                 continue
             [result] = read_results(answer.body)
-            if isinstance(result, Done):
+            if isinstance(result, Outcome):
                 return result.status
             if result.code != "entry_full":
                 raise _Lost

@@ -16,7 +16,7 @@ the page that it finds in the mark again, and hears what became of it the first 
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -29,7 +29,6 @@ from corvo.protocol.ops.jobs import (
     Cancel,
     ChangePriority,
     Delete,
-    Done,
     Hold,
     JobsOp,
     Move,
@@ -44,6 +43,7 @@ from corvo.router.http.bodies import bad_field, not_reserved
 from corvo.router.http.messages import Problem, encode_json
 from corvo.router.http.params import Key
 from corvo.router.jobs.bodies import PriorityWord, SetPriority
+from corvo.router.shards.outcomes import Outcome
 from corvo.scopes import RESERVED, is_reserved, scope_of_stored
 from corvo.times import format_time, format_time_or_none
 
@@ -323,6 +323,10 @@ class Pace:
 # What became of it.
 
 
+Result: TypeAlias = Outcome | Rejected | Problem
+"""What became of one job: it was done, it was refused, or its shard could not be asked."""
+
+
 class Skipped(msgspec.Struct, frozen=True, gc=False):
     """A job to which nothing was done, and why."""
 
@@ -356,11 +360,11 @@ class Mark(msgspec.Struct, kw_only=True, omit_defaults=True):
     at_ns: int = 0
     """When it was written, by the clock of the router."""
 
-    def note(self, outcomes: Sequence["Outcome"]) -> None:
+    def note(self, outcomes: Sequence[tuple[str, Result]]) -> None:
         """Count what became of jobs."""
         for job_id, outcome in outcomes:
             self.processed += 1
-            if isinstance(outcome, Done):
+            if isinstance(outcome, Outcome):
                 self.affected += 1
                 continue
             if isinstance(outcome, Rejected):
@@ -392,13 +396,6 @@ class Mark(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.processed += changed
         self.skipped_total += changed
         self.by_code[CHANGED] = self.by_code.get(CHANGED, 0) + changed
-
-
-class Outcome(NamedTuple):
-    """What became of one job: it was done, it was refused, or its shard could not be asked."""
-
-    job_id: str
-    result: Done | Rejected | Problem
 
 
 read_mark: Final = msgspec.json.Decoder(Mark).decode

@@ -7,8 +7,7 @@ import msgspec
 
 from corvo.model import Priority, State
 from corvo.protocol.jobs import JobBody, JobSummary, Time
-from corvo.protocol.ops.base import ITEMS_MAX, Id, Rejected, Text, Token
-from corvo.protocol.ops.jobs import Done
+from corvo.protocol.ops.base import ITEMS_MAX, Id, Text, Token
 from corvo.protocol.queries import Dead, Explanation, FoundJob, Jobs, StoredJob
 from corvo.router.http.params import Key, Place, QueueName
 from corvo.times import format_time_or_none
@@ -121,36 +120,10 @@ class ExplainBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Jobs that come before it, as far as they were counted."""
 
 
-class _Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a job, or why nothing did: they are told apart by the code."""
-
-    job_id: str = ""
-    status: str = ""
-    code: str = ""
-    error: str = ""
-    field: str = ""
-    shard: int = -1
-
-
-class _Results(msgspec.Struct, frozen=True):
-    results: list[_Result]
-
-
 read_jobs: Final = msgspec.json.Decoder(Jobs).decode
 read_dead: Final = msgspec.json.Decoder(Dead).decode
 read_stored: Final = msgspec.json.Decoder(StoredJob).decode
 read_explanation: Final = msgspec.json.Decoder(Explanation).decode
-_decode_results: Final = msgspec.json.Decoder(_Results).decode
-
-
-def read_results(body: bytes) -> list[Done | Rejected]:
-    """What became of each job that an op named."""
-    return [
-        Rejected(one.code, one.error, one.field, one.job_id, one.shard)
-        if one.code
-        else Done(one.job_id, one.status)
-        for one in _decode_results(body).results
-    ]
 
 
 def explain_body(job: FoundJob, explanation: Explanation) -> ExplainBody:

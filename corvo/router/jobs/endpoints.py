@@ -57,7 +57,6 @@ from corvo.router.jobs.bodies import (
     explain_body,
     read_dead,
     read_explanation,
-    read_results,
 )
 from corvo.router.jobs.find import find_job, find_jobs
 from corvo.router.routes import EXAMPLE_ID, Endpoint, Parameter, Route
@@ -194,7 +193,7 @@ async def _change(
     [job_id] = op.job_ids
     # The job may leave the caller's scope after it was checked: the shard checks it once more.
     op = msgspec.structs.replace(op, scope=request.caller.scope.stored())
-    sent = await send_to_job(api.shards, api.addresses, job_id, op, read_results)
+    sent = await send_to_job(api.shards, api.addresses, job_id, op)
     if isinstance(sent.outcome, Rejected):
         raise problem_of(sent.outcome, conflict)
     done = JobDone(status=word or sent.outcome.status, job_id=job_id)

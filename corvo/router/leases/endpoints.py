@@ -38,18 +38,17 @@ from corvo.router.leases.verbs import (
     Lease,
     LeaseEntry,
     LeaseVerb,
-    Outcome,
     RoutedVerb,
     beat_items,
     check_count,
     decode_heartbeat,
     entries_of,
     heartbeat_answer,
-    read_results,
 )
 from corvo.router.routes import EXAMPLE_ID, Action, Route
 from corvo.router.shards.fan_out import send_to_job
 from corvo.router.shards.long_poll import Fetched
+from corvo.router.shards.outcomes import Outcome
 
 _EMPTY: Final = b"{}"
 
@@ -107,7 +106,7 @@ class LeaseEndpoints:
         key = request_key(request, body.request_key)
         op = verb.op.of([item], request_key=key, by=body.worker_id or request.caller.signature)
         try:
-            sent = await send_to_job(api.shards, api.addresses, job_id, op, read_results)
+            sent = await send_to_job(api.shards, api.addresses, job_id, op)
         except Problem as problem:
             raise alone(problem) from None
         if isinstance(sent.outcome, Rejected):
@@ -213,7 +212,7 @@ async def _send(
     if not others and not isinstance(item, Rejected):
         op = verb.op.of([item], request_key=key, by=by)
         try:
-            sent = await send_to_job(api.shards, api.addresses, item.job_id, op, read_results)
+            sent = await send_to_job(api.shards, api.addresses, item.job_id, op)
         except Problem as problem:
             return _Results([problem], {})
         return _Results([sent.outcome], sent.positions)

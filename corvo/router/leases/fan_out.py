@@ -7,10 +7,11 @@ from typing import Final
 from corvo.ids import shard_of
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.router.http.messages import UNKNOWN, Problem
-from corvo.router.leases.verbs import Lease, LeaseVerb, Outcome, read_results
+from corvo.router.leases.verbs import Lease, LeaseVerb
 from corvo.router.shards.addressing import Addresses, Search, missing
 from corvo.router.shards.fan_out import NOT_SENT, FanOut, together
 from corvo.router.shards.links import Shards
+from corvo.router.shards.outcomes import Outcome, read_results
 
 
 class LeaseFanOut(FanOut[Lease, Outcome]):

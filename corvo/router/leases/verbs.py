@@ -44,6 +44,7 @@ from corvo.router.http.messages import UNKNOWN, Problem
 from corvo.router.http.problems import problem_of
 from corvo.router.metrics import Throughput
 from corvo.router.routes import EXAMPLE_ID
+from corvo.router.shards.outcomes import Outcome
 from corvo.times import format_time
 
 BATCH_MAX: Final = 512
@@ -377,35 +378,6 @@ def cut(text: str, bytes_max: int) -> str:
 
 
 # Answers.
-
-
-class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What a shard says of one job: what became of it, or, with a code, why nothing did."""
-
-    job_id: str = ""
-    status: str = ""
-    next_attempt_ns: int = 0
-    attempts_remaining: int = 0
-    lease_expires_ns: int = 0
-    code: str = ""
-    error: str = ""
-    field: str = ""
-    shard: int = -1
-
-
-class _Results(msgspec.Struct, frozen=True):
-    results: list[Outcome]
-
-
-_decode_results: Final = msgspec.json.Decoder(_Results).decode
-
-
-def read_results(body: bytes) -> list[Outcome | Rejected]:
-    """What became of each job of an op, in order."""
-    return [
-        Rejected(one.code, one.error, one.field, one.job_id, one.shard) if one.code else one
-        for one in _decode_results(body).results
-    ]
 
 
 class AckAnswer(msgspec.Struct, frozen=True):

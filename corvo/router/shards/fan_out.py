@@ -19,6 +19,7 @@ from corvo.router.http.bodies import key_of
 from corvo.router.http.messages import Problem
 from corvo.router.shards.addressing import Addresses, Search, missing
 from corvo.router.shards.links import Begun, Shards
+from corvo.router.shards.outcomes import Outcome, read_results
 
 R = TypeVar("R")
 ItemT = TypeVar("ItemT", bound=msgspec.Struct)
@@ -30,31 +31,22 @@ _ELSEWHERE: Final = frozenset({"job_moved", "job_not_found"})
 # One job.
 
 
-class Sent(NamedTuple, Generic[R]):
+class Sent(NamedTuple):
     """The outcome of an op on one job, and the positions of the shards that answered."""
 
-    outcome: R | Rejected
+    outcome: Outcome | Rejected
     positions: dict[int, int]
 
 
-async def send_to_job(
-    shards: Shards,
-    addresses: Addresses,
-    job_id: str,
-    op: Op,
-    read: Callable[[bytes], Sequence[R | Rejected]],
-) -> Sent[R]:
-    """Send an op on one job to the shard that has the job. Raises `Problem`.
-
-    `read` reads the op's answer, which has one result.
-    """
+async def send_to_job(shards: Shards, addresses: Addresses, job_id: str, op: Op) -> Sent:
+    """Send an op on one job to the shard that has the job. Raises `Problem`."""
     positions: dict[int, int] = {}
     search: Search | None = None
     shard = addresses.first(job_id)
     while shard >= 0:
         answer = await shards[shard].submit(op)
         positions[shard] = answer.index
-        [outcome] = read(answer.body)
+        [outcome] = read_results(answer.body)
         if not isinstance(outcome, Rejected):
             addresses.remember(job_id, shard)
             return Sent(outcome, positions)

@@ -30,7 +30,8 @@ from corvo.router.http.positions import render
 from corvo.router.http.problems import problem_of
 from corvo.router.leases.fan_out import LeaseFanOut
 from corvo.router.leases.fetch import fetched_job
-from corvo.router.leases.verbs import VERBS, Outcome, entries_of
+from corvo.router.leases.verbs import VERBS, entries_of
+from corvo.router.shards.outcomes import Outcome
 from corvo.router.stream.frames import FetchPart, Frame, Reply
 
 _ITEMS_AT_A_TIME: Final = 250

@@ -1,10 +1,7 @@
 """Bodies of workers: from a shard's answer to JSON."""
 
-from collections.abc import Iterable
-
 import msgspec
 
-from corvo.model import Worker
 from corvo.protocol.jobs import Time
 from corvo.router.worker_health import KnownWorker, WorkerState
 from corvo.times import format_time, format_time_or_none
@@ -30,30 +27,6 @@ class WorkerBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When it asked for work last."""
     active: int | msgspec.UnsetType = msgspec.UNSET
     """Jobs that it holds; not told to keys that are for some queues, nor without the mirror."""
-
-
-def merge_workers(seen: Iterable[Worker]) -> list[Worker]:
-    """Workers as several shards know them: each once, whoever was seen last first.
-
-    A worker that fetches from queues of several shards is known to each of them, by the queues that
-    are there.
-    """
-    merged: dict[str, Worker] = {}
-    for worker in seen:
-        known = merged.get(worker.id)
-        merged[worker.id] = worker if known is None else _merge(known, worker)
-    return sorted(merged.values(), key=lambda worker: (-worker.seen_ns, worker.id))
-
-
-def _merge(one: Worker, other: Worker) -> Worker:
-    latest = one if one.seen_ns >= other.seen_ns else other
-    return Worker(
-        id=one.id,
-        hostname=latest.hostname,
-        queues=tuple(sorted({*one.queues, *other.queues})),
-        started_ns=min(one.started_ns, other.started_ns),
-        seen_ns=latest.seen_ns,
-    )
 
 
 def worker_body(

@@ -29,7 +29,7 @@ from corvo.router.worker_health import (
     gather_by_steps,
     in_order,
 )
-from corvo.router.workers.bodies import WorkerBody, merge_workers, worker_body
+from corvo.router.workers.bodies import WorkerBody, worker_body
 from corvo.scopes import is_reserved
 
 _read_workers: Final = msgspec.json.Decoder(Workers).decode
@@ -81,8 +81,7 @@ async def classify_workers(api: Api, workers: Iterable[Worker]) -> ClassifiedWor
     knows_jobs = answer is not None and all(place.is_whole for place in told.as_of.values())
     now_ns = clock.now_ns()
     heard: dict[str, KnownWorker] = {}
-    known = merge_workers(workers)
-    for _ in gather_by_steps(heard, known, told.workers, api.sightings, now_ns):
+    for _ in gather_by_steps(heard, workers, told.workers, api.sightings, now_ns):
         await trio.lowlevel.checkpoint()
     classified: list[tuple[KnownWorker, WorkerState]] = []
     for each in in_order(heard.values()):
