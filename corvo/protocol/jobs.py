@@ -65,8 +65,8 @@ def _usd_or_unset(cost_micros: int) -> float | msgspec.UnsetType:
     return cost_micros / _MICROS if cost_micros else msgspec.UNSET
 
 
-class JobBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job and all that is known of it."""
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job in a list."""
 
     id: str
     queue: str
@@ -75,103 +75,57 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int  # 0 is critical, 1 high, 2 normal
     attempt: int
     max_retries: int  # how many attempts there are, the first included
-    retry_backoff: Backoff
-    retry_base_delay_ms: int
-    retry_max_delay_ms: int
     kind: str = ""
     unique_key: str = ""
     batch_id: str = ""
     worker_id: str = ""
-    hostname: str = ""
     tags: dict[str, str] = {}
+    parent_id: str = ""
+    chain_id: str = ""
+    chain_step: int | None = None
+    scheduled_at: Time | None = None
+    created_at: Time
+    started_at: Time | None = None
+    completed_at: Time | None = None
+    failed_at: Time | None = None
+    finished_at: Time | None = None  # when it became completed, dead or cancelled
+    hold_reason: str = ""
+    last_error: str = ""
+
+
+class FoundJob(JobSummary, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as a search shows it.
+
+    The mirror writes it by the names and the defaults here: each field is the column of its name,
+    and `last_error` the text of the newest error.
+    """
+
+    hostname: str = ""
+    expire_at: Time | None = None
+    changed_at: Time  # the moment of its last event
+    failures: int = 0  # errors ever recorded of it
+
+
+class JobBody(JobSummary, frozen=True, kw_only=True, omit_defaults=True):
+    """A job and all that is known of it."""
+
+    retry_backoff: Backoff
+    retry_base_delay_ms: int
+    retry_max_delay_ms: int
+    hostname: str = ""
     progress: Json = msgspec.UNSET
     checkpoint: Json = msgspec.UNSET
     result: Json = msgspec.UNSET
     lease_expires_at: Time | None = None
     cancel_requested: bool = False  # whether its worker was asked to stop
-    scheduled_at: Time | None = None
     expire_at: Time | None = None
-    parent_id: str = ""
-    chain_id: str = ""
-    chain_step: int | None = None
     chain_config: Json = msgspec.UNSET
     waits_for: tuple[str, ...] = ()  # jobs that have to be completed before it is given out
     crashes: int = 0  # leases that expired since it was last retried from the start
-    created_at: Time
-    started_at: Time | None = None
-    completed_at: Time | None = None
-    failed_at: Time | None = None
     held_at: Time | None = None
-    finished_at: Time | None = None  # when it became completed, dead or cancelled
     errors: list[ErrorBody] = []  # the last ones, the oldest first
-    last_error: str = ""
     agent: AgentView | None = None
-    hold_reason: str = ""
     trail: list[EventBody] = []  # what happened to it: the first event, and the last ones
-
-
-class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job in a list."""
-
-    id: str
-    queue: str
-    state: State
-    payload: msgspec.Raw
-    priority: int
-    attempt: int
-    max_retries: int
-    kind: str = ""
-    unique_key: str = ""
-    batch_id: str = ""
-    worker_id: str = ""
-    tags: dict[str, str] = {}
-    parent_id: str = ""
-    chain_id: str = ""
-    chain_step: int | None = None
-    scheduled_at: Time | None = None
-    created_at: Time
-    started_at: Time | None = None
-    completed_at: Time | None = None
-    failed_at: Time | None = None
-    finished_at: Time | None = None
-    hold_reason: str = ""
-    last_error: str = ""
-
-
-class FoundJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job as a search shows it.
-
-    The mirror writes it by the names and the defaults here, in this order: each field is the column
-    of its name, and `last_error` the text of the newest error.
-    """
-
-    id: str
-    queue: str
-    state: State
-    payload: msgspec.Raw
-    priority: int
-    attempt: int
-    max_retries: int
-    kind: str = ""
-    unique_key: str = ""
-    batch_id: str = ""
-    worker_id: str = ""
-    hostname: str = ""
-    tags: dict[str, str] = {}
-    parent_id: str = ""
-    chain_id: str = ""
-    chain_step: int | None = None
-    scheduled_at: Time | None = None
-    expire_at: Time | None = None
-    created_at: Time
-    started_at: Time | None = None
-    completed_at: Time | None = None
-    failed_at: Time | None = None
-    finished_at: Time | None = None
-    changed_at: Time  # the moment of its last event
-    hold_reason: str = ""
-    failures: int = 0  # errors ever recorded of it
-    last_error: str = ""
 
 
 def error_bodies(job: Job, errors: Sequence[JobError]) -> list[ErrorBody]:

@@ -293,7 +293,7 @@ class Rebuilding(msgspec.Struct, frozen=True):
     shards: int = 0
 
 
-class Rates(msgspec.Struct, frozen=True, kw_only=True):
+class Rates(msgspec.Struct, frozen=True):
     """Of one queue: how many within the last whole minute, and within the last five."""
 
     queue: str
@@ -314,7 +314,7 @@ class AllRates(msgspec.Struct, frozen=True):
     as_of: AsOf = {}
 
 
-class Minute(msgspec.Struct, frozen=True, kw_only=True):
+class Minute(msgspec.Struct, frozen=True):
     """What went on in one minute."""
 
     minute: str

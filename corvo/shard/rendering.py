@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from corvo.model import Job, JobError
 from corvo.protocol.jobs import EventBody, JobBody, JobSummary, agent_view, error_bodies
@@ -14,47 +14,24 @@ from corvo.times import format_time, format_time_or_none
 
 def job_body(job: Job, errors: Sequence[JobError]) -> JobBody:
     """All that clients may see of a job; its lease token is not a part of that."""
-    shown = error_bodies(job, errors)
     return JobBody(
-        id=job.id,
-        queue=job.queue,
-        state=job.state,
-        payload=msgspec.Raw(job.payload),
-        priority=job.priority,
-        attempt=job.attempt,
-        max_retries=job.max_retries,
+        **asdict(job_summary(job, errors)),
         retry_backoff=job.backoff,
         retry_base_delay_ms=job.retry_base_delay_ms,
         retry_max_delay_ms=job.retry_max_delay_ms,
-        kind=job.kind,
-        unique_key=job.unique_key,
-        batch_id=job.batch_id,
-        worker_id=job.worker_id,
         hostname=job.hostname,
-        tags=job.tags,
         progress=as_json(job.progress),
         checkpoint=as_json(job.checkpoint),
         result=as_json(job.result),
         lease_expires_at=format_time_or_none(job.lease_expires_ns),
         cancel_requested=job.cancel_requested,
-        scheduled_at=format_time_or_none(job.scheduled_ns),
         expire_at=format_time_or_none(job.expires_ns),
-        parent_id=job.parent_id,
-        chain_id=job.chain_id,
-        chain_step=job.chain_step if job.chain_id else None,
         chain_config=as_json(job.chain),
         waits_for=job.waits_for,
         crashes=job.crashes,
-        created_at=format_time(job.created_ns),
-        started_at=format_time_or_none(job.started_ns),
-        completed_at=format_time_or_none(job.completed_ns),
-        failed_at=format_time_or_none(job.failed_ns),
         held_at=format_time_or_none(job.held_ns),
-        finished_at=format_time_or_none(job.finished_ns),
-        errors=shown,
-        last_error=shown[-1].error if shown else "",
+        errors=error_bodies(job, errors),
         agent=agent_view(job.agent) if job.agent is not None else None,
-        hold_reason=job.hold_reason,
         trail=[
             EventBody(at=format_time(event.at_ns), what=event.what, by=event.by, why=event.why)
             for event in job.trail

@@ -331,10 +331,10 @@ def test_a_page_shows_what_is_known_of_a_job() -> None:
     assert bytes(found.jobs[0]).decode() == (
         '{"id":"s00_job_1","queue":"mail","state":"dead","payload":{"b": 1,  "a": 1e400},'
         '"priority":1,"attempt":3,"max_retries":3,"kind":"letter","worker_id":"w1",'
-        '"hostname":"h1","tags":{"a":"\\"","z":"1"},"chain_id":"c1","chain_step":0,'
+        '"tags":{"a":"\\"","z":"1"},"chain_id":"c1","chain_step":0,'
         '"created_at":"2026-02-11T10:00:00Z","failed_at":"2026-02-11T10:00:00.00000025Z",'
-        '"finished_at":"2026-02-11T10:00:00.00000025Z","changed_at":"2026-02-11T10:00:00.5Z",'
-        '"hold_reason":"why","failures":2,"last_error":"second"}'
+        '"finished_at":"2026-02-11T10:00:00.00000025Z","hold_reason":"why",'
+        '"last_error":"second","hostname":"h1","changed_at":"2026-02-11T10:00:00.5Z","failures":2}'
     )
 
 

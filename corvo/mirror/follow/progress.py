@@ -11,7 +11,7 @@ from corvo.times import sortable
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far one shard was followed: a row of `cursors`."""
+    """How far one shard was followed: a row of `cursors`, in the order of its columns."""
 
     shard: int
     index: int = 0

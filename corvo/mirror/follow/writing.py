@@ -14,6 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec.structs import astuple, replace
+
 from corvo.errors import CorvoError, StoreFull
 from corvo.kv import directories
 from corvo.kv.directories import Held
@@ -113,18 +115,7 @@ class Writing:
                 connection.execute(schema.FILL_FULL_TEXT, (last,))
             else:
                 connection.executemany(statement, values)
-        connection.execute(
-            schema.PUT_CURSOR,
-            (
-                cursor.shard,
-                cursor.index,
-                cursor.digest,
-                cursor.now_ns,
-                cursor.through,
-                cursor.pass_key,
-                cursor.through_digest,
-            ),
-        )
+        connection.execute(schema.PUT_CURSOR, astuple(cursor))
 
     def _stale(self, page: Page) -> Iterable[bytes]:
         assert page.scanned is not None
@@ -279,21 +270,9 @@ def _open(path: Path, cluster: str, shards: int, checkpoint_pages: int) -> Writi
         is_behind = building.prepare(connection, cluster)
         # There are never fewer than there were: what is beyond is another cluster's.
         writing = Writing(connection, path.parent, held)
-        cursors = writing.cursors(shards)
-        for cursor in cursors:
-            begun = b"" if is_behind else cursor.pass_key
-            connection.execute(
-                schema.PUT_CURSOR,
-                (
-                    cursor.shard,
-                    cursor.index,
-                    cursor.digest,
-                    cursor.now_ns,
-                    cursor.through,
-                    begun,
-                    cursor.through_digest,
-                ),
-            )
+        for cursor in writing.cursors(shards):
+            begun = replace(cursor, pass_key=b"") if is_behind else cursor
+            connection.execute(schema.PUT_CURSOR, astuple(begun))
         undo.pop_all()
     return writing
 

@@ -7,7 +7,7 @@ that is resolved at once, so that a way is always one from the value that is bei
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from corvo.mirror.jq.lexer import INDEX_MAX, BadJq, Token, tokens
 
@@ -25,6 +25,7 @@ ALL_STEPS_MAX: Final = 64
 Operator: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 MeasureName: TypeAlias = Literal["length", "type", "ascii_downcase", "ascii_upcase"]
 PieceName: TypeAlias = Literal["contains", "startswith", "endswith"]
+EachName: TypeAlias = Literal["any", "all"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Has:
 class Each:
     """Whether a condition holds for any element of an array, or for all of them."""
 
-    name: Literal["any", "all"]
+    name: EachName
     of: Way
     condition: "Condition"
     at: int
@@ -132,29 +133,11 @@ class Joined:
 Condition: TypeAlias = Compare | Piece | Has | Each | Truth | Not | Joined
 Node: TypeAlias = Condition | Value | Fixed
 
-_COMPARISONS: Final[dict[str, Operator]] = {
-    "==": "==",
-    "!=": "!=",
-    "<": "<",
-    "<=": "<=",
-    ">": ">",
-    ">=": ">=",
-}
-_MIRRORED: Final[dict[Operator, Operator]] = {
-    "==": "==",
-    "!=": "!=",
-    "<": ">",
-    "<=": ">=",
-    ">": "<",
-    ">=": "<=",
-}
-_MEASURES: Final[dict[str, MeasureName]] = {
-    name: name for name in ("length", "type", "ascii_downcase", "ascii_upcase")
-}
-_PIECES: Final[dict[str, PieceName]] = {
-    name: name for name in ("contains", "startswith", "endswith")
-}
-_EACH: Final[dict[str, Literal["any", "all"]]] = {"any": "any", "all": "all"}
+_COMPARISONS: Final[dict[str, Operator]] = {sign: sign for sign in get_args(Operator)}
+_MIRRORED: Final[dict[Operator, Operator]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_MEASURES: Final[dict[str, MeasureName]] = {name: name for name in get_args(MeasureName)}
+_PIECES: Final[dict[str, PieceName]] = {name: name for name in get_args(PieceName)}
+_EACH: Final[dict[str, EachName]] = {name: name for name in get_args(EachName)}
 _WORDS: Final[dict[str, Constant]] = {"true": True, "false": False, "null": None}
 _KNOWN: Final = "length, type, contains, startswith, endswith, has, any, all, not, ascii_downcase"
 
@@ -270,7 +253,7 @@ class _Parser:
         if self._token.kind == "mark" and self._token.text in _COMPARISONS:
             raise BadJq("comparisons cannot be chained: join them by `and`", self._token.at)
         if isinstance(left, Fixed):
-            left, right, operator = right, left, _MIRRORED[operator]
+            left, right, operator = right, left, _MIRRORED.get(operator, operator)
         if isinstance(left, Fixed):
             raise BadJq(
                 "one side of a comparison must be a value of the payload, such as `.a`", token.at

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from corvo.mirror.query.plan import ORDERS, by_age, count_statement
 from corvo.mirror.query.reading import Reading, TimeOver
 from corvo.mirror.query.scan import checked, queues_of, small_set
-from corvo.mirror.query.terms import STATE_WORDS, Meaning, Value, all_of
+from corvo.mirror.query.terms import STATE_WORDS, Condition, Meaning, Value, all_of
 
 Group: TypeAlias = tuple[str, str]
 """A queue and a state."""
@@ -108,14 +108,22 @@ def _count(
 def _shard_counts(reading: Reading, meaning: Meaning) -> Counter[Group]:
     """The counts that the shards keep."""
     seen = all_of([meaning.light[name] for name in _QUEUES if name in meaning.light])
+    groups: Counter[Group] = Counter()
+    for queue, counts in queue_counts(reading, seen).items():
+        for word in meaning.states or STATE_WORDS:
+            if counts[word]:
+                groups[queue, word] = counts[word]
+    return groups
+
+
+def queue_counts(reading: Reading, seen: Condition) -> dict[str, dict[str, int]]:
+    """By queue and state, the counts that the shards keep."""
     columns = ", ".join(f"sum({word})" for word in STATE_WORDS)
     text = f"SELECT queue, {columns} FROM queue_counts WHERE {seen.text} GROUP BY queue"  # noqa: S608 -- all words are ours
-    groups: Counter[Group] = Counter()
-    for queue, *numbers in reading.run(text, seen.parameters):
-        for word, number in zip(STATE_WORDS, numbers, strict=True):
-            if number and word in (meaning.states or STATE_WORDS):
-                groups[queue, word] = number
-    return groups
+    return {
+        queue: dict(zip(STATE_WORDS, numbers, strict=True))
+        for queue, *numbers in reading.run(text, seen.parameters)
+    }
 
 
 def _is_of_one_moment(reading: Reading, meaning: Meaning) -> bool:

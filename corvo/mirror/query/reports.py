@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from corvo.mirror.query.counting import queue_counts
 from corvo.mirror.query.reading import Reading
 from corvo.mirror.query.terms import NOT_RESERVED, STATE_WORDS, Condition, all_of, in_scope
 from corvo.protocol.questions import (
@@ -40,6 +41,7 @@ def get_rates(reading: Reading, question: GetRates) -> AllRates:
     return AllRates([rates[queue] for queue in sorted(rates)], as_of)
 
 
+# In the order of `Rates`, and of `Minute`.
 _RATES: Final = """
 SELECT queue,
   sum(CASE WHEN minute = ? THEN enqueued END), sum(CASE WHEN minute = ? THEN started END),
@@ -56,19 +58,8 @@ def _rates(reading: Reading, seen: Condition) -> dict[str, Rates]:
     minutes = (*(present - 1,) * 4, present - _MINUTES, present)
     rates = {}
     for queue, *sums in reading.run(text, (*minutes, *seen.parameters)):
-        numbers: list[int] = [number or 0 for number in sums]
-        if any(numbers):
-            rates[queue] = Rates(
-                queue=queue,
-                enqueued_1m=numbers[0],
-                started_1m=numbers[1],
-                completed_1m=numbers[2],
-                failed_1m=numbers[3],
-                enqueued_5m=numbers[4],
-                started_5m=numbers[5],
-                completed_5m=numbers[6],
-                failed_5m=numbers[7],
-            )
+        if any(sums):
+            rates[queue] = Rates(queue, *(number or 0 for number in sums))
     return rates
 
 
@@ -92,22 +83,12 @@ def get_throughput(reading: Reading, question: GetThroughput) -> Throughput:
     with reading.snapshot(), reading.until(question.budget_ms):
         as_of = reading.as_of()
         text = _THROUGHPUT.format(seen=seen.text)
-        found: dict[int, tuple[int, int, int, int, int, int]]
-        found = {row[0]: row[1:] for row in reading.run(text, (first, present, *seen.parameters))}
-    minutes = []
-    for minute in range(first, present):
-        enqueued, started, completed, failed, dead, cancelled = found.get(minute, (0,) * 6)
-        minutes.append(
-            Minute(
-                minute=format_time(minute * MINUTE_NS),
-                enqueued=enqueued,
-                started=started,
-                completed=completed,
-                failed=failed,
-                dead=dead,
-                cancelled=cancelled,
-            )
-        )
+        rows = reading.run(text, (first, present, *seen.parameters))
+        found: dict[int, tuple[int, ...]] = {minute: sums for minute, *sums in rows}
+    minutes = [
+        Minute(format_time(minute * MINUTE_NS), *found.get(minute, ()))
+        for minute in range(first, present)
+    ]
     return Throughput(minutes, as_of)
 
 
@@ -158,7 +139,7 @@ def get_summary(reading: Reading, question: GetSummary) -> Summary:
     seen = all_of([in_scope("queue", question.scope), NOT_RESERVED])
     with reading.snapshot(), reading.until(question.budget_ms):
         as_of = reading.as_of()
-        counts = _counts(reading, seen)
+        counts = queue_counts(reading, seen)
         text = _PAUSED.format(seen=seen.text)
         paused: dict[str, int] = dict(reading.run(text, seen.parameters).fetchall())
         rates = _rates(reading, seen)
@@ -184,15 +165,6 @@ _PAUSED: Final = """
 SELECT queue, max(paused) FROM (SELECT name AS queue, paused FROM queues) WHERE {seen}
 GROUP BY queue
 """
-
-
-def _counts(reading: Reading, seen: Condition) -> dict[str, dict[str, int]]:
-    columns = ", ".join(f"sum({word})" for word in STATE_WORDS)
-    text = f"SELECT queue, {columns} FROM queue_counts WHERE {seen.text} GROUP BY queue"  # noqa: S608 -- all words are ours
-    return {
-        queue: dict(zip(STATE_WORDS, numbers, strict=True))
-        for queue, *numbers in reading.run(text, seen.parameters)
-    }
 
 
 _OLDEST: Final = """
