@@ -29,12 +29,23 @@ CACHE_BYTES: Final = 32 << 20  # for each shard; what is not here, the page cach
 BLOOM_BITS: Final = 10  # one needless read in a hundred; most keys that are asked for are not there
 
 
-class LevelView:
-    """A frozen content, and what `LevelStore` reads with."""
+class LevelStore:
+    """A LevelDB database. Opening it repairs nothing, and makes nothing that `must_exist`."""
 
-    def __init__(self, reader: "plyvel.DB | plyvel.Snapshot") -> None:
-        self._reader = reader
-        self._get = reader.get
+    def __init__(self, directory: str, *, must_exist: bool = False) -> None:
+        try:
+            database = plyvel.DB(
+                directory,
+                create_if_missing=not must_exist,
+                paranoid_checks=True,
+                write_buffer_size=WRITE_BUFFER_BYTES,
+                lru_cache_size=CACHE_BYTES,
+                bloom_filter_bits=BLOOM_BITS,
+            )
+        except plyvel.Error as error:
+            raise opening_error(directory, error) from error
+        self._database = database
+        self._get = database.get
         self._failure: StoreError | None = None
 
     def get(self, key: bytes) -> bytes | None:
@@ -52,7 +63,7 @@ class LevelView:
             raise self._refusal()
         found: list[bytes] = []
         try:
-            iterator = self._reader.iterator(
+            iterator = self._database.iterator(
                 start=start, include_value=False, verify_checksums=True
             )
             for key in islice(iterator, limit):
@@ -77,7 +88,7 @@ class LevelView:
             return self._scan_back(start, stop, limit)
         found: list[tuple[bytes, bytes]] = []
         try:
-            iterator = self._reader.iterator(start=start, verify_checksums=True)
+            iterator = self._database.iterator(start=start, verify_checksums=True)
             for item in islice(iterator, limit):
                 if item[0] >= stop:
                     break
@@ -95,7 +106,7 @@ class LevelView:
         try:
             # Not told where to start: plyvel would leave out `start` itself when no other key of
             # the range is there.
-            iterator = self._reader.iterator(stop=stop, reverse=True, verify_checksums=True)
+            iterator = self._database.iterator(stop=stop, reverse=True, verify_checksums=True)
             for item in islice(iterator, limit):
                 if item[0] < start:
                     break
@@ -110,7 +121,7 @@ class LevelView:
 
     def _check_end(self, last: bytes) -> None:
         """Ask whether there is really nothing behind `last`."""
-        iterator = self._reader.raw_iterator(verify_checksums=True)
+        iterator = self._database.raw_iterator(verify_checksums=True)
         iterator.seek(last)
         if iterator.valid():
             iterator.next()
@@ -118,39 +129,13 @@ class LevelView:
 
     def _check_begin(self, stop: bytes) -> None:
         """Ask whether there is really nothing before `stop`."""
-        iterator = self._reader.raw_iterator(verify_checksums=True)
+        iterator = self._database.raw_iterator(verify_checksums=True)
         iterator.seek(stop)
         if iterator.valid():
             iterator.prev()
         else:
             iterator.seek_to_last()
         iterator.close()
-
-    def close(self) -> None:
-        """Let go of it."""
-        self._reader.close()
-
-    def _refusal(self) -> StoreFailed:
-        return StoreFailed(f"the store is of no more use: {self._failure}")
-
-
-class LevelStore(LevelView):
-    """A LevelDB database. Opening it repairs nothing, and makes nothing that `must_exist`."""
-
-    def __init__(self, directory: str, *, must_exist: bool = False) -> None:
-        try:
-            database = plyvel.DB(
-                directory,
-                create_if_missing=not must_exist,
-                paranoid_checks=True,
-                write_buffer_size=WRITE_BUFFER_BYTES,
-                lru_cache_size=CACHE_BYTES,
-                bloom_filter_bits=BLOOM_BITS,
-            )
-        except plyvel.Error as error:
-            raise opening_error(directory, error) from error
-        super().__init__(database)
-        self._database = database
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Carry out all changes in one step. Never raises `StoreFull`: see above."""
@@ -195,19 +180,16 @@ class LevelStore(LevelView):
         lines = [line for line in listed.split(b"\n") if line.startswith(b" ")]
         return [f"{int(line.partition(b':')[0]):06}.ldb" for line in lines]
 
-    def view(self) -> LevelView:
-        """The content of this moment."""
-        if self._failure is not None:
-            raise self._refusal()
-        return LevelView(self._database.snapshot())
-
     def close(self) -> None:
         """Let go of everything.
 
         Waits for the work in the background and *holds the interpreter lock* all the while, so
         every thread of the process waits too (195 ms measured with a full buffer of 64 MiB).
         """
-        super().close()
+        self._database.close()
+
+    def _refusal(self) -> StoreFailed:
+        return StoreFailed(f"the store is of no more use: {self._failure}")
 
     def _end(self, what: str, error: plyvel.Error) -> StoreFailed:
         self._failure = StoreFailed(f"cannot {what}: {error}")

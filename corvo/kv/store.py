@@ -11,8 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 
-class Reader(Protocol):
-    """Reads of one consistent content. Each raises `StoreDamaged` for bytes that changed."""
+class Store(Protocol):
+    """Ordered bytes of one consistent content; each read raises `StoreDamaged` for changed bytes.
+
+    After anything but success of a write, the object is of no more use.
+    """
 
     def get(self, key: bytes) -> bytes | None:
         """The value at `key`, or None."""
@@ -25,10 +28,6 @@ class Reader(Protocol):
     ) -> list[tuple[bytes, bytes]]:
         """The same with values; with `reverse`, the last ones, the greatest key first."""
 
-
-class Store(Reader, Protocol):
-    """Ordered bytes. After anything but success of a write, the object is of no more use."""
-
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Carry out all changes in one step, seen by every later read; None removes.
 
@@ -39,18 +38,8 @@ class Store(Reader, Protocol):
     def sync(self) -> None:
         """Make every write before this durable."""
 
-    def view(self) -> "View":
-        """The content of this moment, whatever is written later. To be closed."""
-
     def close(self) -> None:
         """Let go of everything. Makes nothing durable."""
-
-
-class View(Reader, Protocol):
-    """A frozen content."""
-
-    def close(self) -> None:
-        """Let go of it."""
 
 
 class States(Protocol):

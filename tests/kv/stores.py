@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from corvo.kv.store import Reader, Store
+from corvo.kv.store import Store
 
 APPLIED = b"meta|applied"
 END = b"\xff" * 9
 EVERYTHING = 1 << 40
 
 
-def applied(store: Reader) -> int:
+def applied(store: Store) -> int:
     return int(store.get(APPLIED) or b"0")
 
 
@@ -22,7 +22,7 @@ def commit_all(store: Store, first: int, last: int) -> None:
         commit(store, index)
 
 
-def content(store: Reader) -> dict[bytes, bytes]:
+def content(store: Store) -> dict[bytes, bytes]:
     return dict(store.scan(b"", END, limit=EVERYTHING))
 
 

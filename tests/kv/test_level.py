@@ -11,7 +11,7 @@ import pytest
 from corvo.errors import StoreDamaged, StoreError, StoreFailed, StoreFull, StoreRefused
 from corvo.kv.framing import is_whole
 from corvo.kv.level import LevelStore, opening_error, store_error
-from corvo.kv.store import Reader
+from corvo.kv.store import Store
 from tests.kv.stores import END, EVERYTHING
 
 ROWS = {b"k%05d" % number: b"v%d" % (number * 7919) * 9 for number in range(3_000)}
@@ -28,7 +28,7 @@ def flushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def questions(reader: Reader) -> list[tuple[Callable[[], object], object]]:
+def questions(reader: Store) -> list[tuple[Callable[[], object], object]]:
     """Every way to read, and what it should answer."""
     rows = list(ROWS.items())
     middle, late = b"k01500", b"k02990"
@@ -46,9 +46,8 @@ def questions(reader: Reader) -> list[tuple[Callable[[], object], object]]:
     ]
 
 
-@pytest.mark.parametrize("is_viewed", [False, True], ids=["store", "view"])
 def test_no_read_of_a_damaged_table_ever_gives_a_wrong_answer(
-    flushed: Path, tmp_path: Path, is_viewed: bool
+    flushed: Path, tmp_path: Path
 ) -> None:
     (table,) = flushed.glob("*.ldb")
     intact = table.read_bytes()
@@ -60,7 +59,7 @@ def test_no_read_of_a_damaged_table_ever_gives_a_wrong_answer(
         directory = shutil.copytree(flushed, tmp_path / str(at))
         (directory / table.name).write_bytes(changed)
         store = LevelStore(str(directory), must_exist=True)
-        for ask, expected in questions(store.view() if is_viewed else store):
+        for ask, expected in questions(store):
             try:
                 answer = ask()
             except StoreDamaged:
@@ -229,7 +228,6 @@ def test_after_a_write_that_failed_the_store_answers_nothing(
         lambda: store.scan(b"", END, limit=1, reverse=True),
         lambda: store.write({b"c": b"3"}),
         store.sync,
-        store.view,
     ]
     for use in uses:
         with pytest.raises(StoreFailed, match="no more use"):

@@ -1,7 +1,7 @@
 """One suite for every `Store`: the fake has to pass what the real one passes."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from corvo.errors import StoreFailed
 from corvo.kv.level import LevelStore
-from corvo.kv.store import Reader, Store, View
+from corvo.kv.store import Store
 from tests.kv.stores import END, EVERYTHING, content
 from tests.support.memory import _CHUNK_KEYS, MemoryStore, SortedKeys
 
@@ -94,20 +94,6 @@ def test_a_scan_backwards_finds_the_only_key_at_its_start(store: Store) -> None:
     assert store.scan(b"b", b"c", limit=5, reverse=True) == [(b"b", b"2")]
 
 
-def test_a_view_stays_as_it_was(store: Store) -> None:
-    store.write({b"a": b"1", b"b": b"2"})
-
-    view = store.view()
-    store.write({b"a": b"9", b"b": None, b"c": b"3"})
-
-    assert content(view) == {b"a": b"1", b"b": b"2"}
-    assert view.get(b"c") is None
-    assert view.keys(b"", END, limit=1) == [b"a"]
-    assert view.scan(b"", END, limit=1, reverse=True) == [(b"b", b"2")]
-    assert content(store) == {b"a": b"9", b"c": b"3"}
-    view.close()
-
-
 def test_a_sync_changes_nothing_that_is_seen(store: Store) -> None:
     store.write({b"a": b"1", b"b": b"2"})
     store.write({b"a": None})
@@ -136,7 +122,12 @@ def test_the_fake_is_of_no_more_use_after_a_write_that_failed() -> None:
     with pytest.raises(StoreFailed, match="gone"):
         store.write({b"b": b"2"})
 
-    for use in (lambda: store.get(b"a"), store.sync, store.view, lambda: store.write({})):
+    uses: list[Callable[[], object]] = [
+        lambda: store.get(b"a"),
+        store.sync,
+        lambda: store.write({}),
+    ]
+    for use in uses:
         with pytest.raises(StoreFailed):
             use()
 
@@ -167,8 +158,6 @@ class Twins(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.expected: dict[bytes, bytes] = {}
-        self.view: View | None = None
-        self.viewed: dict[bytes, bytes] = {}
 
     @rule(changed=changes)
     def write(self, changed: Mapping[bytes, bytes | None]) -> None:
@@ -180,12 +169,6 @@ class Twins(RuleBasedStateMachine):
     def sync(self) -> None:
         self.store.sync()
 
-    @rule()
-    def freeze(self) -> None:
-        if self.view is not None:
-            self.view.close()
-        self.view, self.viewed = self.store.view(), dict(self.expected)
-
     @rule(key=short_keys)
     def get(self, key: bytes) -> None:
         assert self.store.get(key) == self.expected.get(key)
@@ -193,23 +176,19 @@ class Twins(RuleBasedStateMachine):
     @rule(start=bounds, stop=bounds, limit=st.sampled_from([0, 1, 2, 3, EVERYTHING]))
     def look(self, start: bytes, stop: bytes, limit: int) -> None:
         compare(self.store, self.expected, start, stop, limit)
-        if self.view is not None:
-            compare(self.view, self.viewed, start, stop, limit)
 
     @invariant()
     def is_what_was_written(self) -> None:
         assert content(self.store) == self.expected
 
     def teardown(self) -> None:
-        if self.view is not None:
-            self.view.close()
         self.store.close()
         if self.directory is not None:
             self.directory.cleanup()
 
 
 def compare(
-    reader: Reader, expected: dict[bytes, bytes], start: bytes, stop: bytes, limit: int
+    reader: Store, expected: dict[bytes, bytes], start: bytes, stop: bytes, limit: int
 ) -> None:
     rows = [(key, expected[key]) for key in sorted(expected) if start <= key < stop]
     assert reader.scan(start, stop, limit=limit) == rows[:limit]
@@ -239,9 +218,6 @@ class LevelTwins(Twins):
     @rule()
     def open_again(self) -> None:
         assert self.directory is not None
-        if self.view is not None:
-            self.view.close()
-            self.view = None
         self.store.close()
         self.store = LevelStore(self.directory.name, must_exist=True)
 

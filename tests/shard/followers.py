@@ -9,7 +9,7 @@ import msgspec
 
 from corvo.kv.feed import FED
 from corvo.kv.keys import prefix_end
-from corvo.kv.store import Reader
+from corvo.kv.store import Store
 from corvo.link import Link, UnixAddress, dial
 from corvo.protocol import wire
 from corvo.shard.config import ShardConfig
@@ -99,7 +99,7 @@ class Follower:
             self.documents[key] = data
 
 
-def documents_of(store: Reader) -> dict[bytes, bytes]:
+def documents_of(store: Store) -> dict[bytes, bytes]:
     """The slow twin: every fed document that there is."""
     return {
         key: data

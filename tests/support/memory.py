@@ -74,15 +74,21 @@ class SortedKeys:
         return found
 
 
-class MemoryView:
-    """A frozen content, and what `MemoryStore` reads with."""
+class MemoryStore:
+    """A `Store` that a power loss takes back to its last `sync`.
 
-    def __init__(self, values: dict[bytes, bytes | None]) -> None:
-        # None stands for a key that is just being removed: see `MemoryStore.write`.
-        self._values = values
+    Set `failing` to have the next write raise it; as with a disk, the object is then of no more
+    use, until `crash`.
+    """
+
+    def __init__(self, content: Mapping[bytes, bytes] | None = None) -> None:
+        # None stands for a key that is just being removed: see `write`.
+        self._values: dict[bytes, bytes | None] = dict(content or {})
         self._order: SortedKeys | None = None
         self._ended: StoreError | None = None
         self._is_closed = False
+        self.failing: StoreError | None = None
+        self._synced: dict[bytes, bytes] = dict(content or {})
 
     def get(self, key: bytes) -> bytes | None:
         """The value at `key`, or None."""
@@ -125,19 +131,6 @@ class MemoryView:
             self._order = SortedKeys(self._values)
         return self._order
 
-
-class MemoryStore(MemoryView):
-    """A `Store` that a power loss takes back to its last `sync`.
-
-    Set `failing` to have the next write raise it; as with a disk, the object is then of no more
-    use, until `crash`.
-    """
-
-    def __init__(self, content: Mapping[bytes, bytes] | None = None) -> None:
-        super().__init__(dict(content or {}))
-        self.failing: StoreError | None = None
-        self._synced: dict[bytes, bytes] = dict(content or {})
-
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Carry out all changes in one step."""
         self._check()
@@ -163,11 +156,6 @@ class MemoryStore(MemoryView):
         """Make every write before this survive `crash`."""
         self._check()
         self._synced = self.content()
-
-    def view(self) -> MemoryView:
-        """The content of this moment."""
-        self._check()
-        return MemoryView(dict[bytes, bytes | None](self.content()))
 
     def content(self) -> dict[bytes, bytes]:
         """A copy of everything, in no order. Another thread may ask for it."""
