@@ -33,10 +33,10 @@ COMMANDS: Final = {
     "openapi": Command("print the HTTP API as OpenAPI", "corvo.commands:openapi"),
     "version": Command("print the version", "corvo.cli:version"),
 }
-_INTERNAL: Final = {
-    "shard": Command("one shard of a node", "corvo.commands:shard"),
-    "router": Command("the router of a node", "corvo.commands:router"),
-    "mirror": Command("the mirror of a node", "corvo.commands:mirror"),
+_PROCESSES: Final = {
+    "shard": "corvo.shard.driver.process",
+    "router": "corvo.router.process",
+    "mirror": "corvo.mirror.process",
 }
 """What a node starts; their config comes as a line of JSON on a pipe."""
 
@@ -72,11 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OK
     if name in {"-V", "--version"}:
         name = "version"
-    command = COMMANDS.get(name) or _INTERNAL.get(name)
-    if command is None:
+    if name not in COMMANDS and name not in _PROCESSES:
         return unknown(name)
     try:
-        code = resolve(command)(rest)
+        code = run_process(name) if name in _PROCESSES else resolve(COMMANDS[name])(rest)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -93,6 +92,12 @@ def resolve(command: Command) -> Run:
     module, _, function = command.place.partition(":")
     run: Run = getattr(importlib.import_module(module), function)
     return run
+
+
+def run_process(name: str) -> int:
+    """Be a process of a node; returns its exit code."""
+    code: int = importlib.import_module(_PROCESSES[name]).main()
+    return code
 
 
 def unknown(name: str) -> int:

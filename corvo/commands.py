@@ -101,27 +101,6 @@ def openapi(arguments: Sequence[str]) -> int:
     return OK
 
 
-def shard(_: Sequence[str]) -> int:
-    """`corvo shard`: one shard of a node, told by its stdin what it is."""
-    from corvo.shard.driver import process  # noqa: PLC0415 -- only a shard is one
-
-    return process.main()
-
-
-def router(_: Sequence[str]) -> int:
-    """`corvo router`: the router of a node, told by its stdin what it is."""
-    from corvo.router import process  # noqa: PLC0415 -- only a router is one
-
-    return process.main()
-
-
-def mirror(_: Sequence[str]) -> int:
-    """`corvo mirror`: the mirror of a node, told by its stdin what it is."""
-    from corvo.mirror import process  # noqa: PLC0415 -- only a mirror is one
-
-    return process.main()
-
-
 # The config's doors.
 
 

@@ -1,5 +1,6 @@
 """The command line, as somebody at a terminal meets it."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -81,8 +82,10 @@ def test_an_option_that_is_not_there_is_bad_usage() -> None:
 
 
 def test_every_command_and_every_process_is_there() -> None:
-    for command in (*cli.COMMANDS.values(), *cli._INTERNAL.values()):
+    for command in cli.COMMANDS.values():
         assert callable(cli.resolve(command)), command
+    for module in cli._PROCESSES.values():
+        assert callable(importlib.import_module(module).main), module
 
 
 @pytest.mark.parametrize("name", ["shard", "router"])

@@ -4,10 +4,12 @@ Due things have timers in the state, and the first of each kind is read here. Re
 limits are not urgent and have no timers: the queues are walked, a few at a time.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
+from corvo.model import Queue
 from corvo.protocol.ops.base import Op
 from corvo.shard.ops import upkeep as ops
 from corvo.shard.state.tables import QUEUES, TIMERS, Timer, queue_keys
@@ -22,6 +24,16 @@ WALK_AGAIN_NS: Final = 60_000_000_000
 """Pause after all queues were walked."""
 _MS: Final = 1_000_000
 _TIMERS: Final = tuple(Timer)
+_OPS: Final[dict[Timer, type[ops.Upkeep]]] = {
+    Timer.PROMOTE: ops.Promote,
+    Timer.LEASE: ops.Reclaim,
+    Timer.EXPIRE: ops.Expire,
+    Timer.UNIQUE: ops.CleanUnique,
+    Timer.REQUEST: ops.CleanRequests,
+    Timer.ENDING: ops.Tell,
+    Timer.WORKER: ops.CleanWorkers,
+}
+"""The op for what is due; of a queue that is swept, it names the queue."""
 _FIRST: Final = keys.QUEUE_NAME.prefix
 _END: Final = prefix_end(_FIRST)
 
@@ -65,38 +77,17 @@ class Upkeep:
         return self._seen_due_ns
 
     def _op_for(self, tx: Tx, timer: Timer) -> Op:
-        match timer:
-            case Timer.PROMOTE:
-                return ops.Promote(limit=BATCH)
-            case Timer.LEASE:
-                return ops.Reclaim(limit=BATCH)
-            case Timer.EXPIRE:
-                return ops.Expire(limit=BATCH)
-            case Timer.UNIQUE:
-                return ops.CleanUnique(limit=BATCH)
-            case Timer.REQUEST:
-                return ops.CleanRequests(limit=BATCH)
-            case Timer.ENDING:
-                return ops.Tell(limit=BATCH)
-            case Timer.WORKER:
-                return ops.CleanWorkers(limit=BATCH)
-            case Timer.SWEEP:
-                first = tx.head(TIMERS[timer]).keys[0]
-                _, _, queue = keys.TIMER.parse(first)
-                assert isinstance(queue, str)
-                return ops.Sweep(queue=queue, limit=BATCH)
+        if timer is not Timer.SWEEP:
+            return _OPS[timer](limit=BATCH)
+        _, _, queue = keys.TIMER.parse(tx.head(TIMERS[timer]).keys[0])
+        assert isinstance(queue, str)
+        return ops.Sweep(queue=queue, limit=BATCH)
 
     def _walk(self, tx: Tx, now_ns: int) -> list[Op]:
         """Look at the next few queues."""
         names = tx.keys(self._walk_from, _END, limit=WALK_QUEUES)
-        ops: list[Op] = []
-        has_more = False
-        for name in names:
-            queue = name[len(_FIRST) :].decode()
-            due = [*self._purge(tx, queue, now_ns), *self._rate_limits(tx, queue, now_ns)]
-            has_more = has_more or bool(due)
-            ops += due
-        if has_more:
+        ops = [op for name in names for op in self._of_queue(tx, name[len(_FIRST) :], now_ns)]
+        if ops:
             self._walk_at_ns = now_ns + WALK_EVERY_NS // 20  # the same queues, until they are done
         elif len(names) < WALK_QUEUES:
             self._walk_from = _FIRST
@@ -106,29 +97,22 @@ class Upkeep:
             self._walk_at_ns = now_ns + WALK_EVERY_NS
         return ops
 
-    def _purge(self, tx: Tx, queue: str, now_ns: int) -> list[Op]:
-        document = QUEUES.get(tx, queue)
-        keep_ms = (document.retention_ms if document is not None else 0) or self._retention_ms
-        prefix = queue_keys(queue).finished
-        first = tx.keys(prefix, prefix_end(prefix), limit=1)
-        if not first:
-            return []
-        finished_ns = int.from_bytes(first[0][len(prefix) : len(prefix) + 8], "big")
-        if finished_ns + keep_ms * _MS > now_ns:
-            return []
-        return [ops.Purge(queue=queue, keep_ms=self._retention_ms, limit=BATCH)]
+    def _of_queue(self, tx: Tx, name: bytes, now_ns: int) -> Iterator[Op]:
+        queue = name.decode()
+        document = QUEUES.get(tx, queue) or Queue(name=queue)
+        names = queue_keys(queue)
+        keep_ms = document.retention_ms or self._retention_ms
+        if _is_past(tx, names.finished, keep_ms, now_ns):
+            yield ops.Purge(queue=queue, keep_ms=self._retention_ms, limit=BATCH)
+        if _is_past(tx, names.rate, document.rate_window_ms, now_ns):
+            yield ops.CleanRateLimits(queue=queue, limit=BATCH)
 
-    def _rate_limits(self, tx: Tx, queue: str, now_ns: int) -> list[Op]:
-        document = QUEUES.get(tx, queue)
-        prefix = queue_keys(queue).rate
-        first = tx.keys(prefix, prefix_end(prefix), limit=1)
-        if not first:
-            return []
-        fetched_ns = int.from_bytes(first[0][len(prefix) : len(prefix) + 8], "big")
-        window_ms = document.rate_window_ms if document is not None else 0
-        if fetched_ns + window_ms * _MS > now_ns:
-            return []
-        return [ops.CleanRateLimits(queue=queue, limit=BATCH)]
+
+def _is_past(tx: Tx, prefix: bytes, keep_ms: int, now_ns: int) -> bool:
+    """Whether the first key of an index, which begins with a time, is to be kept no longer."""
+    first = tx.keys(prefix, prefix_end(prefix), limit=1)
+    at = len(prefix)
+    return bool(first) and int.from_bytes(first[0][at : at + 8], "big") + keep_ms * _MS <= now_ns
 
 
 def next_due_ns(tx: Tx, timer: Timer) -> int | None:

@@ -7,21 +7,8 @@ import msgspec
 from corvo.errors import BadKey
 from corvo.protocol import ops as of_clients
 from corvo.protocol.ops.base import Limits, Op, Rejected
-from corvo.shard.ops import enqueue, jobs, keys, queues, transfer, upkeep, work
+from corvo.shard.ops import enqueue, jobs, keys, queues, transfer, upkeep, work  # noqa: F401 -- they apply their ops
 from corvo.shard.state.applying import apply
-
-__all__ = [
-    "APPLY",
-    "DECODE",
-    "NUMBERS",
-    "OPS",
-    "admit",
-    "enqueue",
-    "jobs",
-    "keys",
-    "queues",
-    "work",
-]
 
 _OF_SHARDS: Final = vars(transfer) | vars(upkeep)
 OPS: Final[dict[int, type[Op]]] = of_clients.OPS | {
