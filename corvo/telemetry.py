@@ -13,6 +13,7 @@ import os
 import re
 import select
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ PENDING_BYTES_MAX: Final = 1 << 20
 """Of lines that wait to be written."""
 _VALUE_MAX: Final = 4_096
 """Letters of one value: a message that embeds somebody's input does not fill the disk."""
+_TRACE_LINES_MAX: Final = 40
 _CLOSE_S: Final = 1.0
 """How long the end of a process waits for a reader who does not read."""
 _SECRET: Final = frozenset({"key", "token", "password", "authorization", "secret", "cookie"})
@@ -91,6 +93,11 @@ class Log:
     def error(self, event: str, **fields: Value) -> None:
         """Somebody has to do something."""
         self._take(Level.ERROR, event, fields)
+
+    def bug(self, event: str, error: BaseException, **fields: Value) -> None:
+        """An exception that nothing expected, with the end of its trace."""
+        trace = "".join(traceback.format_exception(error)[-_TRACE_LINES_MAX:])
+        self.error(event, **fields, error=repr(error), trace=trace)
 
     def say(self, text: str) -> None:
         """Plain lines for a person; nothing where programs read."""

@@ -11,7 +11,7 @@ from corvo import clock
 from corvo.protocol import wire
 from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.protocol.ops.keys import HOME
-from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
+from corvo.protocol.queries import Query
 from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
 from corvo.router.auth.keeper import Keeper
@@ -23,9 +23,9 @@ from corvo.router.config import RouterConfig
 from corvo.router.feeds.hub import Hub
 from corvo.router.http.messages import Problem, Request
 from corvo.router.metrics import Metrics
-from corvo.router.shards.addressing import Addresses
+from corvo.router.shards.addressing import Addresses, whereabouts
 from corvo.router.shards.fan_out import together
-from corvo.router.shards.links import Answer, Shards
+from corvo.router.shards.links import Answer, Shard, Shards
 from corvo.router.shards.long_poll import Fetching
 from corvo.router.shards.mirror import Mirror
 from corvo.router.summary import Summaries
@@ -154,13 +154,13 @@ class Api:
         """
         queues: set[tuple[str, str]] = set()
 
-        async def look(shard: int) -> None:
+        async def look(shard: Shard) -> None:
             for start in range(0, len(job_ids), ITEMS_MAX):
-                some = [*job_ids[start : start + ITEMS_MAX]]
-                answer = await self.shards[shard].ask(GetWhereabouts(job_ids=some))
-                queues.update(_decode_whereabouts(answer.body).queues.items())
+                some = job_ids[start : start + ITEMS_MAX]
+                seen = await whereabouts(shard, some)
+                queues.update(seen.queues.items())
 
-        await together([partial(look, shard.number) for shard in self.shards])
+        await together([partial(look, shard) for shard in self.shards])
         return queues
 
     # Shards.
@@ -186,6 +186,3 @@ class Api:
             await trio.sleep(_CATCH_UP_S / 20)
             answer = await self.shards[shard].ask(query)
         return answer
-
-
-_decode_whereabouts: Final = msgspec.json.Decoder(Whereabouts).decode

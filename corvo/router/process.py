@@ -24,7 +24,6 @@ from corvo.router.table import ROUTES
 from corvo.telemetry import Log
 from corvo.watchdog import watch
 
-_BUG_LINES_MAX: Final = 40
 _SWITCH_S: Final = 50e-6
 """Other threads have little to do here, and should not wait long for it, nor we for them."""
 
@@ -34,14 +33,8 @@ async def run(config: RouterConfig, log: Log) -> None:
     api = Api(config)
 
     def on_bug(request: Request, error: BaseException) -> None:
-        lines = traceback.format_exception(error)
-        log.error(
-            "request.failed",
-            request=request.id,
-            method=request.method,
-            path=request.path,
-            error=repr(error),
-            trace="".join(lines[-_BUG_LINES_MAX:]),
+        log.bug(
+            "request.failed", error, request=request.id, method=request.method, path=request.path
         )
 
     door = Door(api, ROUTES, on_bug=on_bug)

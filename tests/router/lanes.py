@@ -117,7 +117,7 @@ class Endpoints:
             peer=request.peer,
         )
         self._note()
-        return json_response(seen, seq="s0=7")
+        return json_response(seen, reached={0: 7})
 
     async def none(self, _: Api, __: Request) -> Response:
         return Response(status=204)

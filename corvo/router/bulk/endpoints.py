@@ -47,8 +47,16 @@ from corvo.router.bulk.requests import (
 )
 from corvo.router.caller import ROUTER, Caller
 from corvo.router.http import params, positions, sse
-from corvo.router.http.bodies import bad_field, body_of, request_key
-from corvo.router.http.messages import Problem, Request, Response, Sink, json_response
+from corvo.router.http.bodies import body_of, request_key
+from corvo.router.http.messages import (
+    Problem,
+    Request,
+    Response,
+    Sink,
+    bad_field,
+    json_response,
+    overloaded,
+)
 from corvo.router.http.problems import problem_of
 from corvo.router.jobs.bodies import read_jobs, read_stored
 from corvo.router.jobs.find import find_jobs
@@ -146,7 +154,7 @@ async def _do_now(api: Api, order: Order) -> Response:
     if order.total:
         mark, reached = await executor.do_now(api, order, name=token_hex(16), by=order.by)
     answer = answer_of(mark, _since_ms(began_s))
-    return json_response(answer, seq=positions.render(reached))
+    return json_response(answer, reached=reached)
 
 
 def _since_ms(began_s: float) -> float:
@@ -172,7 +180,7 @@ async def _begin(api: Api, order: Order, key: str, *, is_waited_for: bool = Fals
     if made.unique_existing:
         order = await _asked_before(api, order, made.job_id)
     begun = begun_of(bulk_id_of(made.job_id), order)
-    return json_response(begun, status=202, seq=positions.render({executor.home(api): index}))
+    return json_response(begun, status=202, reached={executor.home(api): index})
 
 
 async def _asked_before(api: Api, order: Order, job_id: str) -> Order:
@@ -202,8 +210,7 @@ async def _wait(api: Api, job_id: str, began_s: float) -> Response | None:
             status = status_of(view).status if view is not None else ""
             if view is not None and status == "completed":
                 mark = mark_of(view)
-                seq = positions.render(mark.reached)
-                return json_response(answer_of(mark, _since_ms(began_s)), seq=seq)
+                return json_response(answer_of(mark, _since_ms(began_s)), reached=mark.reached)
             if view is None or status in FINAL:
                 break
             if status != "queued":
@@ -224,8 +231,8 @@ async def read_bulk(api: Api, caller: Caller, bulk_id: str) -> Response:
     """One bulk operation, as a caller sees it."""
     view, index = await _find(api, caller, bulk_id)
     mark = mark_of(view)
-    mark.reach({executor.home(api): index})
-    return json_response(status_of(view), seq=positions.render(mark.reached))
+    positions.merge(mark.reached, {executor.home(api): index})
+    return json_response(status_of(view), reached=mark.reached)
 
 
 async def list_bulks(api: Api, request: Request) -> Response:
@@ -279,12 +286,7 @@ async def watch(api: Api, request: Request) -> Response:
     """One bulk operation, step by step."""
     view, _ = await _find(api, request.caller, params.job_id_of(request))
     if api.watchers >= api.limits.listeners_max:
-        raise Problem(
-            429,
-            "OVERLOADED",
-            f"{api.watchers} clients follow bulk operations, the limit",
-            retry_after_ms=1_000,
-        )
+        raise overloaded(f"{api.watchers} clients follow bulk operations, the limit")
     return Response(
         content_type=sse.CONTENT_TYPE,
         headers=[*sse.HEADERS],
@@ -356,8 +358,7 @@ async def cancel_bulk(api: Api, request: Request) -> Response:
     if isinstance(result, Rejected):
         raise problem_of(result, "CANCEL_ERROR")
     after = await _view(api, view.job.id)
-    seq = positions.render({executor.home(api): answer.index})
-    return json_response(status_of(after or view), seq=seq)
+    return json_response(status_of(after or view), reached={executor.home(api): answer.index})
 
 
 _BULK: Final = "/api/v1/bulk/{id}"

@@ -5,7 +5,6 @@ can never be done. Each op names some jobs of one shard, and the next goes out w
 so that a bulk has no more of a shard than one producer has.
 """
 
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -36,9 +35,7 @@ from corvo.protocol.queries import (
     GetActive,
     GetJobs,
     GetMoment,
-    GetWhereabouts,
     Moment,
-    Whereabouts,
 )
 from corvo.protocol.questions import Count, Counted, Select, Selected
 from corvo.router.api import Api
@@ -65,9 +62,10 @@ from corvo.router.bulk.requests import (
     read_order,
 )
 from corvo.router.caller import Caller
+from corvo.router.http import positions
 from corvo.router.http.messages import Problem, encode_json
 from corvo.router.jobs.bodies import read_jobs, read_stored
-from corvo.router.shards.addressing import missing
+from corvo.router.shards.addressing import missing, whereabouts
 from corvo.router.shards.fan_out import send_to_job, together
 from corvo.router.shards.outcomes import Outcome, read_results
 from corvo.telemetry import Log
@@ -89,7 +87,6 @@ _PAUSE_S: Final = 0.25
 _FETCH_S: Final = 60.0
 _LEAVE_S: Final = 1.0
 """How long a router that leaves tries to give its bulks back."""
-_TRACE_LINES: Final = 40
 _LOOK_S: Final = 0.5
 """How long a shard is asked how far it has come."""
 _PASSING: Final = (429, 503)
@@ -98,7 +95,6 @@ _PASSING: Final = (429, 503)
 _decode_counted: Final = msgspec.json.Decoder(Counted).decode
 _decode_selected: Final = msgspec.json.Decoder(Selected).decode
 _decode_moment: Final = msgspec.json.Decoder(Moment).decode
-_decode_whereabouts: Final = msgspec.json.Decoder(Whereabouts).decode
 _decode_made: Final = msgspec.json.Decoder(EnqueueResults).decode
 
 
@@ -183,7 +179,7 @@ class Hands:
             answer = await self._api.shards[shard].submit(self._op(ids, turn, since_ns))
         except Problem as problem:
             return [problem] * len(ids)
-        self._note({shard: answer.index})
+        positions.merge(self.reached, {shard: answer.index})
         results: list[Result] = [*read_results(answer.body)]
         for place, result in enumerate(results):
             if isinstance(result, Rejected) and result.code == "job_moved" and order.filter is None:
@@ -196,16 +192,12 @@ class Hands:
             sent = await send_to_job(api.shards, api.addresses, job_id, op)
         except Problem as problem:
             return problem
-        self._note(sent.positions)
+        positions.merge(self.reached, sent.positions)
         return sent.outcome
 
     def _op(self, ids: list[str], turn: int, since_ns: int = 0) -> Op:
         key = key_of(self._name, turn, ids)
         return op_of(self._order, ids, by=self._by, key=key, since_ns=since_ns)
-
-    def _note(self, reached: dict[int, int]) -> None:
-        for shard, index in reached.items():
-            self.reached[shard] = max(index, self.reached.get(shard, 0))
 
 
 def _passes(problem: Problem) -> bool:
@@ -260,8 +252,9 @@ async def _look_up(api: Api) -> tuple[dict[int, int], dict[int, int]]:
 
 def _having_seen(caller: Caller, seen: dict[int, int]) -> Caller:
     """The same caller, whose reads wait for these positions as well."""
-    before = caller.min_seq
-    return caller.as_of({**before, **{s: max(at, before.get(s, 0)) for s, at in seen.items()}})
+    wanted = dict(caller.min_seq)
+    positions.merge(wanted, seen)
+    return caller.as_of(wanted)
 
 
 async def _select(api: Api, order: Order, after: str) -> Selected:
@@ -289,12 +282,11 @@ async def locate(api: Api, job_ids: Sequence[str]) -> list[tuple[str, int]]:
         for start in range(0, len(ids), ITEMS_MAX):
             some = ids[start : start + ITEMS_MAX]
             try:
-                answer = await api.shards[shard].ask(GetWhereabouts(job_ids=some))
+                seen = await whereabouts(api.shards[shard], some)
             except Problem:
                 for job_id in some:
                     found.setdefault(job_id, SOMEWHERE)
                 continue
-            seen = _decode_whereabouts(answer.body)
             for job_id in seen.moved:
                 found.setdefault(job_id, SOMEWHERE)
             found.update(dict.fromkeys(seen.queues, shard))
@@ -460,14 +452,9 @@ async def _work_off(api: Api, claim: Lease, slots: trio.Semaphore, log: Log) -> 
         await Run(api, claim, log).run()
     except Exception as error:  # noqa: BLE001 -- of a bug in one bulk, others know nothing
         # Its lease is left to run out. When that has happened too often, it is held.
-        _tell_bug(log, claim, error)
+        log.bug("bulk.bug", error, bulk=bulk_id_of(claim.job_id))
     finally:
         slots.release()
-
-
-def _tell_bug(log: Log, claim: Lease, error: Exception) -> None:
-    trace = "".join(traceback.format_exception(error)[-_TRACE_LINES:])
-    log.error("bulk.bug", bulk=bulk_id_of(claim.job_id), error=repr(error), trace=trace)
 
 
 class _Lost(Exception):
@@ -614,7 +601,7 @@ class Run:
                 nursery.start_soon(self._look_ahead)
             outcomes = await self._hands.do(mark.page)
         mark.note(outcomes)
-        mark.reach(self._hands.reached)
+        positions.merge(mark.reached, self._hands.reached)
         mark.page = []
 
     # What the shard is told of it.

@@ -14,7 +14,7 @@ some of them has a request key that follows from the bulk and these jobs. Whoeve
 the page that it finds in the mark again, and hears what became of it the first time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
@@ -39,8 +39,8 @@ from corvo.protocol.ops.jobs import (
 from corvo.protocol.queries import StoredJob
 from corvo.protocol.questions import AsOf, Counted, Filter, Member
 from corvo.router.caller import Caller
-from corvo.router.http.bodies import bad_field, not_reserved
-from corvo.router.http.messages import Problem, encode_json
+from corvo.router.http.bodies import not_reserved
+from corvo.router.http.messages import Problem, bad_field, encode_json
 from corvo.router.http.params import Key
 from corvo.router.jobs.bodies import PriorityWord, SetPriority
 from corvo.router.shards.outcomes import Outcome
@@ -375,11 +375,6 @@ class Mark(msgspec.Struct, kw_only=True, omit_defaults=True):
             if len(self.skipped) < SKIPPED_MAX:
                 error = outcome.error[:ERROR_CHARS_MAX]
                 self.skipped.append(Skipped(job_id, outcome.code, error))
-
-    def reach(self, places: Mapping[int, int]) -> None:
-        """Shards have come so far."""
-        for shard, index in places.items():
-            self.reached[shard] = max(index, self.reached.get(shard, 0))
 
     def give_up(self, order: Order, problem: Problem) -> None:
         """The rest cannot be found in time."""

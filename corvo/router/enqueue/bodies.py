@@ -31,16 +31,16 @@ from corvo.router.http.bodies import (
     QueueName,
     RequestKey,
     Usd,
-    bad_field,
     either_ms,
     micros,
     not_reserved,
     or_unset,
     read_body,
+    read_enum,
     renamed,
     time_ns,
 )
-from corvo.router.http.messages import NOT_APPLIED, UNKNOWN, Problem
+from corvo.router.http.messages import NOT_APPLIED, UNKNOWN, Problem, bad_field
 from corvo.router.http.problems import problem_of
 from corvo.router.shards.fan_out import Part
 
@@ -210,7 +210,7 @@ def new_job(item: EnqueueItem) -> NewJob:
     if item.priority is not None:
         changes["priority"] = _priority(item.priority)
     if item.retry_backoff:
-        changes["retry_backoff"] = _backoff(item.retry_backoff)
+        changes["retry_backoff"] = read_enum("retry_backoff", item.retry_backoff, Backoff)
     if item.checkpoint is not msgspec.UNSET:
         changes["checkpoint"] = or_unset(item.checkpoint)
     _add_times(changes, item)
@@ -272,15 +272,6 @@ def _priority(priority: str | int) -> int:
             "priority", f"priority: expected critical, high, normal, low, 0, 1 or 2; got {shown}"
         )
     return number
-
-
-def _backoff(word: str) -> Backoff:
-    try:
-        return Backoff(word.strip().lower())
-    except ValueError:
-        words = ", ".join(each.value for each in Backoff)
-        error = f"retry_backoff: expected one of {words}; got {word[:60]!r}"
-        raise bad_field("retry_backoff", error) from None
 
 
 def _agent(agent: AgentBody) -> NewAgent:

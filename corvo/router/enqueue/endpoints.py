@@ -37,9 +37,8 @@ from corvo.router.enqueue.bodies import (
     queues_of_item,
     webhook_item,
 )
-from corvo.router.http.bodies import alone, bad_field, body_of, request_key
-from corvo.router.http.messages import Problem, Request, Response, json_response
-from corvo.router.http.positions import render
+from corvo.router.http.bodies import alone, body_of, request_key
+from corvo.router.http.messages import Problem, Request, Response, bad_field, json_response
 from corvo.router.routes import Action, Parameter, Route
 from corvo.router.shards.fan_out import FanOut, Part, together
 
@@ -75,7 +74,7 @@ async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) 
     return json_response(
         enqueue_answer(made, job.queue),
         status=200 if made.unique_existing else 201,
-        seq=render({shard: answer.index}),
+        reached={shard: answer.index},
     )
 
 
@@ -94,7 +93,7 @@ async def enqueue_batch(api: Api, request: Request) -> Response:
     return json_response(
         answer,
         status=201 if isinstance(answer, EnqueueBatchAnswer) else 503,
-        seq=render(sending.positions),
+        reached=sending.positions,
     )
 
 

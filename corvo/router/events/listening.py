@@ -26,7 +26,7 @@ from corvo.router.feeds.events import EventFilter, KeptEvent
 from corvo.router.feeds.hub import Feed, Gone
 from corvo.router.feeds.rings import Nowhere, Page, Ring
 from corvo.router.http import sse
-from corvo.router.http.messages import Problem, Request, Sink, encode_json
+from corvo.router.http.messages import Problem, Request, Sink, encode_json, overloaded
 from corvo.router.http.sse import Place
 
 PIECE_BYTES: Final = 64 << 10
@@ -176,9 +176,7 @@ class Listener:
         """Take one's place among those who listen. Raises `Problem` when there is none."""
         listeners_max = self._api.limits.listeners_max
         if self._hub.listeners >= listeners_max:
-            raise Problem(
-                429,
-                "OVERLOADED",
+            raise overloaded(
                 f"{self._hub.listeners} clients follow events, the limit (limits.listeners_max)",
                 retry_after_ms=5_000,
             )

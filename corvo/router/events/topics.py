@@ -10,7 +10,7 @@ import msgspec
 
 from corvo.protocol.ops.base import ID_BYTES_MAX
 from corvo.router.feeds.events import NAMES_MAX
-from corvo.router.http.messages import Problem, encode_json
+from corvo.router.http.messages import bad_field, encode_json
 from corvo.router.summary import SummaryBody, SummaryQueue
 
 WATCH_S: Final = 0.25
@@ -38,25 +38,22 @@ def read_topics(query: dict[str, str]) -> Topics | None:
     watched = [name.removeprefix(_WATCH) for name in names if name.startswith(_WATCH)]
     for name in names:
         if name != "summary" and name not in _TAIL and not name.startswith(_WATCH):
-            raise _bad(
+            raise bad_field(
+                "topics",
                 f"unknown topic {name[:80]!r}; expected summary, events (or tail) and watch:ID, "
-                "with commas between them"
+                "with commas between them",
             )
     if not names:
-        raise _bad("topics: expected summary, events or watch:ID")
+        raise bad_field("topics", "topics: expected summary, events or watch:ID")
     if len(names) > NAMES_MAX or len(watched) > WATCHED_MAX:
-        raise _bad(f"topics: expected at most {WATCHED_MAX} of watch:ID")
+        raise bad_field("topics", f"topics: expected at most {WATCHED_MAX} of watch:ID")
     if any(not 0 < len(name) <= ID_BYTES_MAX or not name.isprintable() for name in watched):
-        raise _bad("topics: expected the id of a job or bulk operation after watch:")
+        raise bad_field("topics", "topics: expected the id of a job or bulk operation after watch:")
     return Topics(
         summary="summary" in names,
         tail=not _TAIL.isdisjoint(names),
         watched=tuple(dict.fromkeys(watched)),
     )
-
-
-def _bad(why: str) -> Problem:
-    return Problem(400, "VALIDATION_ERROR", why, field="topics")
 
 
 class SummaryFrame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="summary"):

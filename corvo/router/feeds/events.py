@@ -8,7 +8,7 @@ from corvo.model import EventType
 from corvo.protocol import wire
 from corvo.protocol.jobs import Time
 from corvo.router.caller import Caller
-from corvo.router.http.messages import Problem, encode_json
+from corvo.router.http.messages import bad_field, encode_json
 from corvo.scopes import is_reserved
 from corvo.times import format_time
 
@@ -138,11 +138,9 @@ def read_filter(query: dict[str, str]) -> EventFilter:
     types = {name.removeprefix(_PREFIX) for name in _names(query, "types")}
     unknown = sorted(types.difference(TYPES))
     if unknown:
-        raise Problem(
-            400,
-            "VALIDATION_ERROR",
+        raise bad_field(
+            "types",
             f"unknown event type {unknown[0][:80]!r}; expected one of {', '.join(TYPES)}",
-            field="types",
         )
     return EventFilter(
         queues=frozenset(_names(query, "queues")),
@@ -155,10 +153,5 @@ def _names(query: dict[str, str], field: str) -> list[str]:
     names = [name.strip() for name in query.get(field, "").split(",")]
     names = [name for name in names if name]
     if len(names) > NAMES_MAX:
-        raise Problem(
-            400,
-            "VALIDATION_ERROR",
-            f"{field}: expected at most {NAMES_MAX} names; got {len(names)}",
-            field=field,
-        )
+        raise bad_field(field, f"{field}: expected at most {NAMES_MAX} names; got {len(names)}")
     return names

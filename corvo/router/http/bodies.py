@@ -7,13 +7,14 @@ and milliseconds inside, money is dollars outside and millionths inside. Nothing
 import re
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from enum import Enum
 from hashlib import blake2b
 from typing import Annotated, Final, TypeVar, cast
 
 import msgspec
 
 from corvo.router.http.body_errors import explain
-from corvo.router.http.messages import Problem, Request
+from corvo.router.http.messages import Problem, Request, bad_field
 from corvo.scopes import RESERVED, is_reserved
 from corvo.times import MS, parse_duration, parse_time
 
@@ -59,6 +60,7 @@ RequestKey = Annotated[
 Usd = Annotated[float, msgspec.Meta(le=USD_MAX - 1, description="US dollars.")]
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 
 # Bodies.
@@ -100,11 +102,6 @@ def bad_body(error: msgspec.ValidationError, expected: object) -> Problem:
     return bad_field(field, sentence)
 
 
-def bad_field(field: str, error: str) -> Problem:
-    """A field of the request that does not do."""
-    return Problem(400, "VALIDATION_ERROR", error, field=field)
-
-
 def renamed(problem: Problem, old: str, new: str) -> Problem:
     """A problem of a field that begins with `old`, and is called otherwise by the client."""
     assert problem.field.startswith(old)
@@ -134,6 +131,16 @@ def or_unset(value: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | msgspec.Un
     if value is not msgspec.UNSET and bytes(memoryview(value)[:5]) == b"null":
         return msgspec.UNSET
     return value
+
+
+def read_enum(field: str, text: str, kind: type[E]) -> E:
+    """A word as a member of an enum, whatever its case. Raises `Problem`."""
+    try:
+        return kind(text.strip().lower())
+    except ValueError:
+        known = ", ".join(str(each.value) for each in kind)
+        shown = repr(text[:_TEXT_SHOWN])
+        raise bad_field(field, f"{field}: expected one of {known}; got {shown}") from None
 
 
 # Durations.

@@ -4,13 +4,14 @@ A lane turns bytes into a `Request` and a `Response` into bytes; nothing behind 
 it was. What goes wrong is raised as a `Problem`, and becomes a response in one place.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 
 from corvo.errors import CorvoError
 from corvo.router.caller import NOBODY, Caller
+from corvo.router.http import positions
 
 JSON: Final = "application/json"
 NOT_APPLIED: Final = "not_applied"
@@ -96,6 +97,16 @@ class Problem(CorvoError):
         self.retry_after_ms = retry_after_ms
 
 
+def bad_field(field: str, error: str) -> Problem:
+    """The problem of an invalid field, parameter or header."""
+    return Problem(400, "VALIDATION_ERROR", error, field=field)
+
+
+def overloaded(error: str, *, retry_after_ms: int = 1_000) -> Problem:
+    """The problem of a client that came when a limit was reached."""
+    return Problem(429, "OVERLOADED", error, retry_after_ms=retry_after_ms)
+
+
 class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem as JSON."""
 
@@ -111,16 +122,8 @@ class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 def problem_body(problem: Problem, request_id: str = "") -> ProblemBody:
     """What a client reads of a problem."""
-    return ProblemBody(
-        error=problem.error,
-        code=problem.code,
-        outcome=problem.outcome,
-        reason=problem.reason,
-        field=problem.field,
-        job_id=problem.job_id,
-        retry_after_ms=problem.retry_after_ms,
-        request_id=request_id,
-    )
+    body = msgspec.convert(problem, ProblemBody, from_attributes=True)
+    return msgspec.structs.replace(body, request_id=request_id)
 
 
 def problem_response(problem: Problem, request_id: str = "") -> Response:
@@ -138,17 +141,19 @@ def json_response(
     value: msgspec.Struct | list[msgspec.Struct] | dict[str, object],
     *,
     status: int = 200,
-    seq: str = "",
+    reached: Mapping[int, int] | None = None,
     headers: list[tuple[str, str]] | None = None,
 ) -> Response:
-    """A struct as a response. `seq` is the position that it speaks of: see `positions`."""
-    all_headers = [*(headers or ()), ("corvo-seq", seq)] if seq else headers or []
+    """A struct as a response. `reached` has the positions that it speaks of, by shard."""
+    all_headers = headers or []
+    if reached:
+        all_headers = [*all_headers, ("corvo-seq", positions.render(reached))]
     return Response(status=status, body=encode_json(value) + b"\n", headers=all_headers)
 
 
-def raw_response(body: msgspec.Raw | bytes, *, seq: str = "") -> Response:
-    """JSON that another process has rendered."""
-    headers = [("corvo-seq", seq)] if seq else []
+def raw_response(body: msgspec.Raw | bytes, reached: Mapping[int, int]) -> Response:
+    """JSON that another process has rendered, and the positions that it speaks of."""
+    headers = [("corvo-seq", positions.render(reached))] if reached else []
     return Response(body=bytes(body) + b"\n", headers=headers)
 
 

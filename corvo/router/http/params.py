@@ -8,8 +8,8 @@ import msgspec
 
 from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
 from corvo.protocol.ops.checks import bad_name
-from corvo.router.http.bodies import REQUEST_KEY_MAX, bad_field
-from corvo.router.http.messages import Request
+from corvo.router.http.bodies import REQUEST_KEY_MAX
+from corvo.router.http.messages import Request, bad_field
 from corvo.router.http.problems import problem_of
 
 Key: TypeAlias = Annotated[

@@ -19,7 +19,7 @@ import msgspec
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from corvo.router.config import Limits
-from corvo.router.http.messages import Problem, Request
+from corvo.router.http.messages import Problem, Request, bad_field
 
 HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n"
 """How a client begins that speaks HTTP/2 without asking. Nothing else begins like this."""
@@ -255,7 +255,7 @@ class Reader:
         self.wants_continue = headers.get("expect", "").lower() == "100-continue"
 
     def _bad_request(self, why: str, *, field: str = "") -> None:
-        self.refuse(Problem(400, "VALIDATION_ERROR", why, field=field))
+        self.refuse(bad_field(field, why))
         raise _Refused
 
     def on_body(self, data: bytes) -> None:

@@ -8,8 +8,6 @@ positions is answered from a state that has come at least so far.
 
 from collections.abc import Mapping
 
-from corvo.router.http.messages import Problem
-
 
 def render(positions: Mapping[int, int]) -> str:
     """Positions by shard, as a header."""
@@ -17,22 +15,23 @@ def render(positions: Mapping[int, int]) -> str:
 
 
 def parse(header: str, shards: int) -> dict[int, int]:
-    """Positions out of a header. Raises `Problem`."""
+    """Positions out of a header. Raises `ValueError` with the part that is none."""
     positions: dict[int, int] = {}
     for part in header.split(","):
         name, equals, number = part.strip().partition("=")
         shard = name[1:]
         is_position = name[:1] == "s" and _is_number(shard) and equals and _is_number(number)
         if not is_position or int(shard) >= shards:
-            raise Problem(
-                400,
-                "VALIDATION_ERROR",
-                f"Corvo-Min-Seq: expected a position such as s0=1042; got {part.strip()[:40]!r}",
-                field="Corvo-Min-Seq",
-            )
-        positions[int(shard)] = max(int(number), positions.get(int(shard), 0))
+            raise ValueError(part.strip())
+        merge(positions, {int(shard): int(number)})
     return positions
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def merge(positions: dict[int, int], others: Mapping[int, int]) -> None:
+    """Add positions that were reached as well: of each shard, the furthest counts."""
+    for shard, index in others.items():
+        positions[shard] = max(index, positions.get(shard, 0))

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from corvo.router.http.messages import Problem
+from corvo.router.http.messages import Problem, bad_field
 
 CONTENT_TYPE: Final = "text/event-stream"
 HEADERS: Final = (("cache-control", "no-store"), ("x-accel-buffering", "no"))
@@ -73,12 +73,10 @@ def parse(text: str, shards: int) -> dict[int, Place]:
 
 
 def _bad_id(why: str) -> Problem:
-    return Problem(
-        400,
-        "VALIDATION_ERROR",
+    return bad_field(
+        "last_event_id",
         f"last_event_id: expected the id of an event, such as "
         f"s0=1042-8f3a22c1,s3=77-0badcafe.2: {why}",
-        field="last_event_id",
     )
 
 

@@ -1,7 +1,7 @@
 """Endpoints of jobs: read, explain, retry, cancel, move, hold and others; dead jobs."""
 
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -36,7 +36,7 @@ from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path, in_body, job_in_path, queue_in_query
 from corvo.router.caller import Caller
-from corvo.router.http import params, positions
+from corvo.router.http import params
 from corvo.router.http.bodies import body_of, not_reserved, read_body, request_key
 from corvo.router.http.messages import Problem, Request, Response, json_response, raw_response
 from corvo.router.http.problems import problem_of
@@ -87,7 +87,7 @@ async def get_job(api: Api, request: Request) -> Response:
 async def read_job(api: Api, caller: Caller, job_id: str) -> Response:
     """One job, as a caller sees it."""
     job, _, seen = await find_job(api, caller, job_id)
-    return raw_response(job.json, seq=positions.render(seen))
+    return raw_response(job.json, seen)
 
 
 async def bulk_get(api: Api, request: Request) -> Response:
@@ -96,7 +96,7 @@ async def bulk_get(api: Api, request: Request) -> Response:
     ids = list(dict.fromkeys(wanted.job_ids))
     found = await find_jobs(api, request.caller, ids)
     jobs = [found.jobs[job_id].json for job_id in ids if job_id in found.jobs]
-    return json_response({"jobs": jobs}, seq=positions.render(found.positions))
+    return json_response({"jobs": jobs}, reached=found.positions)
 
 
 async def explain_job(api: Api, request: Request) -> Response:
@@ -105,19 +105,23 @@ async def explain_job(api: Api, request: Request) -> Response:
     job, shard, _ = await find_job(api, request.caller, job_id)
     answer = await api.ask(shard, Explain(job_id=job_id), request.caller)
     explained = explain_body(job, read_explanation(answer.body))
-    return json_response(explained, seq=positions.render({shard: answer.index}))
+    return json_response(explained, reached={shard: answer.index})
 
 
 # Changing.
+
+
+class _MakeOp(Protocol):
+    def __call__(
+        self, *, job_ids: list[str], by: str, scope: tuple[str, ...], request_key: str
+    ) -> JobsOp: ...
 
 
 def acting(op: type[JobsOp], *, conflict: str, word: str = "") -> Endpoint:
     """The endpoint of an op on one job that needs no body. See `_change`."""
 
     async def act(api: Api, request: Request) -> Response:
-        named, by = _named(request), request.caller.name
-        made = op(job_ids=named, by=by, request_key=request_key(request))
-        return await _change(api, request, made, conflict=conflict, word=word)
+        return await _change(api, request, op, conflict=conflict, word=word)
 
     return act
 
@@ -127,10 +131,8 @@ def acting_with_why(op: type[Cancel | Reject], *, conflict: str) -> Endpoint:
 
     async def act(api: Api, request: Request) -> Response:
         body = read_body(_read_why, request.body or b"{}")
-        key = request_key(request, body.request_key)
-        why = body.why or body.reason or ""
-        made = op(job_ids=_named(request), by=request.caller.name, why=why, request_key=key)
-        return await _change(api, request, made, conflict=conflict)
+        make = partial(op, why=body.why or body.reason or "")
+        return await _change(api, request, make, body.request_key, conflict=conflict)
 
     return act
 
@@ -140,16 +142,8 @@ async def move_job(api: Api, request: Request) -> Response:
     body = body_of(request, _read_move)
     queue = params.checked_queue("queue", body.queue)
     not_reserved("queue", queue)
-    key = request_key(request, body.request_key)
-    resets = body.reset_attempts or False
-    op = Move(
-        job_ids=_named(request),
-        by=request.caller.name,
-        queue=queue,
-        reset_attempts=resets,
-        request_key=key,
-    )
-    return await _change(api, request, op, conflict="MOVE_ERROR")
+    make = partial(Move, queue=queue, reset_attempts=body.reset_attempts or False)
+    return await _change(api, request, make, body.request_key, conflict="MOVE_ERROR")
 
 
 async def hold_job(api: Api, request: Request) -> Response:
@@ -157,47 +151,45 @@ async def hold_job(api: Api, request: Request) -> Response:
     body = read_body(_read_hold, request.body or b"{}")
     if body.lease_token is None:
         keyring.allow(request.caller, Action.OPERATE)
-    key = request_key(request, body.request_key)
-    op = Hold(
-        job_ids=_named(request),
-        by=request.caller.name,
-        reason=body.reason or "",
-        lease_token=body.lease_token,
-        request_key=key,
-    )
-    return await _change(api, request, op, conflict="HOLD_ERROR")
+    make = partial(Hold, reason=body.reason or "", lease_token=body.lease_token)
+    return await _change(api, request, make, body.request_key, conflict="HOLD_ERROR")
 
 
 async def change_priority(api: Api, request: Request) -> Response:
     """Let a job be given out sooner or later."""
     body = read_body(_read_priority, request.body)
-    key = request_key(request, body.request_key)
-    op = ChangePriority(
-        job_ids=_named(request), by=request.caller.name, priority=body.number, request_key=key
-    )
-    return await _change(api, request, op, conflict="PRIORITY_ERROR", word="ok")
-
-
-def _named(request: Request) -> list[str]:
-    """The job in the path."""
-    return [params.job_id_of(request)]
+    make = partial(ChangePriority, priority=body.number)
+    conflict = "PRIORITY_ERROR"
+    return await _change(api, request, make, body.request_key, conflict=conflict, word="ok")
 
 
 async def _change(
-    api: Api, request: Request, op: JobsOp, *, conflict: str, word: str = ""
+    api: Api,
+    request: Request,
+    make: _MakeOp,
+    key: str | None = None,
+    *,
+    conflict: str,
+    word: str = "",
 ) -> Response:
-    """Carry an op out on one job; `word` is the original's, where the shard's is not.
+    """Carry an op out on the job in the path; `key` is the request key in the body.
 
-    `conflict` is the code when the job's state does not do.
+    `conflict` is the code when the job's state does not do, and `word` the original's, where the
+    shard's is not.
     """
-    [job_id] = op.job_ids
-    # The job may leave the caller's scope after it was checked: the shard checks it once more.
-    op = msgspec.structs.replace(op, scope=request.caller.scope.stored())
+    job_id, caller = params.job_id_of(request), request.caller
+    op = make(
+        job_ids=[job_id],
+        by=caller.name,
+        # The job may leave the caller's scope after it was checked: the shard checks it once more.
+        scope=caller.scope.stored(),
+        request_key=request_key(request, key),
+    )
     sent = await send_to_job(api.shards, api.addresses, job_id, op)
     if isinstance(sent.outcome, Rejected):
         raise problem_of(sent.outcome, conflict)
     done = JobDone(status=word or sent.outcome.status, job_id=job_id)
-    return json_response(done, seq=positions.render(sent.positions))
+    return json_response(done, reached=sent.positions)
 
 
 # Dead jobs.

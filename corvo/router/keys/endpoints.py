@@ -16,9 +16,15 @@ from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.auth.keyring import KEY_BITS, hash_key, make_key
 from corvo.router.auth.rights import EVERYTHING, NODE
-from corvo.router.http.bodies import GivenTime, bad_field, read_body, request_key, time_ns
-from corvo.router.http.messages import Problem, Request, Response, encode_json, json_response
-from corvo.router.http.positions import render
+from corvo.router.http.bodies import GivenTime, read_body, request_key, time_ns
+from corvo.router.http.messages import (
+    Problem,
+    Request,
+    Response,
+    bad_field,
+    encode_json,
+    json_response,
+)
 from corvo.router.routes import Route
 from corvo.times import format_time, format_time_or_none
 
@@ -137,7 +143,8 @@ async def make(api: Api, request: Request) -> Response:
     )
     await api.keeper.read()
     was_open = api.keyring.is_open
-    _refuse_to_lock_out(api, {**api.keyring.keys, op.key_hash: _document(op)})
+    new_key = msgspec.convert(op, ApiKey, from_attributes=True)
+    _refuse_to_lock_out(api, {**api.keyring.keys, op.key_hash: new_key})
     answer = await api.shards[HOME].submit(op)
     await _look_again(api)
     closes = was_open and not api.keyring.is_open
@@ -148,7 +155,7 @@ async def make(api: Api, request: Request) -> Response:
         role=op.role,
         warning=_CLOSED if closes else "",
     )
-    return json_response(made, seq=render({HOME: answer.index}), headers=_NO_STORE)
+    return json_response(made, reached={HOME: answer.index}, headers=_NO_STORE)
 
 
 async def list_keys(api: Api, request: Request) -> Response:
@@ -182,7 +189,7 @@ async def _delete(api: Api, request: Request, key_hash: str) -> Response:
     await _look_again(api)
     opens = api.keyring.is_open and not was_open
     gone = GoneKey(status=_decode_done(answer.body).status, warning=_OPENED if opens else "")
-    return json_response(gone, seq=render({HOME: answer.index}))
+    return json_response(gone, reached={HOME: answer.index})
 
 
 async def status(api: Api, request: Request) -> Response:
@@ -238,16 +245,6 @@ def _chosen(key: str) -> str:
             f"key: expected {CHOSEN_MIN} to {CHOSEN_MAX} visible ASCII characters without spaces",
         )
     return key
-
-
-def _document(op: UpsertAPIKey) -> ApiKey:
-    return ApiKey(
-        key_hash=op.key_hash,
-        name=op.name,
-        role=op.role,
-        enabled=op.enabled,
-        expires_ns=op.expires_ns,
-    )
 
 
 def _view(key: ApiKey) -> KeyView:

@@ -11,9 +11,8 @@ from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
 from corvo.router.api import Api
 from corvo.router.auth.rights import in_body, job_in_path
-from corvo.router.http.bodies import alone, bad_field, body_of, read_body, request_key
-from corvo.router.http.messages import Problem, Request, Response, json_response
-from corvo.router.http.positions import render
+from corvo.router.http.bodies import alone, body_of, read_body, request_key
+from corvo.router.http.messages import Problem, Request, Response, bad_field, json_response
 from corvo.router.http.problems import problem_of
 from corvo.router.leases.fan_out import LeaseFanOut
 from corvo.router.leases.fetch import (
@@ -80,7 +79,7 @@ async def _fetch(api: Api, request: Request, body: FetchBody, count: int | None)
 def _given(api: Api, fetched: Fetched, answer: FetchedJob | FetchBatchAnswer) -> Response:
     for claim in fetched.claims:
         api.addresses.remember(claim.job_id, shard_of_queue(claim.queue, len(api.shards)))
-    response = json_response(answer, seq=render(fetched.positions))
+    response = json_response(answer, reached=fetched.positions)
     if fetched.claims:
         response.undelivered = partial(api.fetching.give_back, fetched.claims)
     return response
@@ -112,7 +111,7 @@ class LeaseEndpoints:
         if isinstance(sent.outcome, Rejected):
             raise alone(problem_of(sent.outcome, verb.conflict))
         verb.count(api.metrics.throughput)
-        return json_response(verb.one.of(sent.outcome), seq=render(sent.positions))
+        return json_response(verb.one.of(sent.outcome), reached=sent.positions)
 
     async def batch(self, api: Api, request: Request) -> Response:
         """Do it to many jobs, each by itself."""
@@ -127,7 +126,7 @@ class LeaseEndpoints:
         answers = [verb.answer(*each) for each in zip(job_ids, results.outcomes, strict=True)]
         count = sum(isinstance(outcome, Outcome) for outcome in results.outcomes)
         verb.count(api.metrics.throughput, count)
-        return json_response(verb.many(count, answers), seq=render(results.positions))
+        return json_response(verb.many(count, answers), reached=results.positions)
 
     def _ids(self, body: msgspec.Struct) -> list[str]:
         """The jobs of a batch; the endpoint refuses one with more than are listed here."""
@@ -175,7 +174,7 @@ async def heartbeat(api: Api, request: Request) -> Response:
     items = [beat.check(f"jobs[{place}]", LIMITS) or beat for place, beat in enumerate(beats)]
     results = await _send(api, request, HEARTBEAT, job_ids, items, body.request_key)
     answer = heartbeat_answer(job_ids, results.outcomes)
-    return json_response(answer, seq=render(results.positions))
+    return json_response(answer, reached=results.positions)
 
 
 def _beat_ids(body: HeartbeatBody) -> list[str]:

@@ -7,7 +7,6 @@ sent to a shard.
 """
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Annotated, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -34,13 +33,13 @@ from corvo.router.http.bodies import (
     Duration,
     RequestKey,
     Usd,
-    bad_field,
     duration_ms,
     either_ms,
     micros,
     or_unset,
+    read_enum,
 )
-from corvo.router.http.messages import UNKNOWN, Problem
+from corvo.router.http.messages import UNKNOWN, Problem, bad_field
 from corvo.router.http.problems import problem_of
 from corvo.router.metrics import Throughput
 from corvo.router.routes import EXAMPLE_ID
@@ -55,7 +54,6 @@ _CUT: Final = " … (cut)"
 _GONE: Final = frozenset({"job_not_found", "job_not_active", "lease_lost"})
 """Rejections that mean that the job is no longer leased to the caller."""
 
-E = TypeVar("E", bound=Enum)
 T = TypeVar("T")
 Lease: TypeAlias = LeaseItem[object]
 Token = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
@@ -122,10 +120,12 @@ class AckFields(LeaseBody, kw_only=True):
         return msgspec.structs.replace(
             item,
             usage=usage(self.usage),
-            agent_status=_enum("agent_status", agent_status, AgentStatus) if agent_status else None,
+            agent_status=read_enum("agent_status", agent_status, AgentStatus)
+            if agent_status
+            else None,
             hold_reason=self.hold_reason or "",
             step_status=(
-                _enum("step_status", step_status, StepStatus)
+                read_enum("step_status", step_status, StepStatus)
                 if step_status
                 else StepStatus.CONTINUE
             ),
@@ -359,14 +359,6 @@ def usage(body: UsageBody | None) -> Usage | None:
     if used == Usage():
         return None
     return msgspec.structs.replace(used, model=body.model or "", provider=body.provider or "")
-
-
-def _enum(field: str, text: str, kind: type[E]) -> E:
-    try:
-        return kind(text.strip().lower())
-    except ValueError:
-        known = ", ".join(str(each.value) for each in kind)
-        raise bad_field(field, f"{field}: expected one of {known}; got {text[:60]!r}") from None
 
 
 def cut(text: str, bytes_max: int) -> str:

@@ -23,7 +23,7 @@ from corvo.router.ask import read_pages
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import EVERYTHING, NODE, RESULT, queue_in_query
 from corvo.router.caller import ROUTER
-from corvo.router.http import params, positions
+from corvo.router.http import params
 from corvo.router.http.bodies import request_key
 from corvo.router.http.messages import Problem, Request, Response, json_response
 from corvo.router.node.exposition import CONTENT_TYPE
@@ -94,18 +94,25 @@ async def _standing(api: Api) -> Standing | None:
 
 async def _node(api: Api) -> tuple[dict[int, Numbers], Standing | None]:
     """The numbers of the shards that answer in time, and what the mirror says of itself."""
-    found: dict[int, Numbers] = {}
     told: list[Standing | None] = []
+
+    async def ask_mirror() -> None:
+        told.append(await _standing(api))
+
+    found = await _numbers(api, ask_mirror)
+    return found, told[0] if told else None
+
+
+async def _numbers(api: Api, *others: Callable[[], Awaitable[None]]) -> dict[int, Numbers]:
+    """The numbers of the shards that answer in time."""
+    found: dict[int, Numbers] = {}
 
     async def ask(shard: Shard) -> None:
         answer = await shard.ask(GetNumbers())
         found[shard.number] = _decode_numbers(answer.body)
 
-    async def ask_mirror() -> None:
-        told.append(await _standing(api))
-
-    await _each(api, ask, ask_mirror)
-    return found, told[0] if told else None
+    await _each(api, ask, *others)
+    return found
 
 
 # Metrics.
@@ -213,7 +220,7 @@ async def throughput(api: Api, request: Request) -> Response:
     if api.mirror.is_there or queue or not request.caller.scope.has_everything:
         answer = await api.mirror.ask(GetThroughput(queue=queue), request.caller)
         minutes = read_minutes(answer.body).minutes
-        return json_response([*minutes], seq=positions.render(answer.positions))
+        return json_response([*minutes], reached=answer.positions)
     # Without a mirror there is what went through this router, of all queues together.
     await trio.lowlevel.checkpoint()
     return json_response([minute_view(minute) for minute in api.metrics.throughput.minutes()])
@@ -258,13 +265,7 @@ async def startupz(api: Api, request: Request) -> Response:
 
 async def healthz(api: Api, _: Request) -> Response:
     """Legacy health check; use /readyz and /livez."""
-    found: dict[int, Numbers] = {}
-
-    async def ask(shard: Shard) -> None:
-        answer = await shard.ask(GetNumbers())
-        found[shard.number] = _decode_numbers(answer.body)
-
-    await _each(api, ask)
+    found = await _numbers(api)
     if not found:
         raise Problem(503, "UNHEALTHY", "no shard of this node answers", retry_after_ms=1_000)
     return json_response(health([status.role for status in found.values()]))
@@ -348,25 +349,19 @@ _VERBOSE: Final = Parameter(
 _get_row: Final = partial(Route, method="GET", tag="Node", rights=NODE)
 
 ROUTES: Final[tuple[Route, ...]] = (
-    _get_row(
-        path="/metrics",
-        endpoint=metrics,
-        action=Action.READ,
-        rights=RESULT,
-        summary="Read all metrics in Prometheus format.",
-        description=(
-            "All metrics in the text format of Prometheus. An API key with queues sees only those."
-        ),
-    ),
-    _get_row(
-        path="/api/v1/metrics",
-        endpoint=metrics,
-        action=Action.READ,
-        rights=RESULT,
-        summary="Read all metrics in Prometheus format.",
-        description=(
-            "All metrics in the text format of Prometheus. An API key with queues sees only those."
-        ),
+    *(
+        _get_row(
+            path=path,
+            endpoint=metrics,
+            action=Action.READ,
+            rights=RESULT,
+            summary="Read all metrics in Prometheus format.",
+            description=(
+                "All metrics in the text format of Prometheus. An API key with queues sees only"
+                " those."
+            ),
+        )
+        for path in ("/metrics", "/api/v1/metrics")
     ),
     _get_row(
         path="/api/v1/metrics/throughput",

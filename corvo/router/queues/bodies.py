@@ -9,7 +9,8 @@ from corvo.protocol.jobs import Time
 from corvo.protocol.ops.queues import CONCURRENCY_MAX, RATE_MAX
 from corvo.protocol.queries import QueueView
 from corvo.protocol.questions import AllRates
-from corvo.router.http.bodies import DURATION_MS_MAX, bad_field, either_ms
+from corvo.router.http.bodies import DURATION_MS_MAX, either_ms
+from corvo.router.http.messages import bad_field
 from corvo.router.http.params import Key
 from corvo.times import format_time, format_time_or_none
 

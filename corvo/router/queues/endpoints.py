@@ -1,7 +1,7 @@
 """Endpoints of queues: list, read, pause, limits, retention, clear and delete."""
 
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -27,7 +27,7 @@ from corvo.router.ask import PART, Lists, read_lists
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, queue_in_path
 from corvo.router.caller import Caller
-from corvo.router.http import params, positions
+from corvo.router.http import params
 from corvo.router.http.bodies import not_reserved, read_body, request_key
 from corvo.router.http.messages import Problem, Request, Response, json_response
 from corvo.router.queues.bodies import (
@@ -90,7 +90,7 @@ async def list_queues(api: Api, request: Request) -> Response:
         url += "&reserved=true" if shows_reserved else ""
         headers.append(("link", f'<{url}>; rel="next"'))
     bodies = [queue_body(view, _rates_of(rates, view)) for view in shown]
-    return json_response([*bodies], seq=positions.render(seen), headers=headers)
+    return json_response([*bodies], reached=seen, headers=headers)
 
 
 def _visible(caller: Caller, lists: Lists[Queues], *, shows_reserved: bool) -> list[QueueView]:
@@ -170,64 +170,59 @@ async def get_queue(api: Api, request: Request) -> Response:
         raise Problem(404, "NOT_FOUND", f"queue {name!r} not found")
     rates = await _rates(api, request.caller, [name])
     body = queue_body(view, _rates_of(rates, view))
-    seq = positions.render({shard: answer.index})
-    return json_response(body, seq=seq, headers=_told_without(rates))
+    reached = {shard: answer.index}
+    return json_response(body, reached=reached, headers=_told_without(rates))
 
 
 # Changing.
+
+
+class _MakeOp(Protocol):
+    def __call__(self, *, queue: str, by: str, request_key: str) -> QueueOp: ...
 
 
 def changing(op: type[QueueOp]) -> Endpoint:
     """The endpoint of an op on one queue that needs no body."""
 
     async def change(api: Api, request: Request) -> Response:
-        name, by = _named(request)
-        return await _change(api, request, op(queue=name, by=by, request_key=request_key(request)))
+        return await _change(api, request, op)
 
     return change
 
 
 async def set_concurrency(api: Api, request: Request) -> Response:
     """Limit how many jobs may be active; 0 and less is no limit."""
-    name, by = _named(request)
     body = read_body(_read_concurrency, request.body)
-    key = request_key(request, body.request_key)
-    op = SetConcurrency(queue=name, by=by, request_key=key, max=max(0, body.max))
-    return await _change(api, request, op)
+    make = partial(SetConcurrency, max=max(0, body.max))
+    return await _change(api, request, make, body.request_key)
 
 
 async def set_throttle(api: Api, request: Request) -> Response:
     """Limit how many jobs may be fetched within a window."""
-    name, by = _named(request)
     body = read_body(_read_throttle, request.body)
-    key = request_key(request, body.request_key)
-    op = SetThrottle(queue=name, by=by, request_key=key, rate=body.rate, window_ms=body.span_ms)
-    return await _change(api, request, op)
+    make = partial(SetThrottle, rate=body.rate, window_ms=body.span_ms)
+    return await _change(api, request, make, body.request_key)
 
 
 async def set_retention(api: Api, request: Request) -> Response:
     """Say how long finished jobs are kept."""
-    name, by = _named(request)
     body = read_body(_read_retention, request.body)
-    key = request_key(request, body.request_key)
-    op = SetRetention(queue=name, by=by, request_key=key, retention_ms=body.span_ms)
-    return await _change(api, request, op)
+    make = partial(SetRetention, retention_ms=body.span_ms)
+    return await _change(api, request, make, body.request_key)
 
 
-def _named(request: Request) -> tuple[str, str]:
-    """The queue in the path, which must not be the server's own, and who asks."""
+async def _change(api: Api, request: Request, make: _MakeOp, key: str | None = None) -> Response:
+    """Carry an op out on the queue in the path, which comes into being where it is not there.
+
+    `key` is the request key in the body.
+    """
     name = params.queue_of(request)
     not_reserved("name", name)
-    return name, request.caller.name
-
-
-async def _change(api: Api, request: Request, op: QueueOp) -> Response:
-    """Carry an op out on a queue; it comes into being where it is not there."""
-    shard = api.shards.of_queue(op.queue)
+    op = make(queue=name, by=request.caller.name, request_key=request_key(request, key))
+    shard = api.shards.of_queue(name)
     answer = await shard.submit(op)
-    done = _read_done(answer.body)
-    body = QueueDoneBody(status=done.status, queue=op.queue)
-    return json_response(body, seq=positions.render({shard.number: answer.index}))
+    body = QueueDoneBody(status=_read_done(answer.body).status, queue=name)
+    return json_response(body, reached={shard.number: answer.index})
 
 
 _QUEUE: Final = "/api/v1/queues/{name}"

@@ -7,7 +7,8 @@ import msgspec
 
 from corvo.protocol.jobs import FoundJob
 from corvo.protocol.questions import Found, SearchBody, TextFound
-from corvo.router.http.bodies import bad_body, bad_field
+from corvo.router.http.bodies import bad_body
+from corvo.router.http.messages import bad_field
 from corvo.router.metrics import Minute
 from corvo.times import MINUTE_NS, format_time
 

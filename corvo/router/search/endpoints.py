@@ -23,7 +23,7 @@ from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path
 from corvo.router.caller import Caller
-from corvo.router.http import params, positions
+from corvo.router.http import params
 from corvo.router.http.bodies import read_body
 from corvo.router.http.messages import Request, Response, json_response, raw_response
 from corvo.router.jobs.bodies import read_stored
@@ -75,8 +75,7 @@ async def full_text(api: Api, request: Request) -> Response:
 
 def _pass_on(answer: MirrorAnswer) -> Response:
     """An answer of the mirror as it is, and the positions that it is of."""
-    seq = positions.render(answer.positions)
-    return raw_response(answer.body, seq=seq)
+    return raw_response(answer.body, answer.positions)
 
 
 # One job.
@@ -85,9 +84,7 @@ def _pass_on(answer: MirrorAnswer) -> Response:
 async def get_timeline(api: Api, request: Request) -> Response:
     """Read the history of a job with durations."""
     job, _, seen = await find_job(api, request.caller, params.job_id_of(request), Form.STORED)
-    return json_response(
-        timeline(read_stored(job.json), clock.now_ns()), seq=positions.render(seen)
-    )
+    return json_response(timeline(read_stored(job.json), clock.now_ns()), reached=seen)
 
 
 # The summary.
@@ -128,7 +125,7 @@ async def summary(api: Api, caller: Caller) -> SummaryBody:
 async def get_summary(api: Api, request: Request) -> Response:
     """Everything at a glance, for a dashboard."""
     told = await summary(api, request.caller)
-    return json_response(told, seq=positions.render(positions_of(told.as_of)))
+    return json_response(told, reached=positions_of(told.as_of))
 
 
 _WRITTEN: Final = {

@@ -15,7 +15,15 @@ from urllib.parse import parse_qsl, unquote
 from corvo import clock
 from corvo.router.api import Api
 from corvo.router.http import positions
-from corvo.router.http.messages import UNKNOWN, Problem, Request, Response, problem_response
+from corvo.router.http.messages import (
+    UNKNOWN,
+    Problem,
+    Request,
+    Response,
+    bad_field,
+    overloaded,
+    problem_response,
+)
 from corvo.router.metrics import OTHER
 from corvo.router.routes import Action, Found, Routes
 
@@ -107,11 +115,8 @@ class Door:
             request.caller = await api.who(request)
             api.admit(request.caller, route.action)
         if self.in_flight >= api.limits.in_flight_max:
-            raise Problem(
-                429,
-                "OVERLOADED",
-                f"{self.in_flight} requests are running, the limit (limits.in_flight_max)",
-                retry_after_ms=1_000,
+            raise overloaded(
+                f"{self.in_flight} requests are running, the limit (limits.in_flight_max)"
             )
         if route.is_parked:
             return await self.call(found, request)
@@ -128,7 +133,7 @@ class Door:
             await api.authorise(request, route.rights)
             header = request.headers.get("corvo-min-seq")
             if header is not None and route.has_min_seq:
-                request.caller = request.caller.as_of(positions.parse(header, len(api.shards)))
+                request.caller = request.caller.as_of(_read_positions(header, len(api.shards)))
             response = await route.endpoint(api, request)
             assert response.stream is None or route.is_streamed, "only the slow lane streams"
             return response
@@ -173,9 +178,7 @@ class Door:
         try:
             methods = self.routes.methods(path)
         except UnicodeDecodeError:
-            raise Problem(
-                400, "VALIDATION_ERROR", "the path is not valid UTF-8", field="path"
-            ) from None
+            raise bad_field("path", "the path is not valid UTF-8") from None
         if methods and method == "OPTIONS":
             return self._preflight(request, methods)
         if methods:
@@ -198,6 +201,16 @@ class Door:
         return Response(status=204, headers=headers)
 
 
+def _read_positions(header: str, shards: int) -> dict[int, int]:
+    try:
+        return positions.parse(header, shards)
+    except ValueError as error:
+        raise bad_field(
+            "Corvo-Min-Seq",
+            f"Corvo-Min-Seq: expected a position such as s0=1042; got {str(error)[:40]!r}",
+        ) from None
+
+
 def read_query(query: str) -> dict[str, str]:
     """What stands behind the `?`. Raises `Problem`."""
     if not query:
@@ -207,7 +220,5 @@ def read_query(query: str) -> dict[str, str]:
             query, keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
         )
     except ValueError as error:
-        raise Problem(
-            400, "VALIDATION_ERROR", f"the query is invalid: {error}", field="query"
-        ) from None
+        raise bad_field("query", f"the query is invalid: {error}") from None
     return dict(fields)

@@ -7,7 +7,6 @@ connection is ours again. WebSocket and HTTP/2 keep theirs until the connection 
 
 import math
 import sys
-import traceback
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +32,6 @@ _STREAMS_MAX: Final = 100
 """Of one HTTP/2 connection at a time; what RFC 9113 asks for at the least."""
 _OWN_HEADER_BYTES: Final = 1 << 10
 """What `parsing.as_bytes` may add to the headers that a client sent."""
-_TRACE_LINES_MAX: Final = 40
 
 
 @dataclass(frozen=True)
@@ -59,8 +57,7 @@ class SlowLane:
 
     def failed(self, peer: str, error: BaseException) -> None:
         """Log a bug, which ends one connection and no other."""
-        trace = "".join(traceback.format_exception(error)[-_TRACE_LINES_MAX:])
-        self.log.error("connection.failed", peer=peer, error=repr(error), trace=trace)
+        self.log.bug("connection.failed", error, peer=peer)
 
     async def stop(self) -> None:
         """Have connections end with what they are at."""
@@ -286,6 +283,4 @@ class _Logger(Logger):
     async def exception(self, message: str, *_: object, **__: object) -> None:
         error = sys.exception()
         assert error is not None, "it is called where one is handled"
-        lines = traceback.format_exception(error)
-        trace = "".join(lines[-_TRACE_LINES_MAX:])
-        self._log.error("app.failed", what=message, error=repr(error), trace=trace)
+        self._log.bug("app.failed", error, what=message)

@@ -5,6 +5,7 @@ remembered from an earlier request, else every shard is asked. A job that has mo
 in its home shard.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ from corvo.ids import shard_of
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.queries import GetWhereabouts, Whereabouts
 from corvo.router.http.messages import Problem
-from corvo.router.shards.links import Shards
+from corvo.router.shards.links import Shard, Shards
 
 REMEMBERED_MAX: Final = 100_000
 """Chosen ids whose shard is known."""
@@ -92,9 +93,9 @@ async def landed(shards: Shards, job_id: str, home: int, shard: int) -> int:
     job is final. Raises `Problem` when the move takes too long.
     """
     for _ in range(LOOKS_MAX):
-        if job_id in (await _look(shards, job_id, shard)).queues:
+        if job_id in (await whereabouts(shards[shard], [job_id])).queues:
             return shard
-        pointed = (await _look(shards, job_id, home)).moved.get(job_id)
+        pointed = (await whereabouts(shards[home], [job_id])).moved.get(job_id)
         if pointed is None:
             return -1
         shard = pointed
@@ -112,8 +113,9 @@ def moving(job_id: str) -> Problem:
     )
 
 
-async def _look(shards: Shards, job_id: str, shard: int) -> Whereabouts:
-    return _decode_whereabouts((await shards[shard].ask(GetWhereabouts(job_ids=[job_id]))).body)
+async def whereabouts(shard: Shard, job_ids: Sequence[str]) -> Whereabouts:
+    """What a shard knows of up to `ITEMS_MAX` jobs. Raises `Problem`."""
+    return _decode_whereabouts((await shard.ask(GetWhereabouts(job_ids=[*job_ids]))).body)
 
 
 _decode_whereabouts: Final = msgspec.json.Decoder(Whereabouts).decode

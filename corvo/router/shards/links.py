@@ -22,7 +22,7 @@ from corvo.protocol.ops.base import Op, encode_json
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
 from corvo.protocol.queries import Query
 from corvo.router.config import RouterConfig
-from corvo.router.http.messages import UNKNOWN, Problem
+from corvo.router.http.messages import UNKNOWN, Problem, overloaded
 from corvo.router.http.problems import problem_of, read_refusal
 from corvo.telemetry import SILENT, Log
 
@@ -175,7 +175,10 @@ class Shard:
                             raise problem_of(read_refusal(answer.body))
                         return Answer(answer.body, answer.index)
                     if isinstance(answer, wire.Busy):
-                        raise self._overloaded(answer.retry_after_ms)
+                        raise overloaded(
+                            f"shard {self.number} is overloaded: nothing was changed; try again",
+                            retry_after_ms=answer.retry_after_ms,
+                        )
                     self.leader = answer.leader
             if until is None:
                 until = trio.current_time() + self._config.limits.leader_wait_ms / 1_000
@@ -202,14 +205,6 @@ class Shard:
             "effect; with an Idempotency-Key it can be sent again safely",
             outcome=UNKNOWN,
             retry_after_ms=1_000,
-        )
-
-    def _overloaded(self, retry_after_ms: int) -> Problem:
-        return Problem(
-            429,
-            "OVERLOADED",
-            f"shard {self.number} is overloaded: nothing was changed; try again",
-            retry_after_ms=retry_after_ms,
         )
 
 

@@ -17,7 +17,7 @@ from corvo.placement import shard_of_queue
 from corvo.protocol import wire
 from corvo.protocol.ops.work import Claim, Claims, Fetch, Release, ReleaseItem
 from corvo.router.config import RouterConfig
-from corvo.router.http.messages import Problem
+from corvo.router.http.messages import Problem, overloaded
 from corvo.router.shards.links import Shards
 from corvo.router.shards.waiting import WaitingFetches
 from corvo.router.worker_health import Sighting, Sightings
@@ -116,12 +116,9 @@ class Fetching:
         if self._is_stopping or trio.current_time() >= deadline:
             return
         if self.parked > self._limits.parked_max:
-            raise Problem(
-                429,
-                "OVERLOADED",
+            raise overloaded(
                 f"{self._limits.parked_max} fetches wait already, the limit (limits.parked_max): "
-                "try again later",
-                retry_after_ms=1_000,
+                "try again later"
             )
         with trio.move_on_at(deadline):
             await wakeup.wait()

@@ -21,7 +21,7 @@ from corvo.protocol.questions import NUMBERS, MirrorAnswer, Question, Refused, p
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
 from corvo.router.http import positions
-from corvo.router.http.messages import NOT_APPLIED, Problem, encode_json
+from corvo.router.http.messages import NOT_APPLIED, Problem, encode_json, overloaded
 from corvo.telemetry import SILENT, Log
 
 _CATCH_UP_S: Final = 2.0
@@ -165,7 +165,10 @@ def _read(answer: wire.Answer) -> MirrorAnswer:
         case wire.Reply():
             raise problem_of(_decode_refused(answer.body))
         case wire.Busy():
-            raise _busy(answer.retry_after_ms)
+            raise overloaded(
+                "too many searches wait for the mirror (mirror.questions_max): try again",
+                retry_after_ms=answer.retry_after_ms,
+            )
         case wire.NotLeader():
             raise WireError("a mirror leads nothing, and said that another does")
 
@@ -194,15 +197,6 @@ def unavailable(why: str) -> Problem:
         "MIRROR_UNAVAILABLE",
         f"the mirror, which answers searches and counts, is unavailable: {why}; {_STILL_WORKS}",
         retry_after_ms=1_000,
-    )
-
-
-def _busy(retry_after_ms: int) -> Problem:
-    return Problem(
-        429,
-        "OVERLOADED",
-        "too many searches wait for the mirror (mirror.questions_max): try again",
-        retry_after_ms=retry_after_ms,
     )
 
 

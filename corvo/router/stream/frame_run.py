@@ -7,7 +7,7 @@ Each item is by itself: one that cannot be done is answered with its problem, an
 Only what makes a whole frame suspect refuses all of it, and then nothing was done.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,9 +24,9 @@ from corvo.router.auth.actions import Action
 from corvo.router.caller import Caller
 from corvo.router.enqueue.bodies import LIMITS, EnqueueItem, batched, new_job, queues_of
 from corvo.router.enqueue.endpoints import EnqueueFanOut
+from corvo.router.http import positions
 from corvo.router.http.bodies import not_reserved
 from corvo.router.http.messages import Problem, problem_body
-from corvo.router.http.positions import render
 from corvo.router.http.problems import problem_of
 from corvo.router.leases.fan_out import LeaseFanOut
 from corvo.router.leases.fetch import fetched_job
@@ -100,7 +100,7 @@ class FrameRun:
             await self._fetch(frame.fetch, 0 if parts else frame.fetch.wait_ms)
         for part in parts:
             await part.finish()
-            self._note(part.positions)
+            positions.merge(self._positions, part.positions)
         if frame.fetch is not None and parts and frame.fetch.wait_ms and not self.claims:
             # Only now: what else the frame has must not wait for work to turn up.
             await self._fetch(frame.fetch, frame.fetch.wait_ms)
@@ -152,16 +152,12 @@ class FrameRun:
             self._fetch_problem = problem
             return
         self.claims = fetched.claims
-        self._note(fetched.positions)
+        positions.merge(self._positions, fetched.positions)
         for claim in fetched.claims:
             shard = shard_of_queue(claim.queue, len(self._api.shards))
             self._api.addresses.remember(claim.job_id, shard)
 
     # The reply.
-
-    def _note(self, positions: Mapping[int, int]) -> None:
-        for shard, index in positions.items():
-            self._positions[shard] = max(index, self._positions.get(shard, 0))
 
     def _reply(self, leases: Sequence[LeaseFanOut], jobs: EnqueueFanOut) -> Reply:
         frame, problem = self._frame, self._fetch_problem
@@ -177,7 +173,7 @@ class FrameRun:
             enqueued=enqueued if frame.enqueues else None,
             jobs=[fetched_job(claim) for claim in self.claims] if frame.fetch is not None else None,
             fetch_error=problem_body(problem) if problem is not None else None,
-            seq=render(self._positions),
+            seq=positions.render(self._positions),
         )
         for fan_out, (verb, entries) in zip(leases, self._leases, strict=True):
             outcomes = fan_out.outcomes

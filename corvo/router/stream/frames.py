@@ -14,8 +14,8 @@ from corvo.errors import CorvoError
 from corvo.protocol.ops.base import Json, Millis, Name, Text
 from corvo.protocol.ops.work import FETCH_MAX, LEASE_MS, LEASE_MS_MIN, QUEUES_MAX
 from corvo.router.enqueue.bodies import BatchedJob, ChainBody, EnqueueItem, StepBody
-from corvo.router.http.bodies import REQUEST_KEY_MAX, bad_body, bad_field
-from corvo.router.http.messages import Problem, ProblemBody, encode_json, problem_body
+from corvo.router.http.bodies import REQUEST_KEY_MAX, bad_body
+from corvo.router.http.messages import Problem, ProblemBody, bad_field, encode_json, problem_body
 from corvo.router.leases.fetch import FetchedJob
 from corvo.router.leases.verbs import VERBS, FrameItems, LeaseFrame, LeaseReply
 

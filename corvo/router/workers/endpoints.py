@@ -15,7 +15,6 @@ from corvo.router.ask import read_lists
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT
 from corvo.router.caller import ROUTER, Caller
-from corvo.router.http import positions
 from corvo.router.http.messages import Request, Response, json_response
 from corvo.router.queues.bodies import PAGE_MAX
 from corvo.router.routes import Route
@@ -52,7 +51,7 @@ async def list_workers(api: Api, request: Request) -> Response:
             shown.append(worker_body(heard, names, state, active=active))
         if count % STEP == 0:
             await trio.lowlevel.checkpoint()
-    return json_response(shown[:PAGE_MAX], seq=positions.render(lists.seen))
+    return json_response(shown[:PAGE_MAX], reached=lists.seen)
 
 
 def _ask_workers(after: str, limit: int) -> Query:
