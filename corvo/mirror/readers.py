@@ -22,6 +22,7 @@ from corvo.mirror.query.reading import Reading, TimeOver, prepare
 from corvo.mirror.query.reports import get_beats, get_rates, get_summary, get_throughput
 from corvo.mirror.query.search import count, search, select, understood
 from corvo.mirror.query.terms import NotAnswered
+from corvo.protocol.ops.base import encode_json
 from corvo.protocol.questions import (
     AllRates,
     Beats,
@@ -191,7 +192,6 @@ def task_of(question: Question) -> Task:
             raise NotAnswered("unknown_query", f"{name} is not answered from the tables")
 
 
-_encode: Final = msgspec.json.Encoder().encode
 pack: Final = msgspec.msgpack.Encoder().encode
 _OVER: Final = Refused(
     code="over_budget",
@@ -203,7 +203,7 @@ def answer(reading: Reading, task: Task) -> MirrorAnswer | Refused:
     """The answer to a question, or the reason why it has no answer."""
     try:
         found = task.answer(reading)
-        return MirrorAnswer(_encode(found), positions_of(found.as_of))
+        return MirrorAnswer(encode_json(found), positions_of(found.as_of))
     except NotAnswered as error:
         return error.refused
     except TimeOver:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from corvo.protocol.numbers import WAITING_OPS_MAX, Counters
+from corvo.protocol.numbers import WAITING_OPS_MAX
 from corvo.protocol.ops.base import Op
 from corvo.shard.machine import Decoded
 from corvo.shard.state.entry import Record, Stamp
@@ -151,38 +151,9 @@ class Gathering:
 
     def skipped_to(self, index: int) -> list[Submission]:
         """A snapshot took the place of the log up to `index`: nobody knows what became of these."""
-        unknown: list[Submission] = []
-        while self._proposed and self._proposed[0].index <= index:
-            proposed = self._proposed.popleft()
-            unknown.extend(proposed.submissions)
-            for submission in proposed.submissions:
-                self._forget(submission)
+        _, unknown = self.applied(index=index, term=0)  # no entry has this term
         return unknown
 
     def _forget(self, submission: Submission) -> None:
         self._ops -= 1
         self._bytes -= len(submission.record[1])
-
-
-class CommitTimes:
-    """The time from proposal to apply of the entries that this replica has proposed."""
-
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
-        self._proposed_ns: dict[int, int] = {}
-
-    def proposed(self, index: int, ops: int, now_ns: int) -> None:
-        """Note that an entry was proposed."""
-        self._proposed_ns[index] = now_ns
-        self._counters.batch.observe(ops)
-
-    def applied(self, index: int, now_ns: int, *, is_ours: bool) -> None:
-        """Count an applied entry; `is_ours` unless another leader's entry took its index."""
-        self._counters.entries += 1
-        proposed_ns = self._proposed_ns.pop(index, None)
-        if proposed_ns is not None and is_ours:
-            self._counters.commit.observe((now_ns - proposed_ns) / 1e9)
-
-    def forget(self) -> None:
-        """Drop all open proposals: they may never be applied on this replica."""
-        self._proposed_ns.clear()

@@ -6,14 +6,13 @@ before anything of the entry is written.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
 from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
-from corvo.protocol.ops.base import Op, Rejected
+from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.shard.ops import APPLY, DECODE
 from corvo.shard.state import lifecycle, requests
 from corvo.shard.state.entry import Stamp, decode
@@ -32,9 +31,6 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
 
     stamp: Stamp
     ops: Sequence[tuple[int, Op]]
-
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class Machine:
@@ -101,7 +97,9 @@ class Machine:
             answer = Answer(*requests.once(tx, number, op))
         else:
             result = APPLY[number](op, tx)
-            answer = Answer(result.code if isinstance(result, Rejected) else "", _encode(result))
+            answer = Answer(
+                result.code if isinstance(result, Rejected) else "", encode_json(result)
+            )
         if tx.doomed:
             lifecycle.remove_doomed(tx)
         return answer

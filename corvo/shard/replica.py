@@ -15,7 +15,6 @@ nothing else is on its way; its link is notified of new work (`corvo.shard.empty
 replica's leader still leads.
 """
 
-from collections.abc import Callable
 from random import Random
 from typing import Final, TypeAlias
 
@@ -23,7 +22,7 @@ import msgspec
 
 from corvo.protocol import wire
 from corvo.protocol.numbers import Counters
-from corvo.protocol.ops.base import Limits, Op, Rejected
+from corvo.protocol.ops.base import Limits, Op, Rejected, encode_json
 from corvo.protocol.ops.keys import HOME as KEYS_HOME
 from corvo.protocol.ops.work import Claims, Fetch
 from corvo.protocol.queries import QUERIES
@@ -41,7 +40,7 @@ from corvo.raft import (
     Write,
 )
 from corvo.shard.empty_fetches import EmptyFetchWatchers
-from corvo.shard.gathering import INTERNAL, CommitTimes, Gathering, Submission
+from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS, OPS, admit
 from corvo.shard.ops.transfer import Delivered
@@ -128,7 +127,6 @@ class Replica:
         self._applying: int | None = None
         self._untaken: Ready | None = None  # what is to be applied with the next call of `work`
         self.counters: Final = Counters()
-        self._commit_times = CommitTimes(self.counters)
 
     # Links.
 
@@ -155,7 +153,7 @@ class Replica:
             return
         if self.disk_is_full:
             full = Rejected("disk_full", "the shard's disk is full: nothing was changed")
-            self._say(client, wire.Reply(message.id, full.code, _encode(full)))
+            self._refuse(client, message.id, full)
             return
         if self._gathering.is_full:
             self.counters.busy += 1
@@ -164,7 +162,7 @@ class Replica:
         is_shard = self._links.get(client, False)
         op = admit(message.op, message.body, self._settings.limits, private=is_shard)
         if isinstance(op, Rejected):
-            self._say(client, wire.Reply(message.id, op.code, _encode(op)))
+            self._refuse(client, message.id, op)
             return
         # Under a request key it may have found something before: the state knows.
         if isinstance(op, Fetch) and not op.request_key and self._is_in_vain(op):
@@ -179,7 +177,7 @@ class Replica:
         query = QUERIES.get(message.query)
         if query is None:
             unknown = Rejected("unknown_query", f"there is no query {message.query}")
-            self._say(client, wire.Reply(message.id, unknown.code, _encode(unknown)))
+            self._refuse(client, message.id, unknown)
         elif query.is_local:
             self._answer(Question(client, message))
         else:
@@ -201,7 +199,6 @@ class Replica:
     def installed(self, machine: Machine) -> None:
         """A snapshot took the place of the state. To be called before `stored` of that write."""
         self.machine = machine
-        self._commit_times.forget()
         if machine.tx.shard == KEYS_HOME:
             self._tell_of_keys(machine.applied)  # nobody knows what came with it
         for submission in self._gathering.skipped_to(machine.applied):
@@ -320,7 +317,7 @@ class Replica:
 
     def _propose_own(self, op: Op, *, first: bool = False) -> None:
         self._internal += 1
-        record = (NUMBERS[type(op)], _encode(op))
+        record = (NUMBERS[type(op)], encode_json(op))
         self._gathering.add(INTERNAL, self._led_term, record, op, first=first)
 
     def _propose(self, now_ns: int) -> None:
@@ -334,7 +331,7 @@ class Replica:
             except (Overloaded, Transferring):
                 return  # they wait where they are; a leader that is leaving gives them up
             gathering.proposed(chosen, index=index, term=node.term, stamp=stamp, data=data)
-            self._commit_times.proposed(index, len(chosen), now_ns)
+            self.counters.batch.observe(len(chosen))
 
     def _prove(self) -> None:
         """One proof of leadership for all questions that gathered."""
@@ -364,7 +361,10 @@ class Replica:
         else:
             machine.skip(index=index, term=term)
         self._applying = None
-        self._commit_times.applied(index, self._now_ns, is_ours=ours is not None)
+        self.counters.entries += 1
+        if ours is not None:
+            # An entry's stamp is the time at which it was proposed.
+            self.counters.commit.observe(max(0, self._now_ns - ours.stamp.now_ns) / 1e9)
         for submission in lost:
             if submission.client == INTERNAL:
                 self._own_applied(submission)
@@ -410,8 +410,7 @@ class Replica:
             "unknown",
             "a snapshot replaced the state meanwhile, so the request may have taken effect",
         )
-        reply = wire.Reply(submission.request, unknown.code, _encode(unknown))
-        self._say(submission.client, reply)
+        self._refuse(submission.client, submission.request, unknown)
 
     # Waiting for work.
 
@@ -464,7 +463,7 @@ class Replica:
         message = question.message
         result = answer_bytes(self, message.query, message.body)
         code = result.code if isinstance(result, Rejected) else ""
-        body = _encode(result)
+        body = encode_json(result)
         self._reply(question.client, message.id, code, body, self.machine.applied)
 
     # Saying.
@@ -475,8 +474,11 @@ class Replica:
                 "answer_too_large",
                 "the request took effect, but its answer is too large to be sent",
             )
-            code, body = large.code, _encode(large)
+            code, body = large.code, encode_json(large)
         self._say(client, wire.Reply(request, code, body, index))
+
+    def _refuse(self, client: int, request: int, refusal: Rejected) -> None:
+        self._say(client, wire.Reply(request, refusal.code, encode_json(refusal)))
 
     def _say(self, client: int, message: wire.Answer | wire.Push) -> None:
         if client in self._links:
@@ -547,8 +549,7 @@ class Replica:
         return None
 
 
-_encode: Final[Callable[[msgspec.Struct], bytes]] = msgspec.json.Encoder().encode
-_NOTHING: Final = _encode(Claims([]))
+_NOTHING: Final = encode_json(Claims([]))
 _FETCH: Final = NUMBERS[Fetch]
 _DELIVERED: Final = NUMBERS[Delivered]
 _decode_delivered: Final = msgspec.json.Decoder(Delivered).decode

@@ -14,6 +14,7 @@ from corvo.protocol.ops.base import Op
 from corvo.shard.ops import upkeep as ops
 from corvo.shard.state.tables import QUEUES, TIMERS, Timer, queue_keys
 from corvo.shard.state.tx import Tx
+from corvo.times import MS
 
 BATCH: Final = 256
 """Limit of one op of upkeep: some milliseconds of work."""
@@ -22,7 +23,6 @@ WALK_EVERY_NS: Final = 1_000_000_000
 WALK_QUEUES: Final = 64
 WALK_AGAIN_NS: Final = 60_000_000_000
 """Pause after all queues were walked."""
-_MS: Final = 1_000_000
 _TIMERS: Final = tuple(Timer)
 _OPS: Final[dict[Timer, type[ops.Upkeep]]] = {
     Timer.PROMOTE: ops.Promote,
@@ -112,7 +112,7 @@ def _is_past(tx: Tx, prefix: bytes, keep_ms: int, now_ns: int) -> bool:
     """Whether the first key of an index, which begins with a time, is to be kept no longer."""
     first = tx.keys(prefix, prefix_end(prefix), limit=1)
     at = len(prefix)
-    return bool(first) and int.from_bytes(first[0][at : at + 8], "big") + keep_ms * _MS <= now_ns
+    return bool(first) and int.from_bytes(first[0][at : at + 8], "big") + keep_ms * MS <= now_ns
 
 
 def next_due_ns(tx: Tx, timer: Timer) -> int | None:

@@ -22,6 +22,7 @@ Way: TypeAlias = Literal["after", "from", "before", "until"]
 
 _VERSION: Final = 1
 _DIGEST_BYTES: Final = 8
+_UNKNOWN: Final = "unknown cursor; send the cursor of an answer, or leave it out for the first page"
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -58,18 +59,14 @@ def read_cursor(text: str, digest: bytes, key_types: tuple[type | tuple[type, ..
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         cursor = _decode(urlsafe_b64decode(padded))
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        raise _bad(
-            "unknown cursor; send the cursor of an answer, or leave it out for the first page"
-        ) from None
+        raise _bad(_UNKNOWN) from None
     if cursor.version != _VERSION:
         raise _bad("the cursor is of another version; start with the first page")
     if cursor.digest != digest:
         raise _bad("the cursor belongs to another filter or order; start with the first page")
     fits = len(cursor.key) in {0, len(key_types)} and all(map(isinstance, cursor.key, key_types))
     if not fits:
-        raise _bad(
-            "unknown cursor; send the cursor of an answer, or leave it out for the first page"
-        )
+        raise _bad(_UNKNOWN)
     return cursor
 
 

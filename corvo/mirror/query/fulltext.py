@@ -4,10 +4,9 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from corvo.mirror.query.reading import Reading, TimeOver
 from corvo.mirror.query.terms import NOT_RESERVED, Condition, all_of, bad_filter, in_scope
+from corvo.protocol.ops.base import encode_json
 from corvo.protocol.questions import FullText, TextFound, TextHit
 from corvo.times import without_zeros
 
@@ -17,7 +16,6 @@ _NOT_RESERVED: Final = Condition(NOT_RESERVED.text.replace("queue", "jobs.queue"
 _RANKING: Final = 0.6
 _LOOKING: Final = 0.85
 """Of the time."""
-_encode: Final = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ def _add_hits(
             created_at=without_zeros(created_at),
         )
         # As it will be sent: a character may be four bytes there, and a quote is two.
-        size += len(_encode(hit))
+        size += len(encode_json(hit))
         if results and size > ANSWER_BYTES_MAX:
             return True
         results.append(hit)

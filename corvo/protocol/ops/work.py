@@ -34,6 +34,7 @@ QUEUES_MAX: Final = 64
 LEASE_MS_MIN: Final = 1_000
 """No lease is shorter: heartbeats have to get through."""
 
+_CHECKPOINT: Final = ("checkpoint", "checkpoint_bytes_max")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -108,10 +109,18 @@ class LeaseItem(
     """Whether the server itself asks, about its own work, which no client may touch."""
     ENDS: ClassVar[str] = ""
     """How the job's document records that this operation ended the lease; empty if it does not."""
+    JSON: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Fields with a client's JSON, each with the name of its limit."""
 
     def check(self, field: str, limits: Limits) -> Rejected | None:
         """The first limit that the item exceeds; `field` is the item's own place."""
-        raise NotImplementedError
+        for name, limit in self.JSON:
+            value: Json = getattr(self, name)
+            if value is not msgspec.UNSET:
+                refused = bad_json(f"{field}.{name}", value, getattr(limits, limit))
+                if refused is not None:
+                    return refused
+        return None
 
     def repeat(self, settled: Settled) -> R_co:
         """The result of the same operation under the same token, which ended the lease before."""
@@ -188,13 +197,7 @@ class AckItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     step_status: StepStatus = StepStatus.CONTINUE
     """For a job of a chain: whether the next step comes."""
     ENDS = "ack"
-
-    def check(self, field: str, limits: Limits) -> Rejected | None:
-        """Result and checkpoint have a limit."""
-        refused = bad_json(f"{field}.result", self.result, limits.result_bytes_max)
-        return refused or bad_json(
-            f"{field}.checkpoint", self.checkpoint, limits.checkpoint_bytes_max
-        )
+    JSON = (("result", "result_bytes_max"), _CHECKPOINT)
 
 
 class Ack(LeaseOp[Acked], frozen=True, kw_only=True):
@@ -258,13 +261,7 @@ class BeatItem(LeaseItem[Beat], frozen=True, kw_only=True, omit_defaults=True, g
 
     progress: Json = msgspec.UNSET
     checkpoint: Json = msgspec.UNSET
-
-    def check(self, field: str, limits: Limits) -> Rejected | None:
-        """Progress and checkpoint have a limit."""
-        refused = bad_json(f"{field}.progress", self.progress, limits.progress_bytes_max)
-        return refused or bad_json(
-            f"{field}.checkpoint", self.checkpoint, limits.checkpoint_bytes_max
-        )
+    JSON = (("progress", "progress_bytes_max"), _CHECKPOINT)
 
 
 class Heartbeat(LeaseOp[Beat], frozen=True, kw_only=True):
@@ -286,10 +283,7 @@ class ReleaseItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=
     checkpoint: Json = msgspec.UNSET
     why: Text = ""
     ENDS = "release"
-
-    def check(self, field: str, limits: Limits) -> Rejected | None:
-        """The checkpoint has a limit."""
-        return bad_json(f"{field}.checkpoint", self.checkpoint, limits.checkpoint_bytes_max)
+    JSON = (_CHECKPOINT,)
 
 
 class Release(LeaseOp[Acked], frozen=True, kw_only=True):
@@ -307,10 +301,7 @@ class SnoozeItem(_StateItem, frozen=True, kw_only=True, omit_defaults=True, gc=F
     checkpoint: Json = msgspec.UNSET
     why: Text = ""
     ENDS = "snooze"
-
-    def check(self, field: str, limits: Limits) -> Rejected | None:
-        """The checkpoint has a limit."""
-        return bad_json(f"{field}.checkpoint", self.checkpoint, limits.checkpoint_bytes_max)
+    JSON = (_CHECKPOINT,)
 
 
 class Snooze(LeaseOp[Acked], frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ durable on a thread while the rest goes on; the others listen, dial and tick.
 import secrets
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -298,16 +298,13 @@ class Process:
             self._snapshot_wanted = work.snapshot_wanted
             self._checkpoint_due.set()
         for relay in work.relays:
-            self._start(partial(self._relay, relay))
+            assert self._nursery is not None
+            self._nursery.start_soon(self._relay, relay)
 
     def _send(self, replica: int, frame: bytes) -> None:
         link = self._peers.get(replica)
         if link is not None:
             link.send(wire.Peer(frame))  # what is not taken is lost, as on any network
-
-    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
-        assert self._nursery is not None
-        self._nursery.start_soon(task)
 
     async def _tick(self) -> None:
         period = self._config.tick_ms / 1_000

@@ -10,9 +10,9 @@ from corvo.protocol.ops.enqueue import UNIQUE_PERIOD_MS, Enqueue, Enqueued, Enqu
 from corvo.protocol.ops.workflow import NewBatch
 from corvo.shard.state import batches, chains, dependencies, lifecycle, presence
 from corvo.shard.state.applying import apply
-from corvo.shard.state.lifecycle import NS
 from corvo.shard.state.tables import FORWARDS, JOBS
 from corvo.shard.state.tx import Tx
+from corvo.times import MS
 
 _ENQUEUED: Final = EventType.ENQUEUED.stored
 _PENDING: Final = State.PENDING
@@ -78,7 +78,7 @@ def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
         unique_ms = (new.unique_period_ms or UNIQUE_PERIOD_MS) if new.unique_key else 0
     presence.ensure_queue(tx, new.queue)
     now_ns = tx.now_ns
-    due_ns = now_ns + new.delay_ms * NS if new.delay_ms else new.scheduled_ns
+    due_ns = now_ns + new.delay_ms * MS if new.delay_ms else new.scheduled_ns
     state = _SCHEDULED if due_ns > now_ns else _PENDING
     job = Job(
         id=new.id or tx.mint.job(),
@@ -103,11 +103,11 @@ def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
         max_run_time_ms=new.max_run_time_ms,
         max_crashes=new.max_crashes,
         scheduled_ns=due_ns if state is _SCHEDULED else 0,
-        expires_ns=now_ns + new.expire_after_ms * NS if new.expire_after_ms else 0,
+        expires_ns=now_ns + new.expire_after_ms * MS if new.expire_after_ms else 0,
         expires_active=new.expire_active,
         unique_key=new.unique_key,
         unique_period_ms=unique_ms,
-        unique_until_ns=now_ns + unique_ms * NS if unique_ms else 0,
+        unique_until_ns=now_ns + unique_ms * MS if unique_ms else 0,
         checkpoint=json_bytes(new.checkpoint),
         parent_id=new.parent_id,
     )

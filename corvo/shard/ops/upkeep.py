@@ -18,7 +18,6 @@ from corvo.model import EventType, Job, Queue
 from corvo.protocol.ops.base import Millis, Name, TypedOp
 from corvo.shard.state import dependencies, lifecycle, requests
 from corvo.shard.state.applying import apply
-from corvo.shard.state.lifecycle import NS
 from corvo.shard.state.limits import forget_rows
 from corvo.shard.state.tables import (
     ENDINGS,
@@ -33,6 +32,7 @@ from corvo.shard.state.tables import (
     queue_keys,
 )
 from corvo.shard.state.tx import Tx
+from corvo.times import MS
 
 LIMIT_MAX: Final = 10_000
 """Largest limit of one op."""
@@ -227,7 +227,7 @@ def purge(op: Purge, tx: Tx) -> Walked:
     """The job that finished first comes first."""
     queue = QUEUES.get(tx, op.queue)
     retention_ms = queue.retention_ms if queue is not None else 0
-    edge_ns = max(0, tx.now_ns - (retention_ms or op.keep_ms) * NS)
+    edge_ns = max(0, tx.now_ns - (retention_ms or op.keep_ms) * MS)
     return _each(
         tx,
         op.limit,
@@ -257,7 +257,7 @@ def clean_rate_limits(op: CleanRateLimits, tx: Tx) -> Walked:
     """The oldest first."""
     queue = QUEUES.get(tx, op.queue)
     window_ms = queue.rate_window_ms if queue is not None else 0
-    edge_ns = max(0, tx.now_ns - window_ms * NS)
+    edge_ns = max(0, tx.now_ns - window_ms * MS)
     prefix = queue_keys(op.queue).rate
     stop = prefix + (edge_ns + 1).to_bytes(8, "big")
     rows = tx.keys(prefix, stop, limit=op.limit + 1)
@@ -411,5 +411,5 @@ class Lead(TypedOp[Led], frozen=True, kw_only=True):
 @apply.register
 def lead(op: Lead, tx: Tx) -> Led:
     """Begin the time of grace."""
-    tx.give_grace(tx.now_ns + op.grace_ms * NS)
+    tx.give_grace(tx.now_ns + op.grace_ms * MS)
     return Led()

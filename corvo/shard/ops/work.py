@@ -19,6 +19,7 @@ from corvo.shard.state.limits import record_fetches
 from corvo.shard.state.select import Selection, take
 from corvo.shard.state.tables import JOBS, QUEUES, WORKERS
 from corvo.shard.state.tx import Tx
+from corvo.times import MS
 
 _ACTIVE: Final = State.ACTIVE
 _COMPLETED: Final = State.COMPLETED
@@ -69,7 +70,7 @@ def found_nothing(op: ops.Fetch, result: msgspec.Struct) -> bool:
 def keep_leases(op: ops.Fetch, result: msgspec.Struct) -> bytes:
     """Which leases were given: what is told of them is looked up again."""
     assert isinstance(result, ops.Claims)
-    return _encode_given([(claim.job_id, claim.lease_token) for claim in result.jobs])
+    return encode_json([(claim.job_id, claim.lease_token) for claim in result.jobs])
 
 
 @again.register
@@ -86,7 +87,6 @@ def still_leased(op: ops.Fetch, tx: Tx, kept: bytes) -> bytes:
     return encode_json(ops.Claims(claims))
 
 
-_encode_given: Final = msgspec.json.Encoder().encode
 _decode_given: Final = msgspec.json.Decoder(list[tuple[str, int]]).decode
 
 
@@ -244,7 +244,7 @@ def beat(item: ops.BeatItem, tx: Tx, found: Held[Job]) -> ops.Beat | Rejected:
     job = found.document
     after = replace(
         job,
-        lease_expires_ns=max(job.lease_expires_ns, tx.now_ns + job.lease_ms * lifecycle.NS),
+        lease_expires_ns=max(job.lease_expires_ns, tx.now_ns + job.lease_ms * MS),
         progress=json_bytes(item.progress, job.progress),
         checkpoint=json_bytes(item.checkpoint, job.checkpoint),
     )

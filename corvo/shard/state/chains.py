@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.model import Job, State
-from corvo.protocol.ops.base import encode_json
+from corvo.protocol.ops.base import encode_json, json_bytes
 from corvo.protocol.ops.checks import fields_of
 from corvo.protocol.ops.workflow import Chain, Step
 from corvo.shard.state import spawning
@@ -66,7 +66,7 @@ def _next(tx: Tx, job: Job) -> None:
     if step is None:
         return
     fields = {"previous_job_id": spawning.as_raw(job.id)}
-    taken = len(job.result) + len(job.chain) + _bytes_of(step) + _ROOM_BYTES
+    taken = len(job.result) + len(job.chain) + len(json_bytes(step.payload)) + _ROOM_BYTES
     # A result that would make the next job too large for an effect stays with its own job.
     if job.result and taken <= EFFECT_BYTES_MAX:
         fields["previous_result"] = msgspec.Raw(job.result)
@@ -86,10 +86,9 @@ def _fail(tx: Tx, job: Job, why: str) -> None:
 
 
 def _spawn(tx: Tx, job: Job, step: Step, number: int, fields: dict[str, msgspec.Raw]) -> None:
-    own = b"" if step.payload is msgspec.UNSET else bytes(step.payload)
     new = Spawn(
         queue=step.queue,
-        payload=spawning.as_raw(fields | fields_of(own)),
+        payload=spawning.as_raw(fields | fields_of(json_bytes(step.payload))),
         why=f"after {job.id}",
         chain_id=job.chain_id,
         chain_step=number,
@@ -97,7 +96,3 @@ def _spawn(tx: Tx, job: Job, step: Step, number: int, fields: dict[str, msgspec.
         chain_marks=job.chain_marks & FAILED,
     )
     spawning.spawn(tx, new)
-
-
-def _bytes_of(step: Step) -> int:
-    return 0 if step.payload is msgspec.UNSET else len(bytes(step.payload))

@@ -14,12 +14,13 @@ from corvo.kv import keys
 from corvo.kv.keys import parse_unique_value
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Agent, EventType, Job, JobError, Settled, State
-from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.scopes import is_reserved
 from corvo.shard.state import consequences
 from corvo.shard.state.presence import find, trail
 from corvo.shard.state.tables import FORWARDS, JOBS, QUEUES, queue_keys
 from corvo.shard.state.tx import Tx
+from corvo.times import MS
 
 _ACTIVE: Final = State.ACTIVE
 _COMPLETED: Final = State.COMPLETED
@@ -36,10 +37,6 @@ STOPPED: Final = "asked to stop"
 RUN_TOO_LONG: Final = "max_run_time exceeded"
 SWEPT: Final = "cleared, or deleted with its queue"
 """Reason of a job that is removed by a clear or by the deletion of its queue."""
-NS: Final = 1_000_000
-"""Nanoseconds of one millisecond."""
-
-_encode_error: Final = msgspec.json.Encoder().encode
 
 
 # Leases.
@@ -54,8 +51,8 @@ def lease(tx: Tx, job: Job, *, worker_id: str, hostname: str, lease_ms: int) -> 
         attempt=job.attempt + 1,
         lease_token=max(tx.token, job.lease_token + 1),
         lease_ms=lease_ms,
-        lease_expires_ns=now_ns + lease_ms * NS,
-        run_expires_ns=now_ns + job.max_run_time_ms * NS if job.max_run_time_ms else 0,
+        lease_expires_ns=now_ns + lease_ms * MS,
+        run_expires_ns=now_ns + job.max_run_time_ms * MS if job.max_run_time_ms else 0,
         worker_id=worker_id,
         hostname=hostname,
         started_ns=now_ns,
@@ -250,7 +247,7 @@ def snooze(tx: Tx, found: Held[Job], *, delay_ms: int, why: str, checkpoint: byt
         what=EventType.SNOOZED,
         why=why,
         how="snooze",
-        scheduled_ns=tx.now_ns + delay_ms * NS,
+        scheduled_ns=tx.now_ns + delay_ms * MS,
         checkpoint=checkpoint,
     )
 
@@ -442,7 +439,7 @@ def _outcome(tx: Tx, job: Job, failure: Failure) -> Settled:
     attempts_left = max(0, job.max_retries - job.attempt) if failure.retryable else 0
     if attempts_left == 0:
         return Settled(job.lease_token, "fail", _DEAD)
-    due_ns = tx.now_ns + retry_delay_ms(tx, job, failure.retry_after_ms) * NS
+    due_ns = tx.now_ns + retry_delay_ms(tx, job, failure.retry_after_ms) * MS
     return Settled(job.lease_token, "fail", State.RETRYING, due_ns, attempts_left)
 
 
@@ -496,7 +493,7 @@ def record_error(tx: Tx, job: Job, failure: Failure) -> None:
         worker_id=job.worker_id,
     )
     key = error_key(job.id, number)
-    tx.set_key(key, _encode_error(error))
+    tx.set_key(key, encode_json(error))
     tx.note(key)
     if number > ERRORS_MAX:
         remove_error(tx, job, number - ERRORS_MAX)
@@ -569,7 +566,7 @@ def unlock(tx: Tx, found: Held[Job]) -> Job:
 
 def locked_until_ns(tx: Tx, job: Job) -> int:
     """End of a lock that a job takes now; 0 without a unique key."""
-    return tx.now_ns + job.unique_period_ms * NS if job.unique_key else 0
+    return tx.now_ns + job.unique_period_ms * MS if job.unique_key else 0
 
 
 def _locked(tx: Tx, queue: str, unique_key: str) -> Held[Job] | None:

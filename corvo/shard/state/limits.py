@@ -11,13 +11,13 @@ from corvo.model import Queue, State
 from corvo.protocol.ops.queues import RATE_MAX
 from corvo.shard.state.tables import queue_keys
 from corvo.shard.state.tx import Tx
+from corvo.times import MS
 
 ROWS_REMOVED_MAX: Final = 1_000
 """Rows that one fetch removes."""
 _QUEUES_MAX: Final = 64
 """Queues whose rows are kept in memory."""
 _ACTIVE: Final = State.ACTIVE.number
-_NS: Final = 1_000_000
 
 
 class Why(Enum):
@@ -54,7 +54,7 @@ def allowance(tx: Tx, queue: Queue, *, now_ns: int, want: int) -> Allowance:
         if count <= 0:
             # When so many have left the window that one more fits in.
             leaving = _fetched_ns(queue, rows[len(rows) - queue.rate_limit])
-            return Allowance(0, Why.RATE, leaving + queue.rate_window_ms * _NS)
+            return Allowance(0, Why.RATE, leaving + queue.rate_window_ms * MS)
     return Allowance(count)
 
 
@@ -110,7 +110,7 @@ def counted_since_ns(tx: Tx, queue: Queue) -> int:
 
 def _gone(queue: Queue, rows: list[bytes], *, now_ns: int) -> int:
     """Number of rows at the front that no longer count at `now_ns`."""
-    edge_ns = max(0, now_ns - queue.rate_window_ms * _NS)
+    edge_ns = max(0, now_ns - queue.rate_window_ms * MS)
     edge = queue_keys(queue.name).rate + edge_ns.to_bytes(8, "big") + b"\xff" * 9
     before = bisect_right(rows, queue.rate_since_ns, key=_place) if queue.rate_since_ns else 0
     return max(before, bisect_right(rows, edge))

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from corvo.kv.keys import INBOX, META, OUTBOX
 from corvo.model import Job, Outgoing
+from corvo.protocol.ops.base import encode_json
 from corvo.shard.state.tx import Tx
 
 EFFECT_BYTES_MAX: Final = (4 << 20) - (64 << 10)
@@ -139,12 +140,11 @@ _NUMBERS_KEY: Final = META.build("outbox")
 _numbers: Final = msgspec.msgpack.Decoder(Numbers)
 _outgoing: Final = msgspec.msgpack.Decoder(Outgoing)
 _pack: Final = msgspec.msgpack.Encoder().encode
-_encode: Final = msgspec.json.Encoder().encode
 
 
 def encode(effect: Effect) -> bytes:
     """An effect for `post`: encoded apart, so that its size is known before a write."""
-    return _encode(effect)
+    return encode_json(effect)
 
 
 def post(tx: Tx, shard: int, effect: bytes) -> None:
@@ -155,7 +155,7 @@ def post(tx: Tx, shard: int, effect: bytes) -> None:
     given, taken = numbers.get(shard, (0, 0))
     seq = given + 1
     message = Message(source=tx.shard, seq=seq, effect=msgspec.Raw(effect), by=tx.by)
-    outgoing = Outgoing(shard, seq, _encode(message), tx.now_ns)
+    outgoing = Outgoing(shard, seq, encode_json(message), tx.now_ns)
     tx.set_key(OUTBOX.build(shard, seq), _pack(outgoing))
     _write(tx, {**numbers, shard: (seq, taken)})
 

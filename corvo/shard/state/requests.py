@@ -7,12 +7,10 @@ snapshot. A refusal is an answer, too.
 from hashlib import blake2b
 from typing import Final
 
-import msgspec
-
 from corvo.kv.keys import META
 from corvo.kv.tables import Held
 from corvo.model import Request
-from corvo.protocol.ops.base import Op, Rejected
+from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.shard.state.applying import again, apply, is_void, keep
 from corvo.shard.state.tables import REQUESTS
 from corvo.shard.state.tx import Tx
@@ -21,7 +19,6 @@ REQUESTS_MAX: Final = 1_000_000
 """Request keys that a shard remembers: some twelve in a second, for a day."""
 _COUNT_KEY: Final = META.build("requests")
 _HASH_BYTES: Final = 16
-_encode_answer: Final = msgspec.json.Encoder().encode
 
 
 def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
@@ -43,7 +40,7 @@ def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
             f"the shard remembers {REQUESTS_MAX} request keys, the limit: try again later",
         )
     result = apply(op, tx)
-    answer = _encode_answer(result)
+    answer = encode_json(result)
     code = result.code if isinstance(result, Rejected) else ""
     if not code and is_void(op, result):
         return code, answer
@@ -70,4 +67,4 @@ def forget(tx: Tx, found: Held[Request]) -> None:
 
 
 def _refuse(code: str, error: str) -> tuple[str, bytes]:
-    return code, _encode_answer(Rejected(code, error))
+    return code, encode_json(Rejected(code, error))

@@ -3,18 +3,15 @@
 A job whose queue lives in another shard is created there, by an effect through the outbox.
 """
 
-from typing import Final
-
 import msgspec
 
 from corvo.model import Event, EventType, Job, State
 from corvo.placement import shard_of_queue
+from corvo.protocol.ops.base import encode_json, json_bytes
 from corvo.shard.state import outbox, presence
 from corvo.shard.state.outbox import Spawn
 from corvo.shard.state.tables import JOBS
 from corvo.shard.state.tx import Tx
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 def spawn(tx: Tx, new: Spawn) -> None:
@@ -39,7 +36,7 @@ def spawn_here(tx: Tx, new: Spawn) -> None:
         trail=(Event(tx.now_ns, EventType.ENQUEUED.stored, tx.by, new.why),),
         chain_id=new.chain_id,
         chain_step=new.chain_step,
-        chain=b"" if new.chain is msgspec.UNSET else bytes(new.chain),
+        chain=json_bytes(new.chain),
         chain_marks=new.chain_marks,
     )
     JOBS.insert(tx, job)
@@ -48,4 +45,4 @@ def spawn_here(tx: Tx, new: Spawn) -> None:
 
 def as_raw(value: object) -> msgspec.Raw:
     """A value as JSON."""
-    return msgspec.Raw(_encode(value))
+    return msgspec.Raw(encode_json(value))

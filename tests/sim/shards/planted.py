@@ -136,8 +136,8 @@ REPLICAS: Final[tuple[Row, ...]] = (
     (
         "snapshot-keeps-the-old-machine",
         "shard.replica",
-        "        self.machine = machine\n        self._commit_times",
-        "        self._commit_times",
+        "        self.machine = machine\n        if machine.tx.shard",
+        "        if machine.tx.shard",
         2,
     ),
     (
