@@ -24,7 +24,6 @@ class SummaryQueue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     name: str
     paused: bool
     counts: dict[str, int]
-    """Jobs by state."""
     enqueued_1m: int | msgspec.UnsetType = msgspec.UNSET
     """Within the last whole minute; rates are left out while the mirror is away."""
     completed_1m: int | msgspec.UnsetType = msgspec.UNSET
@@ -44,24 +43,19 @@ class SummaryShard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     shard: int
     status: str
-    """`up`, or `away` while it has no leader that can be reached."""
     leader: int | None = None
     mirror: str
-    """`following`; `catching up` while a full pass is under way; `away`."""
 
 
 class SummaryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything at a glance."""
 
     at: Time
-    """The server's clock."""
     queues: list[SummaryQueue]
     totals: dict[str, int]
-    """Jobs by state, in all of these queues."""
     workers: SummaryWorkers
     shards: list[SummaryShard]
     source: str
-    """`mirror`, and `shards` while that is away."""
     as_of: AsOf = {}
 
 

@@ -127,19 +127,13 @@ class BulkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     job_ids: Annotated[list[Id], msgspec.Meta(max_length=IDS_MAX)] | None = None
     filter: BulkFilter | None = None
     all: bool | None = None
-    """True with an empty filter: all jobs are meant, of all queues."""
     move_to_queue: str | None = None
-    """For `move`."""
     priority: PriorityWord | None = None
-    """For `change_priority`."""
     reason: Text | None = None
-    """For the trail: of `cancel`, `hold` and `reject`."""
     is_async: bool | None = msgspec.field(default=None, name="async")
     """Answer with an id at once, however few they are."""
     dry_run: bool | None = None
-    """Only tell which jobs are meant, and do nothing."""
     rate: Annotated[int, msgspec.Meta(ge=1, le=RATE_MAX)] | None = None
-    """Jobs in a second, at most."""
     request_key: Key | None = None
 
 
@@ -410,11 +404,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     total: int
     is_exact: bool
-    """False: there are at least so many."""
     applicable: int
-    """How many of them are in a state that the action takes."""
     takes: list[str]
-    """Those states."""
     states: dict[str, int]
     queues: dict[str, int]
     samples: list[msgspec.Raw]
@@ -428,15 +419,11 @@ class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     affected: int
     errors: int
-    """Jobs whose shard could not be asked, or did not say what became of them."""
     skipped: list[Skipped]
-    """Jobs to which nothing was done, and why: the first thousand."""
     skipped_total: int
-    """Jobs that did not do for the action."""
     by_code: dict[str, int]
     duration_ms: float
     dry_run: DryRun | msgspec.UnsetType = msgspec.UNSET
-    """What it would have done; then nothing was."""
 
 
 class BulkBegun(msgspec.Struct, frozen=True, kw_only=True):
@@ -453,7 +440,6 @@ class BulkStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     status: str
-    """queued, running, completed, failed or cancelled."""
     action: str
     total: int
     total_is_exact: bool = True

@@ -105,7 +105,6 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     queue: QueueName
     payload: Json = msgspec.UNSET
     id: ChosenId | None = None
-    """Chosen by the client: the same again is the same job."""
     kind: Text | None = None
     priority: (
         Annotated[
@@ -115,7 +114,6 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
         | None
     ) = None
     max_retries: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
-    """How many attempts there are."""
     retry_backoff: (
         Annotated[
             str,
@@ -128,7 +126,6 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     retry_max_delay: Duration | None = None
     retry_max_delay_ms: Millis | None = None
     retry_jitter: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
-    """Per cent."""
     max_run_time: Duration | None = None
     max_run_time_ms: Millis | None = None
     max_crashes: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
@@ -138,25 +135,20 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     unique_period_ms: Millis | None = None
     scheduled_at: GivenTime | None = None
     delay: Duration | None = None
-    """Instead of `scheduled_at`: from now on."""
     delay_ms: Millis | None = None
     expire_after: Duration | None = None
     expire_after_ms: Millis | None = None
     expire_active: bool | None = None
     tags: dict[str, str] | None = None
-    """At most 32, of 256 bytes each."""
     checkpoint: Json = msgspec.UNSET
     parent_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
     batch_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
-    """A batch that has not ended, to be one of it."""
     chain: ChainBody | None = None
     depends_on: Annotated[list[str], msgspec.Meta(max_length=DEPENDENCIES_MAX)] | None = None
-    """Jobs that have to be completed before it is given out."""
     agent: AgentBody | None = None
     chain_config: Annotated[Json, msgspec.Meta(extra_json_schema={"type": ["object", "null"]})] = (
         msgspec.UNSET
     )
-    """The older way to say `chain` and `depends_on`."""
     chain_id: str | None = None
     chain_step: int | None = None
 
@@ -479,7 +471,6 @@ class MadeJob(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     queue: str
     state: str = ""
-    """Not known of one that holds the unique key."""
 
 
 class EnqueueAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -487,12 +478,9 @@ class EnqueueAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     job_id: str
     status: str
-    """Its state; or `duplicate`, when an unfinished job has the unique key."""
     unique_existing: bool
-    """Whether it was there before."""
     job: MadeJob
     unique_job_id: str | msgspec.UnsetType = msgspec.UNSET
-    """The job that was there before."""
 
 
 class BatchedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

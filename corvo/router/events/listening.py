@@ -52,9 +52,7 @@ class GoneBody(msgspec.Struct, frozen=True, kw_only=True, tag="gone"):
     code: str
     outcome: str
     last_event_id: str
-    """With this id a client goes on; what happened before is not to be had as events any more."""
     shards: list[int]
-    """Whose events are missing."""
 
 
 class PlaceGone(CorvoError):

@@ -44,7 +44,6 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
     why: Text | None = None
     reason: Text | None = None
-    """Another word for `why`."""
     request_key: Key | None = None
 
 
@@ -53,7 +52,6 @@ class HoldJob(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: Text | None = None
     lease_token: Token | None = None
-    """Of a worker that holds its own job."""
     request_key: Key | None = None
 
 
@@ -99,11 +97,8 @@ class DeadJobs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     jobs: list[JobSummary]
     total: int
-    """How many there are altogether."""
     has_more: bool
-    """Whether there is another page; this one may be short, or empty, all the same."""
     cursor: str = ""
-    """To be sent for the next page."""
 
 
 class ExplainBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -115,9 +110,7 @@ class ExplainBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     code: str
     text: str
     until: Time | None = None
-    """When that ends by itself, where it does and that is known."""
     ahead: int = 0
-    """Jobs that come before it, as far as they were counted."""
 
 
 read_jobs: Final = msgspec.json.Decoder(Jobs).decode

@@ -81,9 +81,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""
     why: str = ""
     phase: str
-    """Phase of the job from then on."""
     ms: float | None = None
-    """Time until the next event; left out if it is not known."""
     error: ErrorBody | None = None
 
 
@@ -95,7 +93,6 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: State
     moments: list[Moment]
     phases_ms: dict[str, float]
-    """Total time of the job in each phase, up to now."""
     is_cut: bool = False
     """Whether events after the first one may be missing: a trail keeps the first and the last."""
 

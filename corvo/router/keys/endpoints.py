@@ -56,7 +56,6 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
 
     name: KeyName
     key: Annotated[str, msgspec.Meta(min_length=CHOSEN_MIN, max_length=CHOSEN_MAX)] | None = None
-    """One that exists elsewhere already; else one is made."""
     role: Role | None = None
     namespace: Namespace | None = None
     queue_scope: Annotated[list[Pattern], msgspec.Meta(max_length=SCOPE_MAX)] | Pattern | None = (
@@ -116,7 +115,6 @@ class AuthStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     admin_password_set: bool
     keys_required: bool
     caller: CallerView | None = None
-    """The caller of this request, where it is known."""
 
 
 # What is done.

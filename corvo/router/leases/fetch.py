@@ -24,13 +24,11 @@ class FetchBody(msgspec.Struct, kw_only=True):
     """Where jobs are wanted from. Only `queues` is needed."""
 
     queues: Annotated[list[QueueName], msgspec.Meta(min_length=1, max_length=QUEUES_MAX)]
-    """Served in this order."""
     worker_id: Plain | None = None
     hostname: Text | None = None
     timeout: int | None = None
     """Seconds: how long to wait, and how long the lease is, unless said otherwise."""
     wait_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    """How long to wait; 0 is not at all."""
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX)] | None = None
     request_key: RequestKey | None = None
 
@@ -39,7 +37,6 @@ class FetchBatchBody(FetchBody, kw_only=True):
     """Where jobs are wanted from, and how many."""
 
     count: int | None = None
-    """At most 512."""
 
 
 decode_fetch: Final = msgspec.json.Decoder(FetchBody).decode
@@ -88,12 +85,9 @@ class FetchedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     queue: str
     payload: msgspec.Raw
     attempt: int
-    """The first is 1."""
     max_retries: int
     lease_duration: int
-    """Seconds."""
     lease_token: int
-    """To be sent with whatever is said of this job."""
     lease_expires_at: str
     kind: str = ""
     checkpoint: Json = msgspec.UNSET

@@ -209,7 +209,6 @@ class BeatBody(LeaseBody, kw_only=True):
     progress: Json = msgspec.UNSET
     checkpoint: Json = msgspec.UNSET
     usage: UsageBody | None = None
-    """Read and not stored: only the usage of an ack is."""
 
     def item(self, job_id: str, worker_id: str = "") -> BeatItem:
         """The job as the op has it; `worker_id` is that of the whole request."""
@@ -376,9 +375,7 @@ class AckAnswer(msgspec.Struct, frozen=True):
     """The state of a job after the operation."""
 
     status: str
-    """`ok`."""
     state: str
-    """The job's state now."""
 
     @classmethod
     def of(cls, outcome: Outcome) -> "AckAnswer":
@@ -390,7 +387,6 @@ class FailAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a job whose attempt failed."""
 
     status: str
-    """`retrying`, `dead`, or `cancelled` if its cancellation was requested."""
     next_attempt_at: str | msgspec.UnsetType = msgspec.UNSET
     attempts_remaining: int
 
@@ -455,7 +451,6 @@ class BeatAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of one lease."""
 
     status: str
-    """`ok`; `cancel`: stop working on it; `error`: nothing was done, and it may be sent again."""
     lease_expires_at: str = ""
     error: str = ""
     code: str = ""
@@ -474,13 +469,9 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True, rename={"cancel
 
     jobs: dict[str, BeatAnswer]
     acked: list[str]
-    """Jobs whose lease was renewed."""
     unknown: list[str]
-    """Jobs that are not leased to the caller any more."""
     cancelled: list[str]
-    """Jobs whose worker is asked to stop."""
     lease_expires_at: str | msgspec.UnsetType = msgspec.UNSET
-    """The earliest expiry of the renewed leases."""
 
 
 def heartbeat_answer(

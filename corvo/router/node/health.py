@@ -39,7 +39,6 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     ok: bool
     why: str = ""
-    """What it is that is missing."""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,9 +48,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str = ""
     error: str = ""
     missing: list[str] = []
-    """Names of checks."""
     checks: list[Check] = []
-    """All of them, when they are asked for."""
 
 
 def readiness(checks: Sequence[Check], *, is_verbose: bool) -> Ready:
@@ -75,7 +72,6 @@ class Health(msgspec.Struct, frozen=True):
     status: str
     raft_state: str
     leader: bool
-    """Whether this node leads one of its shards."""
 
 
 def health(roles: Sequence[str]) -> Health:
@@ -97,8 +93,6 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     node: int
     shards: int
     durability: str
-    """`sync`, or `relaxed`: then what was acknowledged in the last moments may be lost with the
-    machine."""
     auth: str
     """`keys`; `open` while anybody may do anything because only this machine can; `off`."""
 
@@ -163,40 +157,28 @@ class MirrorShard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     shard: int
     index: int
-    """How far it has come in the shard's log."""
     at: Time | None = None
-    """The shard's own time there."""
     lag_entries: int | None = None
     """Entries that the shard has applied behind that; not known while the shard does not answer."""
     lag_ms: float | None = None
-    """From there to the shard's own time now; 0 when there are no such entries."""
     is_linked: bool
     is_whole: bool
-    """False while a full pass is under way: jobs may be missing, or be as they were before."""
     passes: int
-    """Full passes that were begun."""
     changes: int
-    """Documents taken in."""
 
 
 class MirrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the mirror is. What it counts begins with its process."""
 
     status: str
-    """`following`; `catching up`; `cut off` from a shard; `away`; `none` where there is to be none.
-    """
     why: str = ""
-    """Why it is away."""
     shards: list[MirrorShard] = []
     file_bytes: int = 0
     jobs: int = 0
-    """About."""
     rebuilds: int = 0
     questions: int = 0
     interrupted: int = 0
-    """Questions whose time was over before all was looked at."""
     write_lag: Measured | None = None
-    """Seconds by which rows were late when they were written."""
     schema: int = 0
     resident_bytes: int = 0
     cpu_seconds: float = 0.0
@@ -207,7 +189,6 @@ class MirrorGlance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     status: str
     lag: int | None = None
-    """Entries of the shard from which it is farthest behind."""
     lag_ms: float | None = None
 
 
@@ -288,7 +269,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     voter: bool
     role: str = ""
-    """Known of oneself only."""
     self: bool = False
     active: bool | None = None
     """Whether its leader has heard of it lately; known of the others by the leader only."""
@@ -307,7 +287,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     shard: int | msgspec.UnsetType = msgspec.UNSET
     status: str
-    """`healthy`; `no leader`; `repairing`; `disk full`; `unreachable`."""
     error: str = ""
     state: str = ""
     leader_id: str = ""
@@ -335,12 +314,10 @@ class ClusterStatus(Group, frozen=True, kw_only=True, omit_defaults=True):
     """The only shard of a cluster that has one; or of several, what they have in common."""
 
     mode: str
-    """`cluster`, or `multi-raft`."""
     shards: int | msgspec.UnsetType = msgspec.UNSET
     groups: list[Group] = []
     """Each of several. One that is not healthy makes the whole `degraded`."""
     sqlite_mirror: MirrorGlance | msgspec.UnsetType = msgspec.UNSET
-    """Of this node. Shards are healthy without it."""
 
 
 def cluster_status(
@@ -428,15 +405,12 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """The router's process, in the original's words, and all processes in ours."""
 
     goroutines: int
-    """Tasks of the event loop."""
     gomaxprocs: int
     """Processes that the node has for its work."""
     heap_inuse_bytes: int
-    """Memory in use, whatever for."""
     gc_pause_p99_ns: int
     cpu_user_ns: int
     cpu_sys_ns: int
     loop_lag_p99_ns: int
     loop_stalls: int
     processes: dict[str, ProcessStats]
-    """The router's, and those of each shard and of the mirror, if they answered."""

@@ -25,31 +25,34 @@ _REF: Final = "#/components/schemas/{name}"
 _PREFIX: Final = "/api/v1/"
 _NO_BODY: Final = frozenset({204, 304})
 
-_PATH_SCHEMAS: Final[dict[str, Json]] = {
-    "id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
-    "job_id": {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX, "pattern": NO_CONTROL},
-    "name": {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": NO_CONTROL},
-    "queue": {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": NO_CONTROL},
-    "key_hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+_ID: Final[Json] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": ID_BYTES_MAX,
+    "pattern": NO_CONTROL,
 }
-_PATH_TEXTS: Final = {
-    "id": "Id of the {0.id_of}.",
-    "job_id": "Id of the job.",
-    "name": "Name of the queue: 1 to 255 bytes of UTF-8.",
-    "queue": "Name of the queue: 1 to 255 bytes of UTF-8.",
-    "key_hash": "SHA-256 of the API key, in hex.",
+_NAME: Final[Json] = {**_ID, "maxLength": NAME_BYTES_MAX}
+_IN_PATH: Final[dict[str, tuple[str, Json]]] = {
+    "id": ("Id of the {0.id_of}.", _ID),
+    "job_id": ("Id of the job.", _ID),
+    "name": ("Name of the queue: 1 to 255 bytes of UTF-8.", _NAME),
+    "queue": ("Name of the queue: 1 to 255 bytes of UTF-8.", _NAME),
+    "key_hash": (
+        "SHA-256 of the API key, in hex.",
+        {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    ),
 }
+"""Names in paths, with their text and their schema."""
 
-_ONE_OF: Final[dict[str, tuple[str, str]]] = {
+_EITHER: Final[dict[str, tuple[str, str]]] = {
     "SetThrottleBody": ("window_ms", "period"),
     "SetRetentionBody": ("retention_ms", "retention"),
-}
-"""Bodies that need one of two fields, and not both."""
-_SOME_OF: Final[dict[str, tuple[str, str]]] = {
     "SnoozeBody": ("delay_ms", "delay"),
     "SnoozeEntry": ("delay_ms", "delay"),
 }
-"""Bodies that need one of two fields, or both where they say the same."""
+"""Bodies that need a number or a text."""
+_OR_BOTH: Final = frozenset({"SnoozeBody", "SnoozeEntry"})
+"""Those of them that may have both, where they say the same."""
 
 _EVERY_STATUS: Final = (400, 429, 431, 500, 503)
 _WITH_KEY: Final = (401, 403)
@@ -159,12 +162,8 @@ class _Names:
             name: _described(name, schema, is_request=name in requests)
             for name, schema in sorted(schemas.items())
         }
-        for name, (one, other) in _ONE_OF.items():
-            if name in self.schemas:
-                self.schemas[name] = _either(self.schemas[name], one, other)
-        for name, (number, text) in _SOME_OF.items():
-            if name in self.schemas:
-                self.schemas[name] = _some(self.schemas[name], number, text)
+        for name in _EITHER.keys() & self.schemas.keys():
+            self.schemas[name] |= _needs_either(name)
 
     def of(self, type_: type) -> Json:
         """The schema of a type: a reference to it."""
@@ -203,24 +202,24 @@ def _described(name: str, schema: Json, *, is_request: bool) -> Json:
     return {**whole, "properties": described} if described else whole
 
 
-def _either(schema: Json, one: str, other: str) -> Json:
-    """A schema in which a number or a text has to be there, and not both."""
-    number: Json = {one: {"type": "integer"}, other: {"type": "null"}}
-    text: Json = {one: {"type": "null"}, other: {"type": "string"}}
-    ways = [
-        {"required": [one], "properties": number},
-        {"required": [other], "properties": text},
+def _needs_either(name: str) -> Json:
+    """The part of a body's schema that says that it needs a number or a text."""
+    number, text = _EITHER[name]
+    if name in _OR_BOTH:
+        ways: list[Json] = [
+            {number: {"type": "integer"}},
+            {text: {"type": "string", "minLength": 1}},
+        ]
+    else:
+        ways = [
+            {number: {"type": "integer"}, text: {"type": "null"}},
+            {number: {"type": "null"}, text: {"type": "string"}},
+        ]
+    required = ([number], [text])
+    either = [
+        {"required": needed, "properties": way} for needed, way in zip(required, ways, strict=True)
     ]
-    return {**schema, "oneOf": ways}
-
-
-def _some(schema: Json, number: str, text: str) -> Json:
-    """A schema in which a number or a text has to be there, or both."""
-    ways = [
-        {"required": [number], "properties": {number: {"type": "integer"}}},
-        {"required": [text], "properties": {text: {"type": "string", "minLength": 1}}},
-    ]
-    return {**schema, "anyOf": ways}
+    return {"anyOf" if name in _OR_BOTH else "oneOf": either}
 
 
 # One route.
@@ -255,17 +254,23 @@ _ANY_BODY: Final[Json] = {
 
 
 def _path_parameters(row: Route) -> list[Json]:
-    return [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "description": _PATH_TEXTS[name].format(row),
-            "schema": _PATH_SCHEMAS[name],
-            "example": parameter_example(name),
-        }
-        for name in re.findall(r"\{(\w+)\}", row.path)
-    ]
+    parameters = []
+    for name in re.findall(r"\{(\w+)\}", row.path):
+        text, schema = _IN_PATH[name]
+        example = parameter_example(name)
+        parameters.append(_parameter(name, "path", text.format(row), schema, example))
+    return parameters
+
+
+def _parameter(name: str, place: str, text: str, schema: Json, example: object) -> Json:
+    return {
+        "name": name,
+        "in": place,
+        "required": place == "path",
+        "description": text,
+        "schema": schema,
+        "example": example,
+    }
 
 
 def _query_parameter(parameter: Parameter) -> Json:
@@ -276,15 +281,9 @@ def _query_parameter(parameter: Parameter) -> Json:
             schema[bound] = value
     if parameter.pattern:
         schema["pattern"] = parameter.pattern
-    return {
-        "name": parameter.name,
-        "in": "query",
-        "required": False,
-        "description": parameter.description
-        or texts().fields[key_of(parameter.of, parameter.name)].about,
-        "schema": schema,
-        "example": parameter_example(parameter.name),
-    }
+    name = parameter.name
+    text = parameter.description or texts().fields[key_of(parameter.of, name)].about
+    return _parameter(name, "query", text, schema, parameter_example(name))
 
 
 def changes(row: Route) -> bool:
@@ -296,32 +295,24 @@ def _headers(row: Route) -> list[Json]:
     headers: list[Json] = []
     if changes(row):
         headers.append(
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "required": False,
-                "description": "Request key: sent again, the request has no second effect.",
-                "schema": {
-                    "type": "string",
-                    "maxLength": REQUEST_KEY_MAX,
-                    "pattern": "^[\\x20-\\x7e]*$",
-                },
-                "example": parameter_example("request_key"),
-            }
+            _parameter(
+                "Idempotency-Key",
+                "header",
+                "Request key: sent again, the request has no second effect.",
+                {"type": "string", "maxLength": REQUEST_KEY_MAX, "pattern": "^[\\x20-\\x7e]*$"},
+                parameter_example("request_key"),
+            )
         )
     if row.has_min_seq:
+        pattern = "^s[0-9]{1,4}=[0-9]{1,18}(,s[0-9]{1,4}=[0-9]{1,18})*$"
         headers.append(
-            {
-                "name": "Corvo-Min-Seq",
-                "in": "header",
-                "required": False,
-                "description": "Position from `Corvo-Seq`: the answer includes that change.",
-                "schema": {
-                    "type": "string",
-                    "pattern": "^s[0-9]{1,4}=[0-9]{1,18}(,s[0-9]{1,4}=[0-9]{1,18})*$",
-                },
-                "example": "s0=1042",
-            }
+            _parameter(
+                "Corvo-Min-Seq",
+                "header",
+                "Position from `Corvo-Seq`: the answer includes that change.",
+                {"type": "string", "pattern": pattern},
+                "s0=1042",
+            )
         )
     return headers
 
@@ -331,8 +322,10 @@ def _request_body(row: Route, takes: type[msgspec.Struct], names: _Names) -> Jso
     content: Json = {"schema": names.of(takes)}
     if row.takes_example is not None:
         content["example"] = row.takes_example
-    is_needed = needed or takes.__name__ in _ONE_OF or takes.__name__ in _SOME_OF
-    return {"required": is_needed, "content": {"application/json": content}}
+    return {
+        "required": needed or takes.__name__ in _EITHER,
+        "content": {"application/json": content},
+    }
 
 
 def problems_of(row: Route) -> list[int]:

@@ -105,7 +105,6 @@ class QueueRates(msgspec.Struct, frozen=True, kw_only=True):
     started_1m: int = 0
     completed_1m: int = 0
     failed_1m: int = 0
-    """Attempts that failed."""
     enqueued_5m: int = 0
     started_5m: int = 0
     completed_5m: int = 0
@@ -126,9 +125,7 @@ class QueueBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retrying: int
     cancelled: int
     enqueued: int
-    """All of them together."""
     failed: int
-    """Always 0: what failed is `retrying` or `dead`."""
     created_at: Time
     draining: bool = False
     max_concurrency: int = 0
@@ -139,7 +136,6 @@ class QueueBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Since when the job waits for a worker that has waited longest; not those that wait for other
     jobs first."""
     rates: QueueRates | None = None
-    """Left out while the mirror is away, which counts them."""
 
 
 # From one to the other.

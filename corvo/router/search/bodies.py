@@ -65,11 +65,9 @@ class MinuteView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went on in one minute."""
 
     minute: str
-    """When it began."""
     enqueued: int
     completed: int
     failed: int
-    """Attempts that failed."""
     started: int | msgspec.UnsetType = msgspec.UNSET
     dead: int | msgspec.UnsetType = msgspec.UNSET
     cancelled: int | msgspec.UnsetType = msgspec.UNSET

@@ -13,18 +13,12 @@ class WorkerBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     hostname: str
     queues: str
-    """The list of the queues that it fetched from, as JSON within a string."""
     queue_names: list[str]
-    """The same as a list."""
     last_heartbeat: Time
-    """When it was heard of last, however."""
     started_at: Time
     state: WorkerState
-    """`not_fetching`: it renews leases or sends heartbeats, and has room, but does not fetch."""
     waiting: bool = False
-    """Whether a fetch of it waits for work now."""
     last_asked_at: Time | None = None
-    """When it asked for work last."""
     active: int | msgspec.UnsetType = msgspec.UNSET
     """Jobs that it holds; not told to keys that are for some queues, nor without the mirror."""
 
