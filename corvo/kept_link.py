@@ -11,9 +11,9 @@ again and one when it is refused, however many tries there are.
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
+import msgspec
 import trio
 
 from corvo.errors import WireError
@@ -22,8 +22,7 @@ from corvo.protocol.wire import Hello
 from corvo.telemetry import SILENT, Log
 
 
-@dataclass(frozen=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """The pauses between tries: each is twice the one before. Half of each is left to chance."""
 
     first_s: float

@@ -22,12 +22,13 @@ done again by the next start if it was cut short.
 
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final, Literal
 from zlib import crc32
+
+import msgspec
 
 from corvo.errors import StoreDamaged, StoreError, StoreFailed, StoreFull
 from corvo.kv import directories, framing, sums
@@ -56,8 +57,7 @@ Ending = Literal["nothing", "clean stop", "process crash", "machine crash", "dis
 _DISTRUSTED: Final = b"distrusted"  # stands where the name of a boot would
 
 
-@dataclass(frozen=True)
-class Recovery:
+class Recovery(msgspec.Struct, frozen=True):
     """How a start came by its live store."""
 
     after: Ending
@@ -81,20 +81,12 @@ class LevelStates:
         self._is_distrusted = False
         self._lock = directories.lock(root)
         try:
-            self._store, self._checkpointed, self.recovery = self._start(boot_id)
+            # The live store is another one after `install`. `checkpointed` is the applied index of
+            # the newest checkpoint; 0 when there is none.
+            self.store, self.checkpointed, self.recovery = self._start(boot_id)
         except StoreError:
             directories.unlock(self._lock)
             raise
-
-    @property
-    def store(self) -> LevelStore:
-        """The live store. It is another one after `install`."""
-        return self._store
-
-    @property
-    def checkpointed(self) -> int:
-        """The applied index of the newest checkpoint; 0 when there is none."""
-        return self._checkpointed
 
     # Starting.
 
@@ -192,13 +184,13 @@ class LevelStates:
         """Make a checkpoint. Tables are shared, so it costs what was written since the last one."""
         if directories.room(self._root) < ROOM_BYTES_MIN:
             raise StoreFull(f"no room for a checkpoint: {ROOM_BYTES_MIN} bytes are to be free")
-        due = self._applied(self._store)
-        assert due >= max(1, self._checkpointed), "what was applied is not taken back"
+        due = self._applied(self.store)
+        assert due >= max(1, self.checkpointed), "what was applied is not taken back"
         unfinished = self._root / f"checkpoint{_UNFINISHED}"
         try:
             applied = self._collect(unfinished, due)
             assert applied >= due, "what was synced is in the tables"
-            if applied != self._checkpointed:
+            if applied != self.checkpointed:
                 self._seal(unfinished)
                 self._publish(unfinished, applied)
         finally:
@@ -209,7 +201,7 @@ class LevelStates:
         """Gather one consistent state of the live store, which is being written all the while."""
         problem = ""
         for _ in range(TRIES_MAX):
-            self._store.sync()
+            self.store.sync()
             self._gather(target)
             try:
                 applied = self._keep_needed(target)
@@ -283,9 +275,9 @@ class LevelStates:
 
     def _known_sums(self) -> dict[tuple[str, int], Sum]:
         """Those of the last checkpoint's tables: a table that is still the same is not read."""
-        if not self._checkpointed:
+        if not self.checkpointed:
             return {}
-        checkpoint = self._root / f"checkpoint-{self._checkpointed}"
+        checkpoint = self._root / f"checkpoint-{self.checkpointed}"
         try:
             noted = _sums(checkpoint)
         except StoreDamaged:
@@ -301,7 +293,7 @@ class LevelStates:
         """The rename that decides; then the older ones are not needed any more."""
         directories.rename(finished, self._root / f"checkpoint-{applied}")
         directories.sync_names(self._root)
-        self._checkpointed = applied
+        self.checkpointed = applied
         for index in self._numbered(_CHECKPOINT):
             if index != applied:
                 self._discard(f"checkpoint-{index}")
@@ -310,7 +302,7 @@ class LevelStates:
 
     def stream(self) -> Iterator[bytes]:
         """The newest checkpoint of now. Close it, or read it to its end."""
-        assert self._checkpointed, "there is a checkpoint to be streamed"
+        assert self.checkpointed, "there is a checkpoint to be streamed"
         pieces = self._stream()
         next(pieces)  # has begun, so that it cleans up whatever becomes of it
         return pieces
@@ -332,7 +324,7 @@ class LevelStates:
         """Give the files second names, so that the checkpoint may go while they are read."""
         for _ in range(TRIES_MAX):
             directories.make(pinned)
-            checkpoint = self._root / f"checkpoint-{self._checkpointed}"
+            checkpoint = self._root / f"checkpoint-{self.checkpointed}"
             try:
                 listed = directories.names(checkpoint)
             except StoreFailed:
@@ -357,13 +349,13 @@ class LevelStates:
         finally:
             directories.remove(unfinished)
         directories.sync_names(self._root)
-        self._store.close()
+        self.store.close()
         try:
             self._settle(applied)
-            self._store = self._rebuild(applied)
+            self.store = self._rebuild(applied)
         except StoreFull as error:
             raise StoreFailed(f"{error}, and the old state is gone") from error
-        self._checkpointed = applied
+        self.checkpointed = applied
 
     def _receive(self, target: Path, stream: Iterable[bytes]) -> None:
         unpacking = Unpacking(stream)
@@ -403,9 +395,9 @@ class LevelStates:
         try:
             try:
                 if not self._is_distrusted:
-                    self._store.sync()
+                    self.store.sync()
             finally:
-                self._store.close()
+                self.store.close()
             if self._is_distrusted:
                 return
             directories.sync_all(self._live)

@@ -9,10 +9,11 @@ that changed; and a header is checked before its sizes are believed.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 from zlib import crc32
+
+import msgspec
 
 from corvo.errors import StoreDamaged
 
@@ -23,8 +24,7 @@ _HEADER: Final = Struct(">HQ")
 _CHECK: Final = Struct(">I")
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A file to be sent. `read` is called once, when its turn has come."""
 
     name: str

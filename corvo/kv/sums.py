@@ -11,17 +11,17 @@ CRC-32 of everything before it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
+
+import msgspec
 
 from corvo.errors import StoreDamaged
 
 _TITLE: Final = "corvo checkpoint 1"
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(msgspec.Struct, frozen=True):
     """Of one file."""
 
     size: int

@@ -181,7 +181,7 @@ class Mirror:
             jobs=await self.readers.count_jobs(_RETRY_AFTER_MS),
             rebuilds=self._rebuilds,
             lag_seconds=list(lag.counts),
-            lag_sum_ms=lag.sum_ms,
+            lag_sum_ms=lag.total,
             questions=self._questions,
             interrupted=self.readers.interrupted,
             schema=VERSION,

@@ -62,13 +62,13 @@ class Gathering:
     def __init__(self) -> None:
         self._gathered: deque[Submission] = deque()
         self._proposed: deque[Proposed] = deque()  # by index; two may have the same one
-        self._ops = 0
+        self.waiting = 0  # how many ops wait
         self._bytes = 0
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits: then the applied state is all there is."""
-        return not self._ops
+        return not self.waiting
 
     @property
     def has_gathered(self) -> bool:
@@ -78,12 +78,7 @@ class Gathering:
     @property
     def is_full(self) -> bool:
         """Whether no more is taken."""
-        return self._ops >= WAITING_OPS_MAX or self._bytes >= WAITING_BYTES_MAX
-
-    @property
-    def waiting(self) -> int:
-        """How many ops wait."""
-        return self._ops
+        return self.waiting >= WAITING_OPS_MAX or self._bytes >= WAITING_BYTES_MAX
 
     def add(
         self, client: int, request: int, record: Record, op: Op | None, *, first: bool = False
@@ -95,7 +90,7 @@ class Gathering:
             self._gathered.appendleft(submission)
         else:
             self._gathered.append(submission)
-        self._ops += 1
+        self.waiting += 1
         self._bytes += len(record[1])
 
     def next_entry(self) -> list[Submission]:
@@ -155,5 +150,5 @@ class Gathering:
         return unknown
 
     def _forget(self, submission: Submission) -> None:
-        self._ops -= 1
+        self.waiting -= 1
         self._bytes -= len(submission.record[1])

@@ -124,7 +124,8 @@ class Replica:
         self._announced: tuple[int | None, int] = (None, 0)
         self._memberships = [(machine.applied, node.membership)]
         self._now_ns = machine.now_ns  # the time at which `work` was called last
-        self._applying: int | None = None
+        self.applying: int | None = None
+        """The entry that is being applied: asked for when an exception came out of `work`."""
         self._untaken: Ready | None = None  # what is to be applied with the next call of `work`
         self.counters: Final = Counters()
 
@@ -350,7 +351,7 @@ class Replica:
     def _apply(self, index: int, term: int, kind: Kind, data: bytes) -> None:
         ours, lost = self._gathering.applied(index=index, term=term)
         machine = self.machine
-        self._applying = index
+        self.applying = index
         if kind is Kind.NORMAL and data:
             decoded = ours.decoded(data) if ours is not None else None
             answers = machine.apply(index=index, term=term, data=data, decoded=decoded)
@@ -360,7 +361,7 @@ class Replica:
                 self._deliver(ours.submissions, answers, index)
         else:
             machine.skip(index=index, term=term)
-        self._applying = None
+        self.applying = None
         self.counters.entries += 1
         if ours is not None:
             # An entry's stamp is the time at which it was proposed.
@@ -534,11 +535,6 @@ class Replica:
     def waiting(self) -> int:
         """Ops that wait for agreement, or to be proposed."""
         return self._gathering.waiting
-
-    @property
-    def applying(self) -> int | None:
-        """The entry that is being applied: asked for when an exception came out of `work`."""
-        return self._applying
 
     def membership_at(self, index: int) -> Membership | None:
         """The membership in force at an index; None when it was applied before the last start."""

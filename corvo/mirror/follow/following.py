@@ -7,7 +7,6 @@ page by page, with changes in between. A later page is newer, so pages are writt
 which they came.
 """
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
@@ -19,6 +18,7 @@ from corvo import clock
 from corvo.errors import WireError
 from corvo.kept_link import KeptLink, Retry
 from corvo.link import Link, LinkLost, UnixAddress
+from corvo.measures import empty
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.follow.progress import Cursor, Page, Progress
 from corvo.mirror.follow.writing import Stuck, Writing, scheduled
@@ -46,27 +46,13 @@ Niceness is not enough: no scheduler sees what two threads of one core take from
 _REST_S_MAX: Final = 1.0
 
 
-class Lag:
-    """How late rows were when they were written."""
-
-    def __init__(self) -> None:
-        self.counts: Final = [0] * (len(LAG_BOUNDS_MS) + 1)
-        self.sum_ms = 0.0
-
-    def note(self, late_ns: int) -> None:
-        """Count a page by how late its rows are."""
-        late_ms = max(0, late_ns) / MS
-        self.counts[bisect_left(LAG_BOUNDS_MS, late_ms)] += 1
-        self.sum_ms += late_ms
-
-
 class WriterTask:
     """The task that writes pages, many at a time, in the order in which they come."""
 
     def __init__(
         self, writing: Writing, progress: Progress, config: MirrorConfig, log: Log
     ) -> None:
-        self.lag: Final = Lag()
+        self.lag: Final = empty(LAG_BOUNDS_MS)  # by how many ms rows were late when written
         self._writing = writing
         self._progress = progress
         self._config = config
@@ -104,7 +90,7 @@ class WriterTask:
             for page in pages:
                 self._progress.written(page)
                 if page.is_news:
-                    self.lag.note(now_ns - page.cursor.now_ns)
+                    self.lag.observe(max(0, now_ns - page.cursor.now_ns) / MS)
             self._moved.set()
             self._moved = trio.Event()
             if self._writing.wal_bytes > self._wal_bytes_max:

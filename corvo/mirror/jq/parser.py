@@ -6,8 +6,9 @@ that is resolved at once, so that a way is always one from the value that is bei
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
 
 from corvo.mirror.jq.lexer import INDEX_MAX, BadJq, Token, tokens
 
@@ -28,8 +29,7 @@ PieceName: TypeAlias = Literal["contains", "startswith", "endswith"]
 EachName: TypeAlias = Literal["any", "all"]
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(msgspec.Struct, frozen=True):
     """A number as it is written."""
 
     text: str
@@ -38,24 +38,21 @@ class Number:
 Constant: TypeAlias = str | bool | Number | None
 
 
-@dataclass(frozen=True)
-class Fixed:
+class Fixed(msgspec.Struct, frozen=True):
     """A value that stands in the expression."""
 
     value: Constant
     at: int
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(msgspec.Struct, frozen=True):
     """The value at the end of some steps; null if they lead nowhere."""
 
     steps: tuple[str | int, ...]
     at: int
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """What a function makes of a value."""
 
     name: MeasureName
@@ -66,8 +63,7 @@ class Measured:
 Value: TypeAlias = Way | Measured
 
 
-@dataclass(frozen=True)
-class Compare:
+class Compare(msgspec.Struct, frozen=True):
     """Two values, one of which may be fixed: then it is the right one."""
 
     operator: Operator
@@ -76,8 +72,7 @@ class Compare:
     at: int
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Whether a text has a piece, or an array an element."""
 
     name: PieceName
@@ -86,8 +81,7 @@ class Piece:
     at: int
 
 
-@dataclass(frozen=True)
-class Has:
+class Has(msgspec.Struct, frozen=True):
     """Whether an object has a key, or an array an element there."""
 
     of: Way
@@ -95,8 +89,7 @@ class Has:
     at: int
 
 
-@dataclass(frozen=True)
-class Each:
+class Each(msgspec.Struct, frozen=True):
     """Whether a condition holds for any element of an array, or for all of them."""
 
     name: EachName
@@ -105,24 +98,21 @@ class Each:
     at: int
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(msgspec.Struct, frozen=True):
     """Whether a value is neither null nor false."""
 
     of: Way
     at: int
 
 
-@dataclass(frozen=True)
-class Not:
+class Not(msgspec.Struct, frozen=True):
     """Whether a condition does not hold."""
 
     of: "Condition"
     at: int
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """Whether all conditions hold, or one of them."""
 
     name: Literal["and", "or"]

@@ -1,8 +1,9 @@
 """Full-text search with FTS5: the words of a query are quoted before they reach it."""
 
 import unicodedata
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from corvo.mirror.query.reading import Reading, TimeOver
 from corvo.mirror.query.terms import NOT_RESERVED, Condition, all_of, bad_filter, in_scope
@@ -18,8 +19,7 @@ _LOOKING: Final = 0.85
 """Of the time."""
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """A word, a phrase or a beginning of a word; or one that must not be there."""
 
     text: str

@@ -9,9 +9,11 @@ Every index is named in the statements: no statistics, and no planner, can make 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from corvo.mirror.query.cursors import Key
 from corvo.mirror.query.terms import STATE_WORDS, Condition, Meaning, Value, all_of
@@ -27,8 +29,7 @@ _TIE: Final = ("created_at", "id", "shard")
 _PRIORITIES: Final = (0, 1, 2)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(msgspec.Struct, frozen=True, kw_only=True):
     """An order of all jobs. What they are sorted by is followed by what tells equals apart."""
 
     column: str
@@ -79,8 +80,7 @@ ORDERS: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an order: jobs that streams of one index have in it."""
 
     index: str
@@ -99,8 +99,7 @@ class Segment:
     below: Value = None
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Where a walk begins: behind a key, or with it."""
 
     key: Key

@@ -5,9 +5,11 @@ The rows found are always the first of all that match: there are no gaps, and th
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from corvo.mirror.query.cursors import Key
 from corvo.mirror.query.plan import (
@@ -37,11 +39,10 @@ _ONE_MORE_MS: Final = 50.0
 """Time to look for one more job, once a page is full."""
 
 
-@dataclass(kw_only=True)
-class ScanResult:
+class ScanResult(msgspec.Struct, kw_only=True):
     """The rows that a scan found, and where it ended."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Row] = []
     has_more: bool = False
     """Whether at least one more job follows."""
     stopped: Key | None = None
@@ -60,8 +61,7 @@ class ScanResult:
         self.has_moved = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scan:
+class Scan(msgspec.Struct, frozen=True, kw_only=True):
     """A scan for a page: its conditions, its order, its start and its limit."""
 
     meaning: Meaning

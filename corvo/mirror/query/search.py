@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.mirror.follow.columns import Value as Stored
 from corvo.mirror.follow.schema import JOBS
@@ -50,8 +50,7 @@ _WORDS: Final = ("asc", "desc")
 _BY_AGE: Final = ORDERS["created_at"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Understood:
+class Understood(msgspec.Struct, frozen=True, kw_only=True):
     """A question about jobs, understood before any row is read."""
 
     meaning: Meaning
@@ -78,7 +77,7 @@ def search(reading: Reading, question: Search, known: Understood) -> RawPage:
     """A page of jobs. Raises `NotAnswered`."""
     body, order, is_falling = question.search, known.order, known.is_falling
     meaning = compiled(known.meaning)
-    plain = msgspec.structs.replace(body, sort=None, order=None, cursor=None, limit=None)
+    plain = replace(body, sort=None, order=None, cursor=None, limit=None)
     digest = digest_of(plain, order.column, "desc" if is_falling else "asc")
     cursor = None if body.cursor is None else read_cursor(body.cursor, digest, order.key_types)
     is_backwards = cursor is not None and cursor.way in {"before", "until"} and cursor.key != ()

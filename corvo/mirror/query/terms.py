@@ -3,10 +3,10 @@
 Nothing that a client wrote is in the text; how many things it named may show in it.
 """
 
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.errors import CorvoError
 from corvo.mirror.follow.schema import JOBS
@@ -57,8 +57,7 @@ def all_of(conditions: list[Condition]) -> Condition:
     return Condition(text or "1", tuple(p for each in conditions for p in each.parameters))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Meaning:
+class Meaning(msgspec.Struct, frozen=True, kw_only=True):
     """The meaning of a filter: conditions on jobs, and what an index needs to know of them."""
 
     light: dict[str, Condition]

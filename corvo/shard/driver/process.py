@@ -556,21 +556,17 @@ class Process:
         self._replica.joined(client, is_shard=link.peer.role == wire.SHARD)
         self._bell.set()
         try:
-            await self._receive_requests(client, link)
+            while messages := await link.receive(wire.FROM_ROUTER):
+                self._look_for_room()  # what is refused now is not stuck behind a write later
+                for message in messages:
+                    if isinstance(message, wire.Submit):
+                        self._replica.submit(client, message)
+                    else:
+                        self._replica.ask(client, message)
+                self._react()
         finally:
             del self._links[client]
             self._replica.left(client)
-
-    async def _receive_requests(self, client: int, link: Link) -> None:
-        replica = self._replica
-        while messages := await link.receive(wire.FROM_ROUTER):
-            self._look_for_room()  # what is refused now is not stuck behind a write later
-            for message in messages:
-                if isinstance(message, wire.Submit):
-                    replica.submit(client, message)
-                else:
-                    replica.ask(client, message)
-            self._react()
 
     async def _receive_raft(self, link: Link) -> None:
         while messages := await link.receive(wire.BETWEEN_REPLICAS):

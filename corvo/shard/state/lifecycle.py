@@ -405,31 +405,15 @@ def fail(tx: Tx, found: Held[Job], failure: Failure, *, is_said: bool = True) ->
     outcome = _outcome(tx, job, failure)
     settled = outcome if is_said else job.settled
     failures = job.failures + 1
-    match outcome.state:
-        case State.RETRYING:
-            _wait_for_retry(tx, found, outcome, failure, settled=settled, failures=failures)
-        case State.CANCELLED:
-            finish(
-                tx,
-                found,
-                State.CANCELLED,
-                what=EventType.CANCELLED,
-                why=STOPPED,
-                settled=settled,
-                failures=failures,
-            )
-        case _:
-            why = "no attempts left" if failure.retryable else "not retryable"
-            finish(
-                tx,
-                found,
-                _DEAD,
-                what=EventType.DEAD,
-                why=why,
-                error=failure.error,
-                settled=settled,
-                failures=failures,
-            )
+    if outcome.state is State.RETRYING:
+        _wait_for_retry(tx, found, outcome, failure, settled=settled, failures=failures)
+        return outcome
+    what, why, error = EventType.CANCELLED, STOPPED, ""
+    if outcome.state is _DEAD:
+        why = "no attempts left" if failure.retryable else "not retryable"
+        what, error = EventType.DEAD, failure.error
+    changes = RunChanges(settled=settled, failures=failures)
+    finish(tx, found, outcome.state, what=what, why=why, error=error, **changes)
     return outcome
 
 

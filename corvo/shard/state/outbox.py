@@ -160,12 +160,6 @@ def post(tx: Tx, shard: int, effect: bytes) -> None:
     _write(tx, {**numbers, shard: (seq, taken)})
 
 
-def pending(tx: Tx, shard: int, limit: int) -> list[Outgoing]:
-    """Effects that another shard has not confirmed, in order."""
-    given, taken = _read(tx).get(shard, (0, 0))
-    return [_outgoing_at(tx, shard, seq) for seq in range(taken + 1, min(given, taken + limit) + 1)]
-
-
 def first_pending(tx: Tx, *, besides: Container[int]) -> list[Relay]:
     """The next effect for each shard that has one, `besides` some shards.
 
