@@ -434,14 +434,10 @@ def _assembled(values: Mapping[str, object]) -> Config:
     fields: dict[str, dict[str, object]] = {held_in: {} for _, held_in, _ in _SECTIONS}
     for name, value in values.items():
         fields[KEYS[name].held_in][KEYS[name].field] = value
-    defaults = Config()
+    own = fields.pop("")
     # The value of each key was read as the type of its field.
-    shard = msgspec.structs.replace(defaults.shard, **fields["shard"])  # type: ignore[arg-type]
-    mirror = msgspec.structs.replace(defaults.mirror, **fields["mirror"])  # type: ignore[arg-type]
-    limits = msgspec.structs.replace(defaults.limits, **fields["limits"])  # type: ignore[arg-type]
-    jobs = msgspec.structs.replace(defaults.jobs, **fields["jobs"])  # type: ignore[arg-type]
-    changed = {**fields[""], "shard": shard, "mirror": mirror, "limits": limits, "jobs": jobs}
-    return msgspec.structs.replace(defaults, **changed)  # type: ignore[arg-type]
+    sections = {held_in: type_(**fields[held_in]) for _, held_in, type_ in _SECTIONS if held_in}
+    return Config(**own, **sections)  # type: ignore[arg-type]
 
 
 # Values.

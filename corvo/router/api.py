@@ -107,6 +107,12 @@ class Api:
             return caller
         return msgspec.structs.replace(caller, rate_id=client_of(caller, request.peer))
 
+    async def reader(self, request: Request) -> Caller:
+        """The caller of a stream that is under way, if its key may still read. Raises `Problem`."""
+        caller = await self.who(request)
+        keyring.allow(caller, Action.READ)
+        return caller
+
     def admit(self, caller: Caller, action: Action) -> None:
         """Check the caller's role for an action, and its rate. Raises `Problem`."""
         keyring.allow(caller, action)

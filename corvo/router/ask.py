@@ -5,7 +5,7 @@ from functools import partial
 from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from corvo.protocol.queries import Query
+from corvo.protocol.queries import GetQueues, GetWorkers, Query
 from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.http.messages import Problem
@@ -101,23 +101,20 @@ class Lists(NamedTuple, Generic[P_co]):
 async def read_lists(
     api: Api,
     caller: Caller,
-    question: Callable[[str, int], Query],
+    question: type[GetQueues | GetWorkers],
     read: Callable[[bytes], P_co],
     *,
     after: str,
     limit: int,
 ) -> Lists[P_co]:
-    """The lists of all shards after a name, up to `limit` of each.
-
-    `question` asks for so many after a name.
-    """
+    """The lists of all shards after a name, up to `limit` of each."""
     part = min(limit, PART)
     pages: list[P_co] = []
     seen: dict[int, int] = {}
     reached: list[str] = []
 
     def ask(name: str) -> Query:
-        return question(name, part)
+        return question(after=name, limit=part)
 
     rounds = -(-limit // part)
     async for now in read_pages(api, caller, ask, read, after=after, pages_max=rounds):

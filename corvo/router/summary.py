@@ -11,7 +11,7 @@ from corvo.protocol.queries import QueueView
 from corvo.protocol.questions import AsOf, QueueSummary
 from corvo.router.caller import Caller
 from corvo.scopes import Scope
-from corvo.times import format_time
+from corvo.times import format_time_or_none
 
 SUMMARY_S: Final = 1.0
 SCOPES_MAX: Final = 64
@@ -82,15 +82,11 @@ def queues_at_a_glance(views: Iterable[QueueView]) -> list[SummaryQueue]:
             name=view.queue.name,
             paused=view.queue.paused,
             counts=view.counts,
-            oldest_pending_at=_or_unset(view.oldest_pending_ns),
+            oldest_pending_at=format_time_or_none(view.oldest_pending_ns) or msgspec.UNSET,
         )
         for view in views
         if view.exists
     ]
-
-
-def _or_unset(at_ns: int) -> str | msgspec.UnsetType:
-    return format_time(at_ns) if at_ns else msgspec.UNSET
 
 
 def totals(queues: Iterable[SummaryQueue]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Who asks, and whether they may."""
 
 import re
+import zlib
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,6 @@ from corvo.router.auth.keyring import (
     allow_queue,
     credential,
     hash_key,
-    is_key,
     make_key,
 )
 from corvo.router.caller import ANONYMOUS, Caller
@@ -426,6 +426,16 @@ def test_a_key_can_be_known_by_its_looks(chance: int) -> None:
 
     assert re.fullmatch("sk_[0-9A-HJKMNP-TV-Z]{32}", key)
     assert is_key(key)
+
+
+def is_key(text: str) -> bool:
+    """Whether the last six letters are the checksum of the others."""
+    found = re.fullmatch("(sk_[0-9A-HJKMNP-TV-Z]{26})([0-9A-HJKMNP-TV-Z]{6})", text)
+    letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+    number = 0
+    for letter in found[2] if found is not None else "":
+        number = number << 5 | letters.index(letter)
+    return found is not None and number == zlib.crc32(found[1].encode()) % (1 << 30)
 
 
 @given(chance=st.integers(0, (1 << KEY_BITS) - 1), place=st.integers(0, 34), letter=st.characters())

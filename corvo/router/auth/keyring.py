@@ -287,31 +287,15 @@ def _either(roles: list[str]) -> str:
 
 
 def make_key(chance: int) -> str:
-    """A new key, of `KEY_BITS` bits of chance that nobody else knows."""
+    """A new key, of `KEY_BITS` bits of chance that nobody else knows, with a checksum."""
     assert 0 <= chance < 1 << KEY_BITS
     body = PREFIX + _letters(chance, _LETTERS)
-    return body + _check(body)
-
-
-def is_key(text: str) -> bool:
-    """Whether a text is a key that `make_key` made; of others one in a thousand million is."""
-    body = text[:-_CHECK_LETTERS]
-    letters = body.removeprefix(PREFIX)
-    return (
-        body.startswith(PREFIX)
-        and len(letters) == _LETTERS
-        and all(letter in _ALPHABET for letter in letters)
-        and text == body + _check(body)
-    )
+    return body + _letters(zlib.crc32(body.encode()), _CHECK_LETTERS)
 
 
 def hash_key(key: str) -> str:
     """What is stored of a key."""
     return sha256(key.strip().encode(errors="surrogatepass")).hexdigest()
-
-
-def _check(body: str) -> str:
-    return _letters(zlib.crc32(body.encode()), _CHECK_LETTERS)
 
 
 def _letters(number: int, count: int) -> str:

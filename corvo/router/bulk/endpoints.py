@@ -14,7 +14,6 @@ from corvo.protocol.queries import Form, GetJobs, Jobs, StoredJob
 from corvo.protocol.questions import Counted, SearchBody
 from corvo.protocol.questions import Search as SearchQuestion
 from corvo.router.api import Api
-from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path, in_body
 from corvo.router.bulk import executor
@@ -209,7 +208,7 @@ async def _wait(api: Api, job_id: str, began_s: float) -> Response | None:
             view = await _view(api, job_id)
             status = status_of(view).status if view is not None else ""
             if view is not None and status == "completed":
-                mark = mark_of(view)
+                mark = mark_of(view.checkpoint)
                 return json_response(answer_of(mark, _since_ms(began_s)), reached=mark.reached)
             if view is None or status in FINAL:
                 break
@@ -230,7 +229,7 @@ async def get_bulk(api: Api, request: Request) -> Response:
 async def read_bulk(api: Api, caller: Caller, bulk_id: str) -> Response:
     """One bulk operation, as a caller sees it."""
     view, index = await _find(api, caller, bulk_id)
-    mark = mark_of(view)
+    mark = mark_of(view.checkpoint)
     positions.merge(mark.reached, {executor.home(api): index})
     return json_response(status_of(view), reached=mark.reached)
 
@@ -340,8 +339,7 @@ async def _tell_on(api: Api, request: Request, first: StoredJob, sink: Sink) -> 
 
 async def _check(api: Api, request: Request, view: StoredJob) -> None:
     """Raise `Problem` when the key is not what it was: revoked, or for other queues."""
-    caller = await api.who(request)
-    keyring.allow(caller, Action.READ)
+    caller = await api.reader(request)
     if not may_watch(view, caller):
         raise Problem(403, "FORBIDDEN", "the API key no longer has access to this bulk operation")
 

@@ -54,11 +54,11 @@ from corvo.router.bulk.requests import (
     check_whole,
     is_direct,
     key_of,
+    mark_of,
     op_jobs,
     op_of,
     page_jobs,
     page_of,
-    read_mark,
     read_order,
 )
 from corvo.router.caller import Caller
@@ -508,11 +508,8 @@ class Run:
     async def _work(self) -> None:
         claim = self._claim
         try:
-            self.order: Order = read_order(bytes(_given(claim.payload)))
-            checkpoint = claim.checkpoint
-            self.mark: Mark = (
-                Mark() if checkpoint is msgspec.UNSET else read_mark(bytes(checkpoint))
-            )
+            self.order: Order = read_order(bytes(claim.payload or b"{}"))
+            self.mark: Mark = mark_of(claim.checkpoint)
         except msgspec.DecodeError as error:
             await self._fail(f"this release cannot read it: {error}")
             return
@@ -696,7 +693,3 @@ class Run:
     def _progress(self) -> msgspec.Raw:
         current, total = self.mark.processed, max(self.order.total, self.mark.processed)
         return msgspec.Raw(encode_json({"current": current, "total": total}))
-
-
-def _given(payload: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw:
-    return msgspec.Raw(b"{}") if payload is msgspec.UNSET else payload

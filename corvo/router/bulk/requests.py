@@ -22,7 +22,7 @@ import msgspec
 
 from corvo.model import Priority, State
 from corvo.protocol.jobs import Time
-from corvo.protocol.ops.base import Id, Rejected, Text
+from corvo.protocol.ops.base import Id, Json, Rejected, Text
 from corvo.protocol.ops.checks import bad_name
 from corvo.protocol.ops.jobs import (
     Approve,
@@ -558,15 +558,14 @@ def may_watch(view: StoredJob, caller: Caller) -> bool:
     return (owner.name, owner.scope) == (caller.name, caller.scope)
 
 
-def mark_of(view: StoredJob) -> Mark:
-    """How far a bulk has come."""
-    checkpoint = view.checkpoint
+def mark_of(checkpoint: Json) -> Mark:
+    """How far a bulk has come, by the checkpoint of its job."""
     return Mark() if checkpoint is msgspec.UNSET else read_mark(bytes(checkpoint))
 
 
 def status_of(view: StoredJob) -> BulkStatus:
     """A bulk, from the job that it is."""
-    job, order, mark = view.job, read_order(bytes(view.payload)), mark_of(view)
+    job, order, mark = view.job, read_order(bytes(view.payload)), mark_of(view.checkpoint)
     last_ns = max(job.created_ns, mark.at_ns, *(event.at_ns for event in view.trail))
     return BulkStatus(
         id=bulk_id_of(job.id),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from corvo.model import Backoff
 from corvo.placement import shard_of_queue
-from corvo.protocol.ops.base import ITEMS_MAX, Id, Json, Limits, Millis, Text, encode_json
+from corvo.protocol.ops.base import ITEMS_MAX, Id, Json, Limits, Millis, Rejected, Text, encode_json
 from corvo.protocol.ops.enqueue import Enqueued, NewJob
 from corvo.protocol.ops.workflow import (
     DEPENDENCIES_MAX,
@@ -372,16 +372,19 @@ def new_jobs(
     jobs = []
     for number, item in enumerate(items, start=first):
         job = _numbered_job(number, item)
-        where = f"jobs[{number}]"
-        refused = job.check(where, LIMITS)
-        if job.batch_id:
-            refused = refused or bad_batch_id(
-                f"{where}.batch_id", job.batch_id, has_own=has_own_batch
-            )
+        refused = check_job(f"jobs[{number}]", job, has_own_batch=has_own_batch)
         if refused is not None:
             raise problem_of(refused)
         jobs.append(job)
     return jobs
+
+
+def check_job(field: str, job: NewJob, *, has_own_batch: bool = False) -> Rejected | None:
+    """Why a job, which stands in this field, would be refused by its shard."""
+    refused = job.check(field, LIMITS)
+    if refused is None and job.batch_id:
+        return bad_batch_id(f"{field}.batch_id", job.batch_id, has_own=has_own_batch)
+    return refused
 
 
 def _numbered_job(number: int, item: EnqueueItem) -> NewJob:

@@ -17,9 +17,6 @@ import trio
 from corvo.errors import CorvoError, WireError
 from corvo.link import LinkLost
 from corvo.router.api import Api
-from corvo.router.auth import keyring
-from corvo.router.auth.actions import Action
-from corvo.router.caller import Caller
 from corvo.router.events.boards import Board
 from corvo.router.events.topics import Tail
 from corvo.router.feeds.events import EventFilter, KeptEvent
@@ -252,7 +249,7 @@ class Listener:
             if now - checked_at >= CHECK_S:
                 checked_at = now
                 try:
-                    self._request.caller = await self._who()
+                    self._request.caller = await self._api.reader(self._request)
                 except Problem as problem:
                     return self._at_the_end(problem.error)
             try:
@@ -273,11 +270,6 @@ class Listener:
                     self._due(min(sent_at + sse.KEEPALIVE_S, checked_at + CHECK_S))
                 ):
                     await changed.wait()
-
-    async def _who(self) -> Caller:
-        caller = await self._api.who(self._request)
-        keyring.allow(caller, Action.READ)
-        return caller
 
     def _due(self, at: float) -> float:
         """When something is to be done though nothing happens."""

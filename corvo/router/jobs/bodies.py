@@ -174,7 +174,7 @@ class Newest:
 
     def hear(self, source: Source, answer: Dead) -> None:
         """What a source had next."""
-        self._found += [(_place(job), job) for job in answer.jobs]
+        self._found += [(Place(job.finished_ns, job.id), job) for job in answer.jobs]
         self._size += sum(len(bytes(job.json)) for job in answer.jobs)
         self._found.sort(key=lambda each: (each[0].at_ns, each[0].job_id.encode()), reverse=True)
         if answer.before_id:
@@ -206,10 +206,6 @@ class Newest:
             if reached is None or _is_behind(reached, place):
                 reached = place
         return reached
-
-
-def _place(job: FoundJob) -> Place:
-    return Place(job.finished_ns, job.id)
 
 
 def _is_behind(place: Place, other: Place) -> bool:

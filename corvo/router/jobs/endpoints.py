@@ -237,9 +237,7 @@ def _sources(counts: dict[int, dict[str, int]], before: params.Place | None) -> 
 
 
 def _question(source: Source, limit: int) -> ListDead:
-    if source.before is None:
-        return ListDead(queues=source.queues, limit=limit)
-    at_ns, job_id = source.before
+    at_ns, job_id = source.before or (0, "")
     return ListDead(queues=source.queues, before_ns=at_ns, before_id=job_id, limit=limit)
 
 

@@ -44,7 +44,7 @@ from corvo.router.http.problems import problem_of
 from corvo.router.metrics import Throughput
 from corvo.router.routes import EXAMPLE_ID
 from corvo.router.shards.outcomes import Outcome
-from corvo.times import format_time
+from corvo.times import format_time, format_time_or_none
 
 BATCH_MAX: Final = 512
 """Items of a batch of any operation but heartbeats."""
@@ -401,8 +401,7 @@ class FailAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _next_attempt_at(outcome: Outcome) -> str | msgspec.UnsetType:
-    next_ns = outcome.next_attempt_ns
-    return format_time(next_ns) if next_ns else msgspec.UNSET
+    return format_time_or_none(outcome.next_attempt_ns) or msgspec.UNSET
 
 
 class ItemAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -504,10 +503,6 @@ def beat_answer(outcome: Outcome | Rejected | Problem) -> BeatAnswer:
     return BeatAnswer(**_beat_fields(outcome))
 
 
-def _beat_result(job_id: str, outcome: Outcome | Rejected | Problem) -> BeatResult:
-    return BeatResult(job_id=job_id, **_beat_fields(outcome))
-
-
 def _beat_fields(outcome: Outcome | Rejected | Problem) -> dict[str, str]:
     if isinstance(outcome, Outcome):
         return {
@@ -567,7 +562,7 @@ class LeaseVerb(msgspec.Struct, frozen=True, kw_only=True):
 
     def answer(self, job_id: str, outcome: Outcome | Rejected | Problem) -> msgspec.Struct:
         """The result for one job of many."""
-        return _beat_result(job_id, outcome)
+        return BeatResult(job_id=job_id, **_beat_fields(outcome))
 
     def count(self, throughput: Throughput, done: int = 1) -> None:
         """Count jobs that it was done to."""

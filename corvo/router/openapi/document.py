@@ -85,7 +85,9 @@ def document(routes: Routes, version: str) -> bytes:
             "schemas": names.schemas,
             "headers": _HEADERS,
             "responses": _problem_responses(names),
-            "links": _links(names),
+            "links": {
+                name: link for named in _LEADS_ON for name, link in _linked(named, names).items()
+            },
             "securitySchemes": {
                 "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -416,13 +418,6 @@ def _linked(named: str, names: _Names) -> Json:
         if f"{{{parameter}}}" in row.path
     }
     return {**first, **by_job}
-
-
-def _links(names: _Names) -> Json:
-    made: Json = {}
-    for named in _LEADS_ON:
-        made.update(_linked(named, names))
-    return made
 
 
 def _named(*headers: str) -> Json:

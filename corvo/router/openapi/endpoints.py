@@ -89,11 +89,8 @@ def _answer(request: Request, body: bytes, content_type: str) -> Response:
     """Something that is the same until there is another release; or the word that it is."""
     tag = f'"{sha256(body).hexdigest()[:32]}"'
     headers = [_FRESH, ("etag", tag), *_ALONE]
-    known = [each.strip().removeprefix("W/") for each in _known(request).split(",")]
+    tags = request.headers.get("if-none-match", "").split(",")
+    known = [each.strip().removeprefix("W/") for each in tags]
     if tag in known or known == ["*"]:
         return Response(status=304, headers=headers)
     return Response(body=body, content_type=content_type, headers=headers)
-
-
-def _known(request: Request) -> str:
-    return request.headers.get("if-none-match", "")

@@ -20,7 +20,7 @@ from corvo.protocol.ops.queues import (
     SetRetention,
     SetThrottle,
 )
-from corvo.protocol.queries import GetQueue, GetQueues, Query, Queues, QueueView
+from corvo.protocol.queries import GetQueue, GetQueues, Queues, QueueView
 from corvo.protocol.questions import GetRates
 from corvo.router.api import Api
 from corvo.router.ask import PART, Lists, read_lists
@@ -72,7 +72,7 @@ async def list_queues(api: Api, request: Request) -> Response:
     # here, from one name of the scope to the next: there are no more parts than a scope has names.
     while behind is not None:
         part = limit if not seen else min(limit, PART)
-        lists = await read_lists(api, caller, _ask_queues, _read_views, after=behind, limit=part)
+        lists = await read_lists(api, caller, GetQueues, _read_views, after=behind, limit=part)
         seen = {**lists.seen, **seen}
         found += _visible(caller, lists, shows_reserved=shows_reserved)
         if len(found) > limit:
@@ -134,13 +134,9 @@ def _ahead_of(name: str) -> str:
     return name[:-1] + chr(0xD7FF if last == 0xE000 else last - 1) + _BEHIND_ALL
 
 
-def _ask_queues(after: str, limit: int) -> Query:
-    return GetQueues(after=after, limit=limit)
-
-
 async def all_queues(api: Api, caller: Caller) -> list[QueueView]:
     """The queues of all shards, as many as one answer lists. Raises `Problem`."""
-    lists = await read_lists(api, caller, _ask_queues, _read_views, after="", limit=PAGE_MAX)
+    lists = await read_lists(api, caller, GetQueues, _read_views, after="", limit=PAGE_MAX)
     views = [view for page in lists.pages for view in page.queues]
     return sorted(views, key=lambda view: view.queue.name)[:PAGE_MAX]
 

@@ -89,7 +89,9 @@ class Fetching:
             while True:
                 fetched = await self._ask(fetch)
                 if sighting is None:  # by now it is known to be a fetch that may be made
-                    sighting = self._sight(fetch)
+                    sighting = self.sightings.asks(
+                        fetch.worker_id, fetch.hostname, fetch.queues, clock.now_ns()
+                    )
                 if fetched.claims:
                     found = True
                     count = len(fetched.claims)
@@ -108,9 +110,6 @@ class Fetching:
             self._waiting.end(waiting, found=found)
             if sighting is not None:
                 self.sightings.has_asked(sighting, count, clock.now_ns())
-
-    def _sight(self, fetch: Fetch) -> Sighting | None:
-        return self.sightings.asks(fetch.worker_id, fetch.hostname, fetch.queues, clock.now_ns())
 
     async def _sleep(self, wakeup: "_Wakeup", deadline: float) -> None:
         if self._is_stopping or trio.current_time() >= deadline:

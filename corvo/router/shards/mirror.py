@@ -1,8 +1,7 @@
 """The mirror of this node as a router sees it: one link, and questions that change nothing.
 
 A caller's scope and position become part of each question here, so that no endpoint can forget
-them. A question whose answer
-was lost with the link is asked again, for twice is as once.
+them. A question whose answer was lost with the link is asked again, for twice is as once.
 
 Nothing but views needs the mirror. While it is away, only what needs it says so.
 """

@@ -17,12 +17,11 @@ from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.work import Claim, Fetch
-from corvo.protocol.ops.workflow import bad_batch_id
 from corvo.router.api import Api
 from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
 from corvo.router.caller import Caller
-from corvo.router.enqueue.bodies import LIMITS, EnqueueItem, batched, new_job, queues_of
+from corvo.router.enqueue.bodies import EnqueueItem, batched, check_job, new_job, queues_of
 from corvo.router.enqueue.endpoints import EnqueueFanOut
 from corvo.router.http import positions
 from corvo.router.http.bodies import not_reserved
@@ -200,7 +199,4 @@ async def _read(
 
 def _read_job(field: str, item: EnqueueItem) -> NewJob | Rejected:
     job = new_job(item)
-    rejected = job.check(field, LIMITS)
-    if job.batch_id:
-        rejected = rejected or bad_batch_id(f"{field}.batch_id", job.batch_id, has_own=False)
-    return rejected or job
+    return check_job(field, job) or job

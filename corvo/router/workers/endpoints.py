@@ -8,7 +8,7 @@ import trio
 
 from corvo import clock
 from corvo.model import Worker
-from corvo.protocol.queries import GetWorkers, Query, Workers
+from corvo.protocol.queries import GetWorkers, Workers
 from corvo.protocol.questions import Beats, GetBeats
 from corvo.router.api import Api
 from corvo.router.ask import read_lists
@@ -38,7 +38,7 @@ _read_beats: Final = msgspec.json.Decoder(Beats).decode
 async def list_workers(api: Api, request: Request) -> Response:
     """Workers that were heard of within the last day, the one heard of last first."""
     lists = await read_lists(
-        api, request.caller, _ask_workers, _read_workers, after="", limit=PAGE_MAX
+        api, request.caller, GetWorkers, _read_workers, after="", limit=PAGE_MAX
     )
     known = (worker for page in lists.pages for worker in page.workers)
     classified = await classify_workers(api, known)
@@ -52,10 +52,6 @@ async def list_workers(api: Api, request: Request) -> Response:
         if count % STEP == 0:
             await trio.lowlevel.checkpoint()
     return json_response(shown[:PAGE_MAX], reached=lists.seen)
-
-
-def _ask_workers(after: str, limit: int) -> Query:
-    return GetWorkers(after=after, limit=limit)
 
 
 def _names_for(caller: Caller, heard: KnownWorker) -> list[str]:
