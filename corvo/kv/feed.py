@@ -142,11 +142,6 @@ class Feed:
         self.begin = begin
         self._is_begun = True
 
-    @property
-    def bytes_held(self) -> int:
-        """How large the rows are that are kept."""
-        return self._bytes_total - self.begin.bytes_total
-
     def append(
         self,
         writes: dict[bytes, bytes | None],

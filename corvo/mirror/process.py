@@ -27,6 +27,7 @@ from corvo.errors import CorvoError, WireError
 from corvo.link import Link, LinkLost, accept_link, listen_unix
 from corvo.measures import LoopTimes
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
+from corvo.mirror.follow import building
 from corvo.mirror.follow.following import Follower, WriterTask
 from corvo.mirror.follow.progress import Progress
 from corvo.mirror.follow.schema import VERSION
@@ -36,7 +37,6 @@ from corvo.mirror.follow.writing import (
     Damaged,
     Stuck,
     Writing,
-    discard,
     is_damage,
     open_writing,
 )
@@ -368,7 +368,7 @@ def end(config: MirrorConfig, error: BaseException, log: Log) -> int:
     """Log why this process ends; returns the exit code."""
     match error:
         case Damaged():
-            discard(Path(config.data_dir))
+            building.remove(Path(config.data_dir) / NAME)
             log.error("mirror.damaged", reason=str(error), then="the next start rebuilds the file")
         case CorvoError() | OSError():
             log.error("mirror.failed", reason=str(error))

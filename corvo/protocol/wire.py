@@ -324,8 +324,7 @@ _PREFIX_BYTES: Final = _SIZE.size
 
 def encode(message: AnyMessage) -> bytes:
     """One frame. Raises `WireError` when it is larger than any peer would take."""
-    payload = _ENCODER.encode(message)
-    return _prefix(payload) + payload
+    return encode_many((message,))
 
 
 def encode_many(messages: Iterable[AnyMessage]) -> bytes:

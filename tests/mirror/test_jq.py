@@ -37,7 +37,7 @@ def found(source: str, *rows: str) -> list[bool | None]:
     try:
         connection.execute("CREATE TABLE jobs (row INTEGER PRIMARY KEY, payload TEXT NOT NULL)")
         connection.executemany("INSERT INTO jobs (payload) VALUES (?)", ((row,) for row in rows))
-        query = f"SELECT {compiled.sql} FROM jobs ORDER BY row"  # noqa: S608  this is under test
+        query = f"SELECT {compiled.text} FROM jobs ORDER BY row"  # noqa: S608  this is under test
         judged = [one for (one,) in connection.execute(query, compiled.parameters)]
     finally:
         connection.close()
@@ -450,7 +450,7 @@ def test_no_letter_of_an_expression_gets_into_the_sql(data: st.DataObject) -> No
         assume(not any(one in error.error for one in REFUSALS))
         raise
 
-    words = re.findall(r"'[^']*'|[A-Za-z_][\w.]*", compiled.sql)
+    words = re.findall(r"'[^']*'|[A-Za-z_][\w.]*", compiled.text)
     assert {re.sub(r"^j[0-9]+", "j", word) for word in words} <= VOCABULARY
 
 
@@ -465,7 +465,7 @@ def test_the_sql_is_the_same_whatever_the_keys_and_values_are(data: st.DataObjec
     evils = [evaluator.spelled(key) for key in (*keys, *keys)]
     other = compile_jq(template.format(*evils))
 
-    assert other.sql == plain.sql
+    assert other.text == plain.text
     assert keys[0] in other.parameters
     assert keys[1] in other.parameters
 

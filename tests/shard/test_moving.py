@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from corvo.model import STATES, Job, Outgoing, State
-from corvo.protocol.ops.base import Limits, Rejected
+from corvo.protocol.ops.base import Limits, Rejected, encode_json
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Approve, Cancel, Delete, Done, Hold, Move, Reject, Retry
 from corvo.protocol.ops.queues import DeleteQueue
@@ -604,7 +604,7 @@ def test_a_job_that_is_too_large_to_travel_is_not_moved(
     name = in_state(cluster, State.DEAD)
     cluster.move(name, MAIL)
     [row] = cluster.outbox(cluster.shards[A])
-    size = len(outbox.encode(msgspec.json.decode(row.body, type=Receive).effect))
+    size = len(encode_json(msgspec.json.decode(row.body, type=Receive).effect))
     again = Cluster()
     in_state(again, State.DEAD)
     before = again.job(name)
@@ -667,7 +667,7 @@ def test_a_message_is_the_op_that_takes_it() -> None:
     job, json = outbox.apart(Job(**REQUIRED))  # type: ignore[arg-type]
     errors = [msgspec.Raw(b'{"a":1}')]
     effect = Arrival(job=job, json=json, queue=MAIL, errors=errors)
-    raw = msgspec.Raw(outbox.encode(effect))
+    raw = msgspec.Raw(encode_json(effect))
 
     read = msgspec.json.decode(
         msgspec.json.encode(Message(source=A, seq=7, effect=raw, by="ann")), type=Receive

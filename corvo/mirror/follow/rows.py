@@ -115,20 +115,16 @@ def fields_of(key: bytes) -> Row:
 
 _JOB: Final = keys.JOB.prefix
 _JOB_ERROR: Final = keys.JOB_ERROR.prefix
-_QUEUE: Final = keys.QUEUE_CONFIG.prefix
-_COUNTS: Final = keys.COUNTS.prefix
 _THROUGHPUT: Final = keys.THROUGHPUT.prefix
-_BATCH: Final = keys.BATCH.prefix
-_WORKER: Final = keys.WORKER.prefix
 
 _REMOVE: Final = {
     _JOB: "DELETE FROM jobs WHERE id = ? AND shard = ?",
     _JOB_ERROR: "DELETE FROM job_errors WHERE job_id = ? AND number = ? AND shard = ?",
-    _QUEUE: "DELETE FROM queues WHERE name = ? AND shard = ?",
-    _COUNTS: "DELETE FROM queue_counts WHERE queue = ? AND shard = ?",
+    keys.QUEUE_CONFIG.prefix: "DELETE FROM queues WHERE name = ? AND shard = ?",
+    keys.COUNTS.prefix: "DELETE FROM queue_counts WHERE queue = ? AND shard = ?",
     _THROUGHPUT: "DELETE FROM throughput WHERE queue = ? AND minute % 64 = ? AND shard = ?",
-    _BATCH: "DELETE FROM batches WHERE id = ? AND shard = ?",
-    _WORKER: "DELETE FROM workers WHERE id = ? AND shard = ?",
+    keys.BATCH.prefix: "DELETE FROM batches WHERE id = ? AND shard = ?",
+    keys.WORKER.prefix: "DELETE FROM workers WHERE id = ? AND shard = ?",
 }
 REMOVE_LOCKS: Final = "DELETE FROM unique_locks WHERE job_id = ? AND shard = ?"
 
@@ -149,9 +145,9 @@ _decode_counts: Final = msgspec.msgpack.Decoder(list[int]).decode
 
 _FED: Final[dict[bytes, _Fed]] = {
     _JOB_ERROR: _fed(msgspec.json.Decoder(JobError).decode, schema.ERROR),
-    _QUEUE: _fed(msgspec.json.Decoder(Queue).decode, schema.QUEUE),
-    _COUNTS: _fed(_counts, schema.COUNTS),
+    keys.QUEUE_CONFIG.prefix: _fed(msgspec.json.Decoder(Queue).decode, schema.QUEUE),
+    keys.COUNTS.prefix: _fed(_counts, schema.COUNTS),
     _THROUGHPUT: _fed(msgspec.msgpack.Decoder(Throughput).decode, schema.MINUTE),
-    _BATCH: _fed(msgspec.json.Decoder(Batch).decode, schema.BATCH),
-    _WORKER: _fed(msgspec.json.Decoder(Worker).decode, schema.WORKER),
+    keys.BATCH.prefix: _fed(msgspec.json.Decoder(Batch).decode, schema.BATCH),
+    keys.WORKER.prefix: _fed(msgspec.json.Decoder(Worker).decode, schema.WORKER),
 }

@@ -1,8 +1,7 @@
 """Rows to remove for a page of a full pass: the shard has no such documents any more.
 
-A page says everything of a range of keys. Which rows are of that range is asked table by table, by
-the first field of their keys; the order of texts in SQLite is that of their bytes, as it is with
-keys.
+A page of a pass has all documents in a range of keys. The rows in that range are selected from
+each table by the first field of their keys: SQLite orders texts by their bytes, as keys are.
 """
 
 import sqlite3
@@ -15,16 +14,16 @@ from corvo.kv import keys
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """How rows tell their keys."""
+    """How the keys of a table's rows are found."""
 
     prefix: bytes
     select: str
-    """A text and a number of each row, and the text is between two bounds, in the keys' order."""
+    """Selects a text and a number of the rows whose text is between two bounds, in key order."""
     key: Callable[[str, int], bytes]
 
 
 def _named(space: keys.Space, table: str, name: str) -> _Kept:
-    """Rows whose key is a name, and that is all."""
+    """Rows whose key is a name alone."""
     prefix = space.prefix
     return _Kept(
         prefix,
@@ -54,7 +53,7 @@ _KEPT: Final = (
     _named(keys.WORKER, "workers", "id"),
 )
 _END: Final = b""
-"""SQLite has every text before every blob: a bound that no text reaches."""
+"""A bound after every text: SQLite orders texts before blobs."""
 
 
 def stale(
@@ -63,7 +62,7 @@ def stale(
     scanned: tuple[bytes, bytes],
     told: frozenset[bytes],
 ) -> Iterator[bytes]:
-    """The keys of rows of a shard behind the first key, up to the second, that are not told."""
+    """Keys of a shard's rows after the first key, up to the second, that are not in `told`."""
     after, last = scanned
     for kept in _KEPT:
         bounds = _bounds(kept.prefix, after, last)
@@ -76,7 +75,7 @@ def stale(
 
 
 def _bounds(prefix: bytes, after: bytes, last: bytes) -> tuple[str, str | bytes] | None:
-    """What the first field of a key is between; None when no key of the space is in the range."""
+    """Bounds of the first field of a key; None if no key of the space is in the range."""
     if after >= keys.prefix_end(prefix) or (last and last < prefix):
         return None
     low = _first(prefix, after) if after.startswith(prefix) else ""

@@ -1,9 +1,9 @@
 """The one connection that writes: pages of documents, each with its cursor, in one transaction.
 
-What is in the file is always a state that some cursor stands for: a mirror that is killed goes on
-from there. The file is not synced, since the shards have all of it. What a crash of the machine may
-have left behind is not believed (`running` says in which boot the file was being written), and what
-SQLite finds damaged is removed, and made anew by the next start.
+The rows in the file are always those of its cursors, so a mirror that is killed continues from
+there. The file is not synced, because the shards have all of it. After a crash of the machine the
+file is not used (`running` names the boot in which it was written). A file that SQLite finds
+damaged is removed, and the next start builds it again.
 """
 
 import errno
@@ -30,7 +30,7 @@ NAME: Final = "mirror.db"
 STALE_MAX: Final = 5_000
 """Rows that are removed in one transaction because a pass finds them gone."""
 _WAITS: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
-"""What may pass: there was no room, or no memory."""
+"""Errors that may pass: no disk space, or no memory."""
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
 
 
@@ -39,18 +39,18 @@ class Stuck(CorvoError):
 
 
 class Damaged(CorvoError):
-    """The file is of no use any more."""
+    """The file is damaged or removed: it has to be built again."""
 
 
 class Scheduled(NamedTuple):
-    """What a thread has had of processors, in nanoseconds of its life."""
+    """Nanoseconds that a thread ran, and that it waited for a processor."""
 
     ran: int
     queued: int
 
 
 def scheduled() -> Scheduled:
-    """Of this thread; nothing where nobody counts that."""
+    """The times of this thread; 0 where the kernel does not count them."""
     try:
         ran, queued, _ = _SCHEDULED.read_text().split()
     except OSError:
@@ -59,12 +59,12 @@ def scheduled() -> Scheduled:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether whoever reads has found that the file is of no use."""
+    """Whether an error of a reader shows that the file is damaged."""
     return _code(error) in _DAMAGE
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's own word for it; -1 when it is Python's."""
+    """SQLite's code of an error; -1 for an error of Python's module."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return -1 if code is None else code & 0xFF
 
@@ -123,9 +123,9 @@ class Writing:
         return stale(self._connection, page.cursor.shard, page.scanned, told)
 
     def _remove_many(self, page: Page) -> None:
-        """Remove what a page finds gone in transactions of their own, as long as it is much.
+        """Remove stale rows of a page in transactions of their own, while there are many.
 
-        A shard that began anew leaves a million rows of what it was before.
+        A shard that was reset may leave a million of them.
         """
         if page.scanned is None:
             return
@@ -151,7 +151,7 @@ class Writing:
         return _size(self.path) + self.wal_bytes
 
     def shrink(self) -> bool:
-        """Empty SQLite's log; false when somebody reads in it. Raises `Stuck` and `Damaged`."""
+        """Empty SQLite's log; false if a reader prevents it. Raises `Stuck` and `Damaged`."""
         try:
             # Readers of other processes are nobody's business here, and are not waited for.
             self._connection.execute("PRAGMA busy_timeout = 0")
@@ -165,10 +165,10 @@ class Writing:
     # The file.
 
     def settle(self) -> None:
-        """Have the disk take what was brought to its place. Raises `Damaged`.
+        """Sync the database file. Raises `Damaged`. Any thread may call this.
 
-        Whether it survives a crash is not the point: left alone, it goes all at once when it has
-        become old, and a shard that has to sync then waits behind it. Any thread may call this.
+        The file need not survive a crash. Without this, the kernel writes all of it at once when it
+        has become old, and the sync of a shard waits for that.
         """
         try:
             self._held.sync(data_only=True)
@@ -177,12 +177,12 @@ class Writing:
             raise Damaged(str(error)) from error
 
     def check_place(self) -> None:
-        """Raise `Damaged` when the file is not where it was: somebody has removed it."""
+        """Raise `Damaged` if the file was removed or replaced."""
         if not self._held.is_at(self.path):
             raise Damaged(f"{self.path} was removed while it was open")
 
     def check_room(self, bytes_min: int) -> None:
-        """Raise `Stuck` when there is less room than this: what is left is for the shards."""
+        """Raise `Stuck` if less disk space than this is free: the rest is for the shards."""
         if directories.room(self._directory) < bytes_min:
             raise Stuck(
                 f"less than {bytes_min} bytes of disk space are free (mirror.room_bytes_min)"
@@ -194,7 +194,7 @@ class Writing:
                 self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Make everything durable, so that the next boot believes it."""
+        """Make everything durable, so that the next boot trusts the file."""
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self._connection.close()
@@ -207,7 +207,7 @@ class Writing:
 
 
 def _meaning(error: sqlite3.Error) -> Stuck | Damaged:
-    """What a writer's error says. Statements are ours, so one that fails has met a wrong file."""
+    """The exception for an error of SQLite. Our statements are valid: other errors are damage."""
     said = f"{getattr(error, 'sqlite_errorname', 'SQLite')}: {error}"
     return Stuck(said) if _code(error) in _WAITS else Damaged(said)
 
@@ -221,7 +221,7 @@ def _size(path: Path) -> int:
 # Opening.
 
 _MARK: Final = "running"
-"""Is there while the file is written, and says in which boot of the machine."""
+"""A file that exists while the database is written, with the id of the boot."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -235,7 +235,7 @@ def open_writing(
     boot_id: str,
     checkpoint_pages: int = CHECKPOINT_PAGES,
 ) -> tuple[Writing, str]:
-    """The file, made if need be, and why one that was there was not taken (empty: it was).
+    """The file, built if necessary, and why an older one was discarded; empty if it was not.
 
     Raises `Stuck` when there is no room, and `Damaged` when nothing helps.
     """
@@ -290,7 +290,7 @@ def _needing_room() -> Iterator[None]:
 
 
 def _distrust(directory: Path, boot_id: str) -> str:
-    """Why what is there is not believed; empty when it is."""
+    """The reason why the present file is not trusted; empty if it is."""
     mark = directory / _MARK
     if not mark.exists() or not (directory / NAME).exists():
         return ""
@@ -300,7 +300,7 @@ def _distrust(directory: Path, boot_id: str) -> str:
 
 
 def _mark(directory: Path, boot_id: str) -> None:
-    """Say that the file is being written from now on, and make that durable."""
+    """Note durably that the file is written in this boot."""
     mark = directory / _MARK
     with suppress(FileNotFoundError):
         if mark.read_text(errors="replace") == boot_id:
@@ -310,8 +310,3 @@ def _mark(directory: Path, boot_id: str) -> None:
     directories.sync(fresh)
     directories.rename(fresh, mark)
     directories.sync_names(directory)
-
-
-def discard(directory: Path) -> None:
-    """Remove the file: it is of no use."""
-    building.remove(directory / NAME)

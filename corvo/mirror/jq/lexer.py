@@ -21,7 +21,7 @@ class BadJq(Exception):
 
 
 class Token(NamedTuple):
-    """One word."""
+    """One token."""
 
     kind: Kind
     text: str
@@ -63,11 +63,11 @@ _FOREIGN: Final = (
     ("~", "regular expressions are not supported: use contains, startswith or endswith"),
     *((sign, f"`{sign}` is not supported: there is no arithmetic") for sign in "+-*/%"),
 )
-"""How others begin, and what to tell whoever wrote that."""
+"""Prefixes of tokens that are not supported, and the errors for them."""
 
 
 def tokens(source: str) -> list[Token]:
-    """The words of an expression, with one behind them that is the end. Raises `BadJq`."""
+    """The tokens of an expression; the last one is of kind `end`. Raises `BadJq`."""
     if len(source.encode("utf-8", "replace")) > SOURCE_BYTES_MAX:
         raise BadJq(f"expected an expression of at most {SOURCE_BYTES_MAX} bytes", 0)
     found: list[Token] = []

@@ -1,8 +1,8 @@
 """The parser of `payload_jq`: from text to a condition, for a subset of jq.
 
 An expression is a condition over one JSON value, and is built as jq builds it: `|` binds least,
-then `or`, `and` and the comparisons. What stands behind `|` speaks of the value ahead of it; here
-that is resolved at once, so that a way is always one from the value that is being looked at.
+then `or`, `and` and the comparisons. An expression after `|` is about the value before it. The
+parser resolves that at once, so every path starts at the value that is examined.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ import msgspec
 from corvo.mirror.jq.lexer import INDEX_MAX, BadJq, Token, tokens
 
 DEPTH_MAX: Final = 16
-"""Of parentheses, pipes, `any` and `all` inside each other."""
+"""Levels of parentheses, pipes, `any` and `all`."""
 EACH_MAX: Final = 3
-"""Of `any` and `all` inside each other."""
+"""Levels of `any` and `all`."""
 STEPS_MAX: Final = 16
-"""Of one way."""
+"""Steps of one path."""
 NODES_MAX: Final = 64
 """Values and conditions of one expression."""
 ALL_STEPS_MAX: Final = 64
-"""Of all ways of one expression."""
+"""Steps of all paths of one expression."""
 
 Operator: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 MeasureName: TypeAlias = Literal["length", "type", "ascii_downcase", "ascii_upcase"]
@@ -39,21 +39,21 @@ Constant: TypeAlias = str | bool | Number | None
 
 
 class Fixed(msgspec.Struct, frozen=True):
-    """A value that stands in the expression."""
+    """A constant in the expression."""
 
     value: Constant
     at: int
 
 
 class Way(msgspec.Struct, frozen=True):
-    """The value at the end of some steps; null if they lead nowhere."""
+    """The value at the end of a path; null if the path does not exist."""
 
     steps: tuple[str | int, ...]
     at: int
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a function makes of a value."""
+    """The result of a function of a value."""
 
     name: MeasureName
     of: "Way | Measured"
@@ -141,7 +141,7 @@ _REFUSED: Final = {
     "keys": "`keys` is not supported: use `has`, or `length`",
 }
 
-# How closely operators bind.
+# The precedence of operators.
 _PIPE, _OR, _AND, _COMPARISON = 1, 2, 3, 4
 
 
@@ -166,7 +166,7 @@ class _Parser:
         self._words: Final = words
         self._next = 0
         self._subject: Node = Way((), 0)
-        """What `.` is."""
+        """The value of `.`."""
         self._depth = 0
         self._each = 0
         self._nodes = 0
@@ -191,7 +191,7 @@ class _Parser:
         self._take()
 
     def expect_end(self) -> None:
-        """Nothing may be left over."""
+        """Refuse a token after the expression."""
         token = self._token
         if token.kind == "end":
             return
@@ -216,7 +216,7 @@ class _Parser:
     # Operators.
 
     def expression(self, binding: int) -> Node:
-        """What stands here, with all operators that bind at least so closely."""
+        """The expression here, with all operators of at least this precedence."""
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise BadJq(f"expected at most {DEPTH_MAX} levels of nesting", self._token.at)
@@ -288,7 +288,7 @@ class _Parser:
             return truth
         return node
 
-    # What operators stand between.
+    # Operands.
 
     def _primary(self) -> Node:
         token = self._take()
@@ -456,7 +456,7 @@ def _textual(name: str, subject: Value, token: Token) -> Value:
 
 
 def _gives(value: Value | Fixed) -> str:
-    """What kind of value this is for certain; nothing if that is for the payload to say."""
+    """The kind of a value, if that is certain; empty if it depends on the payload."""
     if isinstance(value, Way):
         return ""
     if isinstance(value, Measured):

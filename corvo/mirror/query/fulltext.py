@@ -16,11 +16,11 @@ ANSWER_BYTES_MAX: Final = 8 << 20
 _NOT_RESERVED: Final = Condition(NOT_RESERVED.text.replace("queue", "jobs.queue"))
 _RANKING: Final = 0.6
 _LOOKING: Final = 0.85
-"""Of the time."""
+"""Shares of the time limit: of the ranking, and of all reads."""
 
 
 class Term(msgspec.Struct, frozen=True):
-    """A word, a phrase or a beginning of a word; or one that must not be there."""
+    """A word, a phrase or a prefix; with `is_refused`, one that a match must not have."""
 
     text: str
     is_prefix: bool = False
@@ -28,7 +28,7 @@ class Term(msgspec.Struct, frozen=True):
 
     @property
     def quoted(self) -> str:
-        """As FTS5 has it: in quotation marks nothing has a meaning but these."""
+        """The term for FTS5: within quotation marks, only these have a meaning."""
         text = self.text.replace('"', '""')
         return f'"{text}"*' if self.is_prefix else f'"{text}"'
 
@@ -36,8 +36,8 @@ class Term(msgspec.Struct, frozen=True):
 def read_terms(q: str) -> list[Term]:
     """The terms of a text. Raises `NotAnswered`.
 
-    Every text is read: a quotation mark that has no other goes to the end, and what has neither
-    letter nor digit is passed over.
+    Every text is accepted: a quotation mark without a second one extends to the end, and a word
+    without letters and digits is ignored.
     """
     terms = []
     place = 0
@@ -83,7 +83,7 @@ def _checked(terms: list[Term]) -> list[Term]:
 
 
 def match_of(terms: list[Term]) -> str:
-    """The same for FTS5, where it is a parameter, too."""
+    """The terms as an expression of FTS5, which is a parameter of the statement."""
     wanted = " AND ".join(term.quoted for term in terms if not term.is_refused)
     refused = " OR ".join(term.quoted for term in terms if term.is_refused)
     return f"({wanted}) NOT ({refused})" if refused else wanted
@@ -130,7 +130,7 @@ def _add_hits(
     order: str,
     results: list[TextHit],
 ) -> bool:
-    """Whether some had to be left out."""
+    """Add the jobs found; returns whether some were left out."""
     text = (
         "SELECT jobs.id, jobs.queue, jobs.state, jobs.payload, jobs.tags, jobs.created_at"  # noqa: S608 -- all words are ours
         " FROM jobs_fts CROSS JOIN jobs ON jobs.row = jobs_fts.rowid"

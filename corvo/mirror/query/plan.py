@@ -19,25 +19,25 @@ from corvo.mirror.query.cursors import Key
 from corvo.mirror.query.terms import STATE_WORDS, Condition, Meaning, Value, all_of
 
 SET_MAX: Final = 4_000
-"""So many jobs are sorted in no time."""
+"""Largest set of jobs that is read as a whole and sorted: some milliseconds."""
 STREAMS_MAX: Final = 96
 _MARK_EVERY: Final = 64
-"""A walk shows about every so manieth job that is not meant, to say how far it has come."""
+"""About one in so many jobs that do not match is read as a mark of a scan's progress."""
 
 _TIE: Final = ("created_at", "id", "shard")
-"""No two jobs are equal in these."""
+"""Columns in which no two jobs are equal."""
 _PRIORITIES: Final = (0, 1, 2)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """An order of all jobs. What they are sorted by is followed by what tells equals apart."""
+    """An order of all jobs: by a column, and then by `_TIE`."""
 
     column: str
     key_types: tuple[type | tuple[type, ...], ...]
     ranks: int = 1
-    """Segments."""
+    """Number of segments."""
     nulls_last: bool = False
-    """In both directions: whoever sorts by a time wants to see times."""
+    """In both directions: jobs that have the time come first."""
 
     def rank(self, key: Key) -> int:
         """The segment that a job is in, by its key."""
@@ -50,18 +50,18 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return min(max(value, 0), self.ranks - 1)
 
     def ranks_in_order(self, *, descending: bool, backwards: bool) -> list[int]:
-        """The segments as a walk comes to them. `descending` is how each of them is walked."""
+        """The segments in the order of a scan. `descending` is the direction within each."""
         is_falling = backwards if self.nulls_last else descending
         ranks = list(range(self.ranks))
         return ranks[::-1] if is_falling else ranks
 
     def key(self, row: "Row") -> Key:
-        """Where a row stands."""
+        """The key of a row in this order."""
         return row[4:7] if self.column == "created_at" else row[3:7]
 
 
 Row = tuple[int, str, str, str | int | None, str, str, int, int]
-"""Number, queue, state, what is sorted by, created_at, id, shard, and whether the job is meant."""
+"""Number, queue, state, what is sorted by, created_at, id, shard, and whether the job matches."""
 
 _NULL: Final = type(None)
 ORDERS: Final = {
@@ -100,7 +100,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Where a walk begins: behind a key, or with it."""
+    """The start of a scan: after a key, or at it."""
 
     key: Key
     is_inclusive: bool = False
@@ -240,17 +240,17 @@ def stream_statement(
 
 
 def _marked() -> str:
-    """Which rows are marks: some of every kind, though kinds may take turns."""
+    """The rows that are marks: some of every kind, also when kinds alternate."""
     return f"(row * 40503 & 65535) < {65_536 // _MARK_EVERY}"
 
 
 def _range(
     segment: Segment, start: Start | None, *, descending: bool
 ) -> tuple[str, tuple[Value, ...]]:
-    """From where to where.
+    """The condition for the range of a scan, and its parameters.
 
-    Of two limits on the side where it begins, only the nearer one is told: an index can begin at
-    one place, and might take the other.
+    Of two limits at its start, only the nearer one is in the condition: SQLite starts an index at
+    one of them, and might choose the other.
     """
     first = segment.order[0]
     texts: list[str] = []
@@ -305,9 +305,9 @@ def count_statement(segment: Segment, *, grouped: bool) -> tuple[str, list[tuple
 
 
 def sets(meaning: Meaning, order: Order, queues: Sequence[str]) -> list[Condition]:
-    """Statements for sets that all jobs that are meant are in; the first one with few will do.
+    """Statements for sets that have all matching jobs; the first set with few jobs is used.
 
-    A walk by age is as good as a set that comes in that order anyway.
+    A scan by age is as good as a set that is read in that order.
     """
     found = [*_named(meaning), *_timed(meaning)]
     if order.column != "created_at":
@@ -352,7 +352,7 @@ SELECT row FROM (
   WHERE job_errors.worker_id = ? LIMIT 4001
 )
 """
-"""Whoever has more on either side has too many altogether."""
+"""With more than the limit in one part, the whole set is too large."""
 
 
 def _named(meaning: Meaning) -> list[Condition]:
@@ -417,13 +417,13 @@ def _plain(meaning: Meaning, queues: Sequence[str]) -> list[Condition]:
 
 
 def size_statement(rows: Condition) -> Condition:
-    """How many are in a set, as far as it matters."""
+    """The size of a set, counted up to one more than `SET_MAX`."""
     text = f"SELECT count(*) FROM (SELECT row FROM ({rows.text}) LIMIT {SET_MAX + 1})"  # noqa: S608 -- all words are ours
     return Condition(text, rows.parameters)
 
 
 def set_statement(rows: Condition, order: Order, meaning: Meaning) -> Condition:
-    """The jobs of a set that are meant as far as their columns tell."""
+    """The jobs of a set that match the light conditions."""
     value = "NULL" if order.column == "created_at" else order.column
     light = all_of(meaning.without())
     text = (
@@ -434,7 +434,7 @@ def set_statement(rows: Condition, order: Order, meaning: Meaning) -> Condition:
 
 
 def check_statement(meaning: Meaning) -> Condition:
-    """Of the jobs whose numbers are in a JSON array, those that are meant. That comes first."""
+    """The jobs of a JSON array of row numbers, the first parameter, that match the heavy ones."""
     heavy = all_of(meaning.heavy)
     text = (
         "SELECT row FROM jobs NOT INDEXED"  # noqa: S608 -- all words are ours

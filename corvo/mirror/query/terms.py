@@ -290,7 +290,7 @@ def compiled(meaning: Meaning) -> Meaning:
         found = compile_jq(meaning.payload_jq)
     except BadJq as error:
         raise bad_filter("payload_jq", str(error)) from None
-    condition = Condition(found.sql, found.parameters)
+    condition = Condition(found.text, found.parameters)
     return replace(meaning, heavy=[*meaning.heavy, condition], payload_jq="")
 
 

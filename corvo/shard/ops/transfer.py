@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, EventType, Forward, Job, State
 from corvo.placement import shard_of_queue
-from corvo.protocol.ops.base import Limits, Rejected, TypedOp
+from corvo.protocol.ops.base import Limits, Rejected, TypedOp, encode_json
 from corvo.shard.state import consequences, dependencies, lifecycle, outbox, presence
 from corvo.shard.state.applying import apply
 from corvo.shard.state.outbox import EFFECT_BYTES_MAX, Arrival, Effect
@@ -121,7 +121,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
         lease_left_ns=_lease_left_ns(tx, job),
         reset_attempts=reset_attempts,
     )
-    effect = outbox.encode(arrival)
+    effect = encode_json(arrival)
     if len(effect) > EFFECT_BYTES_MAX:
         return Rejected(
             "too_large",
@@ -182,12 +182,12 @@ def _arrive(tx: Tx, arrival: Arrival) -> None:
             FORWARDS.remove(tx, job.id)
             _land(tx, arrival)
         else:
-            _send(tx, job, arrival.queue, outbox.encode(arrival))
+            _send(tx, job, arrival.queue, encode_json(arrival))
         return
     assert shard == tx.shard, "a job is sent where its queue lives"
     if _is_taken(tx, job.id):
         back = replace(arrival, queue=job.queue, refused=arrival.refused + 1)
-        outbox.post(tx, job.born_in, outbox.encode(back))
+        outbox.post(tx, job.born_in, encode_json(back))
     else:
         _land(tx, arrival)
 

@@ -276,10 +276,12 @@ class Sweep(QueueUpkeep, frozen=True, kw_only=True):
 def sweep(op: Sweep, tx: Tx) -> Walked:
     """Continue where the last op stopped, until no job is left."""
     found = QUEUES.find(tx, op.queue)
-    if found is None or not _is_sweeping(found.document):
+    if found is None:
         return Walked(0, more=False)
     queue = found.document
     bounds = (queue.cleared_ns, queue.deleted_ns)
+    if not any(bounds):
+        return Walked(0, more=False)
     place = _where(tx, op.queue, bounds)
     removed = 0
     left = op.limit
@@ -358,10 +360,6 @@ def _swept(tx: Tx, queue: Queue, space: Space, key: bytes) -> bool:
     if is_old:
         tx.remove_key(key)
     return is_old
-
-
-def _is_sweeping(queue: Queue) -> bool:
-    return bool(queue.cleared_ns or queue.deleted_ns)
 
 
 def _where(tx: Tx, queue: str, bounds: tuple[int, int]) -> Place:

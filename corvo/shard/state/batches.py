@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from corvo.ids import shard_of
 from corvo.kv.tables import Held
 from corvo.model import Batch, State
-from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.protocol.ops.checks import fields_of, is_object
 from corvo.shard.state import outbox, spawning
 from corvo.shard.state.outbox import Spawn, Tally
@@ -81,7 +81,7 @@ def tally(tx: Tx, change: Tally) -> None:
     if shard == tx.shard:
         apply(tx, change)
     else:
-        outbox.post(tx, shard, outbox.encode(change))
+        outbox.post(tx, shard, encode_json(change))
 
 
 def apply(tx: Tx, change: Tally) -> None:

@@ -8,6 +8,7 @@ where the job is, and through which every move leads, so that no effect overtake
 from msgspec.structs import replace
 
 from corvo.model import Job, State
+from corvo.protocol.ops.base import encode_json
 from corvo.shard.state import batches, chains, dependencies, outbox, spawning
 from corvo.shard.state.outbox import Consequence, Forget, JobEnded, Spawn, Tally, Watch, WatchAnswer
 from corvo.shard.state.tables import FORWARDS
@@ -41,7 +42,7 @@ def reopened(tx: Tx, job: Job) -> None:
 def removed(tx: Tx, job: Job) -> None:
     """Apply the effects of a removal: `job` is gone from this shard for good."""
     if job.born_in >= 0:
-        outbox.post(tx, job.born_in, outbox.encode(Forget(job.id, job.batch_id)))
+        outbox.post(tx, job.born_in, encode_json(Forget(job.id, job.batch_id)))
     elif job.batch_id:
         batches.tally(tx, Tally(job.batch_id, "removed"))
 
@@ -69,7 +70,7 @@ def landed(tx: Tx, job: Job) -> Job:
 
 def _tell_home(tx: Tx, job: Job, *, step: int) -> None:
     ended = JobEnded(job.id, job.state.value, step, job.batch_id)
-    outbox.post(tx, job.born_in, outbox.encode(ended))
+    outbox.post(tx, job.born_in, encode_json(ended))
 
 
 def _job_ended(tx: Tx, ended: JobEnded) -> None:

@@ -16,6 +16,7 @@ from corvo.ids import shard_of
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.model import FINISHED, Ending, EventType, Job, State
+from corvo.protocol.ops.base import encode_json
 from corvo.shard.state import outbox, presence
 from corvo.shard.state.outbox import Watch, WatchAnswer
 from corvo.shard.state.tables import ENDINGS, FORWARDS, JOBS
@@ -75,7 +76,7 @@ def watch_at(tx: Tx, job_id: str, home: int) -> None:
     key = keys.WATCHED.build(job_id)
     if tx.get_key(key) is None:
         tx.set_key(key, b"")
-        outbox.post(tx, home, outbox.encode(Watch(job_id)))
+        outbox.post(tx, home, encode_json(Watch(job_id)))
 
 
 def is_bound(job: Job) -> bool:
@@ -96,7 +97,7 @@ def watched(tx: Tx, source: int, job_id: str) -> None:
     """Another shard asks for the end of a job of this one."""
     end = _end_of(tx, job_id)
     if end is not None:
-        outbox.post(tx, source, outbox.encode(WatchAnswer(job_id, end.value)))
+        outbox.post(tx, source, encode_json(WatchAnswer(job_id, end.value)))
         return
     tx.set_key(keys.WATCHER.build(job_id, source), b"")
     found = presence.find(tx, job_id)
@@ -117,15 +118,12 @@ def settle(tx: Tx, job_id: str, state: State) -> None:
     """A job has ended: answer the shards that asked, and settle the dependents here."""
     prefix = keys.WATCHER.prefix + job_id.encode() + b"\0"
     for key in _first(tx, prefix, limit=tx.shards):
-        outbox.post(tx, _shard_in(key), outbox.encode(WatchAnswer(job_id, state.value)))
+        asker = int.from_bytes(key[-4:], "big")
+        outbox.post(tx, asker, encode_json(WatchAnswer(job_id, state.value)))
         tx.remove_key(key)
     ending = Ending(job_id, state.value, tx.now_ns)
     if not tx.errands_left or not settle_dependents(tx, ending, tx.errands_left)[1]:
         ENDINGS.put(tx, ending)
-
-
-def _shard_in(key: bytes) -> int:
-    return int.from_bytes(key[-4:], "big")
 
 
 def reopened(tx: Tx, job_id: str) -> None:

@@ -176,6 +176,12 @@ class RunChanges(TypedDict, total=False):
     chain_marks: int
 
 
+def _change(tx: Tx, found: Held[Job], after: Job) -> Job:
+    """Write a changed job, and wake the fetches that wait for its queue."""
+    tx.touched[after.queue] = None
+    return JOBS.change(tx, found, after)
+
+
 def place_again(tx: Tx, job: Job) -> int:
     """The job's old place in its queue; the last place if the old one was cleared since."""
     queue = QUEUES.get(tx, job.queue)
@@ -213,22 +219,18 @@ def give_back(
     if state is State.CANCELLED:
         return finish(tx, found, state, what=what, why=why, **changes)
     is_held = state is State.HELD
-    tx.touched[job.queue] = None
-    return JOBS.change(
-        tx,
-        found,
-        replace(
-            job,
-            state=state,
-            order_ns=place_again(tx, job),
-            scheduled_ns=scheduled_ns,
-            held_ns=tx.now_ns if is_held else job.held_ns,
-            hold_reason=why if is_held else job.hold_reason,
-            trail=trail(tx, job, what, why),
-            **NO_LEASE,
-            **changes,
-        ),
+    after = replace(
+        job,
+        state=state,
+        order_ns=place_again(tx, job),
+        scheduled_ns=scheduled_ns,
+        held_ns=tx.now_ns if is_held else job.held_ns,
+        hold_reason=why if is_held else job.hold_reason,
+        trail=trail(tx, job, what, why),
+        **NO_LEASE,
+        **changes,
     )
+    return _change(tx, found, after)
 
 
 def release(tx: Tx, found: Held[Job], *, why: str, checkpoint: bytes) -> Job:
@@ -265,18 +267,14 @@ def crash(tx: Tx, found: Held[Job]) -> Job:
 def promote(tx: Tx, found: Held[Job]) -> Job:
     """A scheduled or retrying job is due."""
     job = found.document
-    tx.touched[job.queue] = None
-    return JOBS.change(
-        tx,
-        found,
-        replace(
-            job,
-            state=_PENDING,
-            order_ns=tx.next_order_ns(),
-            scheduled_ns=0,
-            trail=trail(tx, job, EventType.PROMOTED),
-        ),
+    after = replace(
+        job,
+        state=_PENDING,
+        order_ns=tx.next_order_ns(),
+        scheduled_ns=0,
+        trail=trail(tx, job, EventType.PROMOTED),
     )
+    return _change(tx, found, after)
 
 
 def make_pending(
@@ -289,48 +287,40 @@ def make_pending(
 ) -> Job:
     """A job becomes pending at the end of its queue."""
     job = found.document
-    tx.touched[job.queue] = None
     if job.state in FINISHED:
         consequences.reopened(tx, job)
-    return JOBS.change(
-        tx,
-        found,
-        replace(
-            job,
-            state=_PENDING,
-            order_ns=tx.next_order_ns(),
-            scheduled_ns=0,
-            held_ns=0,
-            hold_reason="",
-            completed_ns=0,
-            failed_ns=0,
-            finished_ns=0,
-            unique_until_ns=job.unique_until_ns if unique_until_ns is None else unique_until_ns,
-            trail=trail(tx, job, what),
-            **NO_LEASE,
-            **changes,
-        ),
+    after = replace(
+        job,
+        state=_PENDING,
+        order_ns=tx.next_order_ns(),
+        scheduled_ns=0,
+        held_ns=0,
+        hold_reason="",
+        completed_ns=0,
+        failed_ns=0,
+        finished_ns=0,
+        unique_until_ns=job.unique_until_ns if unique_until_ns is None else unique_until_ns,
+        trail=trail(tx, job, what),
+        **NO_LEASE,
+        **changes,
     )
+    return _change(tx, found, after)
 
 
 def hold(tx: Tx, found: Held[Job], *, reason: str, **changes: Unpack[RunChanges]) -> Job:
     """A job waits for a person's decision."""
     job = found.document
-    tx.touched[job.queue] = None
-    return JOBS.change(
-        tx,
-        found,
-        replace(
-            job,
-            state=State.HELD,
-            scheduled_ns=0,
-            held_ns=tx.now_ns,
-            hold_reason=reason,
-            trail=trail(tx, job, EventType.HELD, reason),
-            **NO_LEASE,
-            **changes,
-        ),
+    after = replace(
+        job,
+        state=State.HELD,
+        scheduled_ns=0,
+        held_ns=tx.now_ns,
+        hold_reason=reason,
+        trail=trail(tx, job, EventType.HELD, reason),
+        **NO_LEASE,
+        **changes,
     )
+    return _change(tx, found, after)
 
 
 # The end.
@@ -431,21 +421,17 @@ def _wait_for_retry(
     tx: Tx, found: Held[Job], outcome: Settled, failure: Failure, **changes: Unpack[RunChanges]
 ) -> None:
     job = found.document
-    tx.touched[job.queue] = None
-    JOBS.change(
-        tx,
-        found,
-        replace(
-            job,
-            state=State.RETRYING,
-            order_ns=place_again(tx, job),
-            scheduled_ns=outcome.due_ns,
-            failed_ns=tx.now_ns,
-            trail=trail(tx, job, EventType.FAILED, failure.error_class or failure.error[:80]),
-            **NO_LEASE,
-            **changes,
-        ),
+    after = replace(
+        job,
+        state=State.RETRYING,
+        order_ns=place_again(tx, job),
+        scheduled_ns=outcome.due_ns,
+        failed_ns=tx.now_ns,
+        trail=trail(tx, job, EventType.FAILED, failure.error_class or failure.error[:80]),
+        **NO_LEASE,
+        **changes,
     )
+    _change(tx, found, after)
 
 
 def retry_delay_ms(tx: Tx, job: Job, retry_after_ms: int | None) -> int:

@@ -142,13 +142,8 @@ _outgoing: Final = msgspec.msgpack.Decoder(Outgoing)
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
-def encode(effect: Effect) -> bytes:
-    """An effect for `post`: encoded apart, so that its size is known before a write."""
-    return encode_json(effect)
-
-
 def post(tx: Tx, shard: int, effect: bytes) -> None:
-    """Store an effect on another shard."""
+    """Store an effect on another shard: its JSON, whose size is known before a write."""
     assert shard != tx.shard, "what happens here is done here"
     assert 0 <= shard < tx.shards
     numbers = _read(tx)

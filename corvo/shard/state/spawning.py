@@ -20,7 +20,7 @@ def spawn(tx: Tx, new: Spawn) -> None:
     if shard == tx.shard:
         spawn_here(tx, new)
     else:
-        outbox.post(tx, shard, outbox.encode(new))
+        outbox.post(tx, shard, encode_json(new))
 
 
 def spawn_here(tx: Tx, new: Spawn) -> None:
