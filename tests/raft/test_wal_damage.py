@@ -123,9 +123,12 @@ def bytes_read(name: str) -> list[int]:
 
 
 def must_be_found(name: str, offset: int) -> bool:
-    """Whether there is no second copy of this byte's meaning: all but the slots, and a download."""
+    """Whether a byte has a meaning, and there is no second copy of that.
+
+    Not so are the slots, a download, and the room behind the last entry.
+    """
     if name.endswith(".seg"):
-        return not BLOCK_BYTES <= offset < DATA_START
+        return not BLOCK_BYTES <= offset < DATA_START and offset < starts(INTACT, name)[-1]
     return name not in (HARD_STATE, INCOMING)
 
 
@@ -199,7 +202,7 @@ def starts(files: MemoryFiles, name: str) -> list[int]:
     """Where each record of a segment begins, and where the last one ends."""
     content = files.contents()[name]
     offsets = [DATA_START]
-    while offsets[-1] < len(content):
+    while content[offsets[-1] :].strip(b"\0"):
         length = RECORD.unpack_from(content, offsets[-1])[0]
         offsets.append(offsets[-1] + RECORD.size + length)
     return offsets
@@ -219,8 +222,7 @@ def with_unsynced_tail() -> MemoryFiles:
 def test_a_cut_behind_the_mark_is_a_torn_tail_and_said() -> None:
     unsynced = with_unsynced_tail()
     offsets = starts(unsynced, LAST)
-    size = offsets[-1]
-    for length in range(offsets[-4], size):
+    for length in range(offsets[-4], offsets[-1]):
         files = unsynced.copy()
         files.cut(LAST, length)
 
@@ -229,7 +231,8 @@ def test_a_cut_behind_the_mark_is_a_torn_tail_and_said() -> None:
         whole = sum(end <= length for end in offsets) - 1
         assert storage.last_index == 6 + whole
         torn = storage.recovery.torn
-        if length in offsets:
+        rest = unsynced.contents()[LAST][offsets[whole] : length].rstrip(b"\0")
+        if not rest:
             assert torn is None
         else:
             assert torn is not None
@@ -237,7 +240,7 @@ def test_a_cut_behind_the_mark_is_a_torn_tail_and_said() -> None:
                 LAST,
                 offsets[whole],
                 7 + whole,
-                length - offsets[whole],
+                len(rest),
             )
         assert files.size(LAST) == offsets[whole]
 
@@ -252,6 +255,32 @@ def test_a_cut_before_the_mark_is_damage() -> None:
 
         with pytest.raises(LogDamaged, match="a synced record is bad"):
             open_log(files)
+
+
+@pytest.mark.conformance("X28", "X29")
+def test_zeros_in_the_middle_are_damage_before_the_mark_and_a_torn_tail_behind_it() -> None:
+    """Zeros are room only where nothing but zeros follows, and nothing was synced."""
+    unsynced = with_unsynced_tail()
+    content = unsynced.contents()[LAST]
+    offsets = starts(unsynced, LAST)
+    marked, end = offsets[-4], offsets[-1]
+    for start in range(DATA_START, end, 3):
+        for stop in (start + 1, start + RECORD.size, start + 40, marked, end, len(content)):
+            files = unsynced.copy()
+            files.blank(LAST, start, max(start, stop))
+            blanked = files.contents()[LAST]
+            changed = [at for at in range(start, end) if blanked[at] != content[at]]
+            if changed and changed[0] < marked:
+                with pytest.raises(LogDamaged, match="a synced record is bad"):
+                    open_log(files)
+                continue
+
+            storage = open_log(files)
+
+            whole = sum(end <= (changed or [end])[0] for end in offsets) - 1
+            assert storage.last_index == 6 + whole
+            assert (storage.recovery.torn is None) == (not blanked[offsets[whole] :].strip(b"\0"))
+            assert files.size(LAST) == offsets[whole]
 
 
 FIELDS: Final = {"length": 0, "index": 4, "term": 12, "kind": 20, "checksum": 21, "body": 25}

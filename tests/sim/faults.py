@@ -331,12 +331,15 @@ class Nemesis:
             name for name in files.names() if name.endswith((".seg", ".snap")) or name == "manifest"
         ]
         name = dice.choice(names)
-        size = files.size(name)
-        match dice.randrange(4):
+        size = len(files.contents()[name].rstrip(b"\0"))  # what is behind that is room
+        match dice.randrange(5):
             case 0:
                 files.remove(name)
             case 1:
                 files.cut(name, dice.randrange(size))
+            case 2:
+                start = dice.randrange(min(size - 1, 3 * 4096), size)
+                files.blank(name, start, dice.randrange(start, size) + 1)
             case _:
                 # Most of what a small segment holds is behind its header.
                 first = min(size - 1, 3 * 4096) if dice.random() < 0.7 else 0

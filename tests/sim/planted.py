@@ -104,7 +104,7 @@ ELECTIONS: Final[tuple[Row, ...]] = (
         "node",
         "        log.commit_to(changes[-2].index)\n",
         "        pass\n",
-        417,
+        1029,
     ),
     (
         "check-quorum-missing",
@@ -149,7 +149,7 @@ LOGS: Final[tuple[Row, ...]] = (
         "log",
         "if not self.matches(entry.index, entry.term):",
         "if not self.matches(entry.index, entry.term) or entries[-1].index < self.last_index:",
-        77,
+        27,
     ),
     (
         "append-commits-before-it-agrees",
@@ -451,6 +451,16 @@ DISKS: Final[tuple[Row, ...]] = (
         "    if segment.tail < mark.offset:\n",
         "    if segment.tail < mark.offset:\n        return\n    if False:\n",
         66,
+    ),
+    (
+        "zeros-taken-for-the-end",
+        "disk.segments",
+        "    check_marked(segment)\n",
+        (
+            "    if any(files.read(segment.name, segment.tail, RECORD.size)):\n"
+            "        check_marked(segment)\n"
+        ),
+        164,
     ),
     (
         "torn-tail-taken-for-whole",

@@ -83,7 +83,7 @@ class MemoryFiles:
       every call raises it, until `process_crash` or `power_loss`;
     - `fail_sync(n, ...)`: the nth sync from now on fails, and what it covered is lost or still due;
     - `room`: the bytes that files may still grow by, None for no limit;
-    - `flip`, `cut`, `remove`: damage at rest.
+    - `flip`, `blank`, `cut`, `remove`: damage at rest.
 
     Fates of changes at a loss of power are drawn from `random`, or from the one handed to
     `power_loss`.
@@ -224,6 +224,11 @@ class MemoryFiles:
         inode.seen[offset] ^= mask
         inode.durable = bytearray(inode.seen)
         inode.changes.clear()
+
+    def blank(self, name: str, start: int, stop: int) -> None:
+        """Let bytes at rest read as zeros."""
+        content = self.contents()[name]
+        self.put(name, content[:start] + bytes(stop - start) + content[stop:])
 
     def cut(self, name: str, size: int) -> None:
         """Lose the end of a file at rest."""

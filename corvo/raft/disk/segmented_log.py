@@ -12,13 +12,15 @@ from typing import Final
 
 from corvo.raft.disk.filesystem import Files
 from corvo.raft.disk.manifest import Extent
-from corvo.raft.disk.segments import Segment, SegmentHeader, create_segment
+from corvo.raft.disk.segments import ROOM_BYTES, Segment, SegmentHeader, create_segment
 from corvo.raft.errors import Compacted, DiskFull, Unavailable
 from corvo.raft.messages import Entry, Membership, Snapshot
 
 RECENT_BYTES: Final = 4 << 20
 """Of entries kept in memory: four of the largest that ops gather into. What is older is read from
 the disk."""
+_ROOMS: Final = 256
+"""No more than this part of a segment is room: small segments are for small disks."""
 ENTRY_BYTES: Final = 200
 """What an entry takes in memory beside its data, about."""
 
@@ -111,6 +113,7 @@ class SegmentedLog:
         self._files = files
         self._instance = instance
         self._segment_bytes = segment_bytes
+        self._room_bytes = min(ROOM_BYTES, segment_bytes // _ROOMS)
         self._recent = Recent(recent_bytes)
 
     # Reading.
@@ -196,8 +199,10 @@ class SegmentedLog:
         assert self.term(first - 1) <= entries[0].term, "terms never fall"
         cuts = first <= self.last_index
         if self.segments and not cuts and self.segments[-1].tail < self._segment_bytes:
-            self.segments[-1].append(entries)
+            self.segments[-1].append(entries, room_bytes=self._room_bytes)
         else:
+            if self.segments:
+                self.segments[-1].trim()
             segment = self._begin(entries)
             if cuts:
                 self._cut(first)
@@ -217,7 +222,7 @@ class SegmentedLog:
         )
         segment = create_segment(self._files, header)
         try:
-            segment.append(entries)
+            segment.append(entries, room_bytes=self._room_bytes)
         except DiskFull:
             self._files.unlink(segment.name)
             raise
@@ -261,7 +266,8 @@ class SegmentedLog:
         if self.segments:
             self.segments[-1].settle()
 
-    def sync_mark(self) -> None:
-        """Make the mark durable, which otherwise waits for the next sync."""
+    def close(self) -> None:
+        """Give the room back, and make the mark durable, which otherwise waits for a sync."""
         if self.segments:
+            self.segments[-1].trim()
             self.segments[-1].sync()

@@ -13,9 +13,9 @@
 has returned, only the reads of `Storage` may be called beside it. A write counts when a `sync` that
 began after its `put` has returned.
 
-**Cost.** A group of puts costs one sync of one file. A changed hard state costs two more for the
-vote and two for the commit; a new segment or a cut tail costs the new file, its name, and the
-manifest.
+**Cost.** A group of puts costs one sync of one file, which seldom grows. A changed hard state costs
+two more for the vote and two for the commit; a new segment or a cut tail costs the new file, its
+name, and the manifest.
 
 **Failure.** After `DiskFull` everything is as it was before the call, but `sync` may have done a
 part; either may be tried again. After anything else the object is of no more use: every later
@@ -343,7 +343,7 @@ class DiskStorage:
         try:
             with self._guard:
                 self._sync()
-                self._log.sync_mark()
+                self._log.close()
         finally:
             self._files.close()
 

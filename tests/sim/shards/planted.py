@@ -102,7 +102,7 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.replica",
         "touched = [queue for queue in tx.touched if queue in self._watchers]",
         "touched: list[str] = []",
-        3,
+        10,
     ),
     (
         "retry-not-notified",
