@@ -192,7 +192,7 @@ class Found(msgspec.Struct, Generic[J], frozen=True, kw_only=True):
     partial: bool = False
     """The time was over before everything was looked at: `cursor` goes on where it stopped."""
     why_partial: str = ""
-    duration_ms: float = 0.0
+    duration_ms: int = 0
     as_of: AsOf = {}
 
 
@@ -217,7 +217,7 @@ class TextFound(msgspec.Struct, frozen=True, kw_only=True):
     q: str
     results: list[TextHit]
     partial: bool = False
-    duration_ms: float = 0.0
+    duration_ms: int = 0
     as_of: AsOf = {}
 
 
@@ -231,7 +231,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[msgspec.Raw]
     bounds: dict[int, int]
     """What `Select.bounds` is to be, to mean just these: by shard, its time when this was said."""
-    duration_ms: float = 0.0
+    duration_ms: int = 0
     as_of: AsOf = {}
 
 

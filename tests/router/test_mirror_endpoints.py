@@ -59,7 +59,7 @@ async def test_an_admin_sees_how_far_the_mirror_is_behind_each_shard(tmp_path: P
     assert (behind.status, behind.rebuilds, behind.questions) == ("following", 2, 11)
     assert behind.write_lag is not None
     assert (behind.write_lag.count, behind.write_lag.p50) == (4, 0.01)
-    assert status.sqlite_mirror == MirrorGlance(status="following", lag=0, lag_ms=0.0)
+    assert status.sqlite_mirror == MirrorGlance(status="following", lag=0, lag_ms=0)
     assert runtime.processes["mirror"].resident_bytes == told.rss_bytes
 
 

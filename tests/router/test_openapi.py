@@ -102,6 +102,25 @@ def test_every_reference_leads_somewhere() -> None:
         assert resolve(DOCUMENT, reference.decode())
 
 
+def test_milliseconds_are_whole_numbers() -> None:
+    """A client in a typed language declares an integer, and fails at the first fraction."""
+
+    def is_whole(property_: Schema) -> bool:
+        kinds = [property_, *cast("list[Schema]", property_.get("anyOf", []))]
+        inner = cast("Schema", property_.get("additionalProperties") or {})
+        return "number" not in {kind.get("type") for kind in [*kinds, inner]}
+
+    schemas = cast("dict[str, Schema]", of("components", "schemas"))
+    fractions = [
+        f"{name}.{field}"
+        for name, schema in schemas.items()
+        for field, property_ in cast("dict[str, Schema]", schema.get("properties", {})).items()
+        if (field == "ms" or field.endswith("_ms")) and not is_whole(property_)
+    ]
+
+    assert not fractions
+
+
 def test_every_schema_is_used() -> None:
     used = set(re.findall(r"#/components/(\w+)/([\w.-]+)", WRITTEN.decode()))
     made = {

@@ -117,7 +117,7 @@ def full_text(reading: Reading, question: FullText) -> TextFound:
         q=question.q,
         results=results,
         partial=is_partial,
-        duration_ms=round(reading.taken_ms, 3),
+        duration_ms=round(reading.taken_ms),
         as_of=as_of,
     )
 

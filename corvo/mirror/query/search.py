@@ -106,7 +106,7 @@ def search(reading: Reading, question: Search, known: Understood) -> RawPage:
         has_more=behind is not None,
         partial=is_partial,
         why_partial=_WHY_PARTIAL if is_partial else "",
-        duration_ms=round(reading.taken_ms, 3),
+        duration_ms=round(reading.taken_ms),
         as_of=as_of,
     )
 
@@ -256,7 +256,7 @@ def count(reading: Reading, question: Count, known: Understood) -> Counted:
         ),
         samples=samples,
         bounds=bounds,
-        duration_ms=round(reading.taken_ms, 3),
+        duration_ms=round(reading.taken_ms),
         as_of=as_of,
     )
 

@@ -156,8 +156,8 @@ async def _do_now(api: Api, order: Order) -> Response:
     return json_response(answer, reached=reached)
 
 
-def _since_ms(began_s: float) -> float:
-    return round((trio.current_time() - began_s) * 1e3, 3)
+def _since_ms(began_s: float) -> int:
+    return round((trio.current_time() - began_s) * 1e3)
 
 
 async def _begin(api: Api, order: Order, key: str, *, is_waited_for: bool = False) -> Response:

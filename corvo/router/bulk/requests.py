@@ -422,7 +422,7 @@ class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
     skipped: list[Skipped]
     skipped_total: int
     by_code: dict[str, int]
-    duration_ms: float
+    duration_ms: int
     dry_run: DryRun | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -509,7 +509,7 @@ def chosen_id(request_key: str) -> str:
 
 
 def answer_of(
-    mark: Mark, duration_ms: float, dry_run: DryRun | msgspec.UnsetType = msgspec.UNSET
+    mark: Mark, duration_ms: int, dry_run: DryRun | msgspec.UnsetType = msgspec.UNSET
 ) -> BulkAnswer:
     """A bulk that is done, for whoever waited."""
     return BulkAnswer(

@@ -81,7 +81,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""
     why: str = ""
     phase: str
-    ms: float | None = None
+    ms: int | None = None
     error: ErrorBody | None = None
 
 
@@ -92,7 +92,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: str
     state: State
     moments: list[Moment]
-    phases_ms: dict[str, float]
+    phases_ms: dict[str, int]
     is_cut: bool = False
     """Whether events after the first one may be missing: a trail keeps the first and the last."""
 
@@ -108,12 +108,12 @@ def timeline(view: StoredJob, now_ns: int) -> Timeline:
     if is_cut and len(events) > 1:
         phases[0] = UNKNOWN
     moments: list[Moment] = []
-    sums: dict[str, float] = {}
+    sums_ns: dict[str, int] = {}
     for number, (event, phase) in enumerate(zip(events, phases, strict=True)):
         until_ns = events[number + 1].at_ns if number + 1 < len(events) else now_ns
-        ms = None if phase in {ENDED, UNKNOWN} else max(0, until_ns - event.at_ns) / MS
-        if ms is not None:
-            sums[phase] = sums.get(phase, 0.0) + ms
+        spent_ns = None if phase in {ENDED, UNKNOWN} else max(0, until_ns - event.at_ns)
+        if spent_ns is not None:
+            sums_ns[phase] = sums_ns.get(phase, 0) + spent_ns
         moments.append(
             Moment(
                 at=format_time(event.at_ns),
@@ -121,7 +121,7 @@ def timeline(view: StoredJob, now_ns: int) -> Timeline:
                 by=event.by,
                 why=event.why,
                 phase=phase,
-                ms=ms,
+                ms=None if spent_ns is None else spent_ns // MS,
                 error=errors.get(number),
             )
         )
@@ -130,7 +130,7 @@ def timeline(view: StoredJob, now_ns: int) -> Timeline:
         queue=view.job.queue,
         state=view.job.state,
         moments=moments,
-        phases_ms=sums,
+        phases_ms={phase: spent_ns // MS for phase, spent_ns in sums_ns.items()},
         is_cut=is_cut,
     )
 

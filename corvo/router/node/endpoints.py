@@ -478,7 +478,7 @@ ROUTES: Final[tuple[Route, ...]] = (
                     "index": 1_042,
                     "at": "2026-02-20T10:00:07.25Z",
                     "lag_entries": 3,
-                    "lag_ms": 12.5,
+                    "lag_ms": 12,
                     "is_linked": True,
                     "is_whole": True,
                     "passes": 0,

@@ -160,7 +160,7 @@ class MirrorShard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     at: Time | None = None
     lag_entries: int | None = None
     """Entries that the shard has applied behind that; not known while the shard does not answer."""
-    lag_ms: float | None = None
+    lag_ms: int | None = None
     is_linked: bool
     is_whole: bool
     passes: int
@@ -189,7 +189,7 @@ class MirrorGlance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     status: str
     lag: int | None = None
-    lag_ms: float | None = None
+    lag_ms: int | None = None
 
 
 def lag_entries(standing: ShardStanding, numbers: Numbers) -> int:
@@ -243,7 +243,7 @@ def _mirror_shard(standing: ShardStanding, numbers: Numbers | None) -> MirrorSha
         index=standing.index,
         at=format_time_or_none(standing.now_ns),
         lag_entries=None if numbers is None else lag_entries(standing, numbers),
-        lag_ms=None if numbers is None else lag_s(standing, numbers) * 1_000,
+        lag_ms=None if numbers is None else round(lag_s(standing, numbers) * 1_000),
         is_linked=standing.is_linked,
         is_whole=standing.is_whole,
         passes=standing.passes,

@@ -185,7 +185,7 @@ _PAGE: Final[dict[str, object]] = {
     "total_is_exact": True,
     "cursor": "eyJhdCI6IjIwMjYifQ",
     "has_more": True,
-    "duration_ms": 1.25,
+    "duration_ms": 1,
     "as_of": _AS_OF,
 }
 
@@ -247,7 +247,7 @@ ROUTES: Final[tuple[Route, ...]] = (
                     "created_at": "2026-02-20T09:59:59.5Z",
                 }
             ],
-            "duration_ms": 2.5,
+            "duration_ms": 2,
             "as_of": _AS_OF,
         },
         query=(
@@ -275,14 +275,14 @@ ROUTES: Final[tuple[Route, ...]] = (
                     "what": "enqueued",
                     "by": "shop",
                     "phase": "queued",
-                    "ms": 500.0,
+                    "ms": 500,
                 },
                 {
                     "at": "2026-02-20T10:00:00Z",
                     "what": "started",
                     "by": "worker-1",
                     "phase": "running",
-                    "ms": 123.456789,
+                    "ms": 123,
                 },
                 {
                     "at": "2026-02-20T10:00:00.123456789Z",
@@ -290,7 +290,7 @@ ROUTES: Final[tuple[Route, ...]] = (
                     "by": "worker-1",
                     "why": "the server said 450",
                     "phase": "retrying",
-                    "ms": 2000.0,
+                    "ms": 2000,
                     "error": {
                         "id": 1,
                         "job_id": EXAMPLE_ID,
@@ -301,7 +301,7 @@ ROUTES: Final[tuple[Route, ...]] = (
                     },
                 },
             ],
-            "phases_ms": {"queued": 500.0, "running": 123.456789, "retrying": 2000.0},
+            "phases_ms": {"queued": 500, "running": 123, "retrying": 2000},
         },
         problems=(404, 413),
     ),
