@@ -430,7 +430,7 @@ def test_http_1_0_closes() -> None:
 
 
 def test_a_target_with_a_host_is_a_path_to_us() -> None:
-    reader = read(get("http://corvo:8080/a/b?c=d") + get("http://corvo"))
+    reader = read(get("http://corvo/a/b?c=d") + get("http://corvo"))
 
     first, second = reader.ready
     assert (first.request.path, first.query) == ("/a/b", "c=d")

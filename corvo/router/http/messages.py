@@ -133,6 +133,8 @@ def problem_response(problem: Problem, request_id: str = "") -> Response:
         headers.append(("retry-after", str(-(-problem.retry_after_ms // 1_000))))
     if problem.status == 401:
         headers.append(("www-authenticate", "Bearer"))
+    elif problem.status == 415:
+        headers.append(("accept-encoding", "identity"))
     body = encode_json(problem_body(problem, request_id)) + b"\n"
     return Response(status=problem.status, body=body, headers=headers)
 

@@ -12,8 +12,10 @@ request ends, and a request that two servers could read in two ways gets a 400 f
 encoding. What it lets through, and RFC 9112 does not, is refused here.
 """
 
+import re
 from collections import deque
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NoReturn
 
 import msgspec
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -48,6 +50,11 @@ OF_ONE_HOP: Final = frozenset(
 """Headers that speak of this connection, or of how the body came: nobody behind us sees them."""
 
 
+_ASKING: Final = frozenset({"expect", "content-encoding"})
+"""Headers that ask something of the server: see `check_wishes`."""
+_WITH_HOST: Final = re.compile(rb"(https?)://([^/?#@]+)(.*)", re.IGNORECASE)
+_PORTS: Final = {"http": ":80", "https": ":443"}
+"""What need not be said of a host, by the scheme."""
 _CHUNK_BYTES_MAX: Final = 8
 """What may surround each byte of a body in chunks; if they are of one byte, that is five."""
 
@@ -239,8 +246,8 @@ class Reader:
             self._bad_request("the request is not HTTP/1.1")
         if "host" not in headers and self._version == "1.1":
             self._bad_request("the header `host` is required", field="host")
-        if self._method == "CONNECT" or not _is_readable(self._target):
-            self._bad_request("expected a path as the target of the request", field="path")
+        if self._target[:1] != b"/":
+            self._read_whole_target()
         if "transfer-encoding" in headers and (
             headers["transfer-encoding"].lower() != "chunked" or self._version == "1.0"
         ):
@@ -250,11 +257,43 @@ class Reader:
         if int(headers.get("content-length", 0)) > self._limits.body_bytes_max:
             self.refuse(too_large_body(self._limits))
             raise _Refused
+        if not _ASKING.isdisjoint(headers):
+            self._check_wishes()
         self.is_in_head = False
         self.is_in_body = True
-        self.wants_continue = headers.get("expect", "").lower() == "100-continue"
 
-    def _bad_request(self, why: str, *, field: str = "") -> None:
+    def _check_wishes(self) -> None:
+        try:
+            check_wishes(self._headers)
+        except Problem as problem:
+            self.refuse(problem)
+            raise _Refused from None
+        # Of a client of HTTP/1.0 it has to be ignored (RFC 9110, 10.1.1).
+        self.wants_continue = "expect" in self._headers and self._version == "1.1"
+
+    def _read_whole_target(self) -> None:
+        """A target with scheme and host in front is for proxies, and us: keep path and query of it.
+
+        RFC 9112, 3.2.2, has the host of the target count, and not the header. A proxy before this
+        server may have judged the request by the header, so two different hosts are refused.
+        """
+        if self._target == b"*" and self._method == "OPTIONS":
+            return
+        found = _WITH_HOST.fullmatch(self._target)
+        if found is None or self._method == "CONNECT":
+            self._bad_request("expected a path as the target of the request", field="path")
+        scheme, host, rest = (part.decode("ascii") for part in found.groups())
+        port = _PORTS[scheme.lower()]
+        told = self._headers.setdefault("host", host)
+        if _without(port, told) != _without(port, host):
+            self._bad_request(
+                f"the target names the host {host[:200]!r}, and the header `host` {told[:200]!r}:"
+                " expected the same host in both",
+                field="host",
+            )
+        self._target = (rest if rest[:1] == "/" else f"/{rest}").encode()
+
+    def _bad_request(self, why: str, *, field: str = "") -> NoReturn:
         self.refuse(bad_field(field, why))
         raise _Refused
 
@@ -280,7 +319,7 @@ class Reader:
         body = self._body
         whole = b"" if not body else body[0] if len(body) == 1 else b"".join(body)
         target = self._target.decode("ascii")
-        path, _, query = _origin_form(target).partition("?")
+        path, _, query = target.partition("?")
         keeps = self._version == "1.1" and self._parser.should_keep_alive()
         if not OF_ONE_HOP.isdisjoint(headers):
             if is_websocket:
@@ -332,16 +371,32 @@ def too_large_body(limits: Limits) -> Problem:
     )
 
 
-def _is_readable(target: bytes) -> bool:
-    return target[:1] == b"/" or target[:4].lower() == b"http" or target == b"*"
+def check_wishes(headers: Mapping[str, str]) -> None:
+    """Refuse what headers ask of a server that this one does not do. Raises `Problem`.
+
+    A body is never decoded: one that is small can become a large one, and unpacking it would hold
+    up everybody else. So it is refused before it is read.
+    """
+    expected = headers.get("expect")
+    if expected is not None and expected.lower() != "100-continue":
+        raise Problem(
+            417,
+            "EXPECTATION_FAILED",
+            f"unknown expectation {expected[:200]!r}; expected 100-continue, or no header `expect`",
+            field="expect",
+        )
+    encoding = headers.get("content-encoding", "")
+    if encoding and encoding.lower() != "identity":
+        raise Problem(
+            415,
+            "UNSUPPORTED_ENCODING",
+            f"content-encoding {encoding[:200]!r}: expected a body that is not encoded",
+            field="content-encoding",
+        )
 
 
-def _origin_form(target: str) -> str:
-    """A target as servers see it; one with a scheme and a host in front is for proxies, and us."""
-    if target[0] == "/" or "://" not in target:
-        return target
-    behind_host = target.partition("://")[2].partition("/")
-    return f"/{behind_host[2]}"
+def _without(port: str, host: str) -> str:
+    return host.lower().removesuffix(port)
 
 
 def as_bytes(message: Message) -> bytes:

@@ -56,7 +56,7 @@ _OR_BOTH: Final = frozenset({"SnoozeBody", "SnoozeEntry"})
 
 _EVERY_STATUS: Final = (400, 429, 431, 500, 503)
 _WITH_KEY: Final = (401, 403)
-_WITH_BODY: Final = (408, 413)
+_WITH_BODY: Final = (408, 413, 415, 417)
 _KEY_REUSED: Final = 422
 
 

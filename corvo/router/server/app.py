@@ -29,7 +29,13 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from corvo.router.api import Api
 from corvo.router.http.connections import LINGER_S, no_room, too_slow_body
 from corvo.router.http.messages import ClientGone, Problem, Request, Response, Sink
-from corvo.router.http.parsing import OF_ONE_HOP, join, too_large_body, too_large_head
+from corvo.router.http.parsing import (
+    OF_ONE_HOP,
+    check_wishes,
+    join,
+    too_large_body,
+    too_large_head,
+)
 from corvo.router.http.rendering import WITHOUT_BODY
 from corvo.router.server.door import Door, read_query
 from corvo.router.server.slow_lane import Exchange
@@ -133,8 +139,7 @@ class App(QuartTrio):
         scope = request.scope
         ours = _request_of(scope, request.method)
         try:
-            self._check_headers(ours)
-            ours.body = await self._read_body(request, exchange_of(scope))
+            ours.body = await self._take_in(request, ours, exchange_of(scope))
             ours.query = read_query(scope["query_string"].decode("latin-1"))
         except Problem as problem:
             return _as_quart(self._door.turn_away(problem, ours))
@@ -161,11 +166,28 @@ class App(QuartTrio):
         return None
 
     def _check_headers(self, request: Request) -> None:
-        """Over HTTP/2 the bound on headers is four times ours, whatever hypercorn is told."""
+        """Check and take out what the reader of HTTP/1.1 would have. Raises `Problem`.
+
+        Over HTTP/2 the bound on headers is four times ours, whatever hypercorn is told.
+        """
         limits, headers = self._door.api.limits, request.headers
         size = sum([len(name) + len(value) + 4 for name, value in headers.items()])
         if len(headers) > limits.headers_max or size > limits.header_bytes_max:
             raise too_large_head(limits)
+        check_wishes(headers)
+        request.headers = {name: value for name, value in headers.items() if name not in OF_ONE_HOP}
+
+    async def _take_in(self, request: QuartRequest, ours: Request, exchange: Exchange) -> bytes:
+        """Check the headers, and read the body. Raises `Problem`."""
+        try:
+            self._check_headers(ours)
+            return await self._read_body(request, exchange)
+        except Problem:
+            # Hypercorn takes it amiss when a stream goes on that has been answered.
+            with trio.move_on_after(LINGER_S):
+                async for _ in request.body:
+                    pass
+            raise
 
     async def _read_body(self, request: QuartRequest, exchange: Exchange) -> bytes:
         limits = self._door.api.limits
@@ -184,12 +206,6 @@ class App(QuartTrio):
                         raise too_large_body(limits)
             if scope.cancelled_caught:
                 raise too_slow_body(limits)
-        except Problem:
-            # Hypercorn takes it amiss when a stream goes on that has been answered.
-            with trio.move_on_after(LINGER_S):
-                async for _ in request.body:
-                    pass
-            raise
         finally:
             exchange.hold(-len(body))
         return bytes(body)
@@ -231,8 +247,7 @@ def _request_of(scope: HTTPScope | WebsocketScope, method: str) -> Request:
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        if name not in OF_ONE_HOP:
-            headers[name] = join(name, headers[name], value) if name in headers else value
+        headers[name] = join(name, headers[name], value) if name in headers else value
     client = scope["client"]
     return Request(
         method=method,
