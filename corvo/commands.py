@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from corvo import __version__, node
+from corvo import node
 from corvo.child import MISCONFIGURED, OK
 from corvo.config import (
     DEFAULT,
@@ -94,10 +94,11 @@ def config(arguments: Sequence[str]) -> int:
 def openapi(arguments: Sequence[str]) -> int:
     """`corvo openapi`: print the description of the HTTP API."""
     argparse.ArgumentParser("corvo openapi", description=openapi.__doc__).parse_args(arguments)
-    from corvo.router.openapi.document import document  # noqa: PLC0415 -- heavy, and only needed here
+    from corvo.router.node.health import API_VERSION  # noqa: PLC0415 -- heavy, and only needed here
+    from corvo.router.openapi.document import document  # noqa: PLC0415 -- as above
     from corvo.router.table import ROUTES  # noqa: PLC0415 -- as above
 
-    sys.stdout.buffer.write(msgspec.json.format(document(ROUTES, __version__)) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.format(document(ROUTES, API_VERSION)) + b"\n")
     return OK
 
 

@@ -1,5 +1,6 @@
 """`Api`: shards, mirror, long polls, API keys and rate limits, for every endpoint."""
 
+import secrets
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -14,9 +15,10 @@ from corvo.protocol.ops.keys import HOME
 from corvo.protocol.queries import Query
 from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
+from corvo.router.auth.guesses import Guesses
 from corvo.router.auth.keeper import Keeper
 from corvo.router.auth.keyring import Keyring
-from corvo.router.auth.rates import Rates, client_of
+from corvo.router.auth.rates import Rates, client_of, site_of
 from corvo.router.auth.rights import Rights
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
@@ -57,6 +59,7 @@ class Api:
         self.keyring: Final = Keyring(config)
         self.keeper: Final = Keeper(self.keyring, self.shards)
         self.rates: Final = Rates(config.limits)
+        self.guesses: Final = Guesses(config.limits.guess_delay_ms / 1_000, secrets.token_bytes())
         self.streams = 0
         """How many are open."""
         self.watchers = 0
@@ -71,6 +74,8 @@ class Api:
         read("corvo_claims_given_back_total", lambda: self.fetching.given_back)
         read("corvo_lifecycle_streams_open", lambda: self.streams)
         read("corvo_event_listeners", lambda: self.hub.listeners)
+        read("corvo_wrong_api_keys_total", lambda: self.guesses.total)
+        read("corvo_wrong_api_keys_waiting", lambda: self.guesses.waiting)
 
     # What shards tell.
 
@@ -102,10 +107,25 @@ class Api:
         if not (self.keyring.is_known or self.keyring.needs_no_list(headers)):
             # This router has just started, and the list of keys has not been read yet.
             await self.keeper.wait(self.limits.leader_wait_ms / 1_000)
-        caller = self.keyring.who(headers, now_ns=clock.now_ns, now_s=trio.current_time)
+        try:
+            caller = self.keyring.who(headers, now_ns=clock.now_ns, now_s=trio.current_time)
+        except Problem as problem:
+            if problem.status == 401 and keyring.credential(headers):
+                await self._wait_for_wrong_key(request)
+            raise
         if not self.rates.has_limits:
             return caller
         return msgspec.structs.replace(caller, rate_id=client_of(caller, request.peer))
+
+    async def _wait_for_wrong_key(self, request: Request) -> None:
+        guesses = self.guesses
+        delay_s = guesses.wrong(site_of(request.peer), trio.current_time())
+        if delay_s:
+            guesses.waiting += 1
+            try:
+                await trio.sleep(delay_s)
+            finally:
+                guesses.waiting -= 1
 
     async def reader(self, request: Request) -> Caller:
         """The caller of a stream that is under way, if its key may still read. Raises `Problem`."""

@@ -73,6 +73,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     stream_frames_max: Annotated[
         Count, Meta(description="frames of one stream that are answered at the same time")
     ] = 64
+    guess_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=60_000,
+            description="longest delay of the answer to a wrong API key; 0 is no delay",
+        ),
+    ] = 2_000
     read_rate: Annotated[
         int,
         Meta(ge=0, description="reading requests of one client in a second; 0 is no limit"),

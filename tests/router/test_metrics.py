@@ -243,6 +243,8 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
         ("corvo_claims_given_back_total", 1),
         ("corvo_lifecycle_streams_open", 2),
         ("corvo_event_listeners", 3),
+        ("corvo_wrong_api_keys_total", 5),
+        ("corvo_wrong_api_keys_waiting", 1),
     ):
         metrics.read(name, partial(int, value))
     return Scrape(
@@ -317,6 +319,7 @@ def test_a_page_tells_what_was_counted() -> None:
         "corvo_http_requests_in_flight 2",
         "corvo_throughput_enqueued_total 7",
         "corvo_fetch_waiters 4",
+        "corvo_wrong_api_keys_total 5",
         "corvo_lifecycle_streams_open 2",
         "corvo_event_listeners 3",
         "corvo_event_listeners_max 1000",

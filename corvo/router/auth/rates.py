@@ -92,8 +92,11 @@ class _Buckets:
 
 def client_of(caller: Caller, peer: str) -> str:
     """The client whose bucket a request is charged to: its key, or else its address."""
-    if caller.key_hash:
-        return caller.key_hash
+    return caller.key_hash or site_of(peer)
+
+
+def site_of(peer: str) -> str:
+    """The address of one customer: of IPv6, the part that a provider gives away as a whole."""
     if ":" not in peer:
         return peer
     address = IPv6Address(peer.partition("%")[0])

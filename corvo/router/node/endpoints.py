@@ -5,6 +5,7 @@ above all when it is not well.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import cache, partial
 from typing import Final
 
@@ -274,10 +275,13 @@ async def healthz(api: Api, _: Request) -> Response:
 # What this is, and how it is.
 
 
-async def get_info(api: Api, _: Request) -> Response:
+async def get_info(api: Api, request: Request) -> Response:
     """Read version and configuration."""
-    await trio.lowlevel.checkpoint()
-    return json_response(info(api.config, is_open=api.keyring.is_open))
+    is_known = False
+    with suppress(Problem):
+        await api.who(request)
+        is_known = True
+    return json_response(info(api.config, is_open=api.keyring.is_open, is_known=is_known))
 
 
 async def get_status(api: Api, _: Request) -> Response:

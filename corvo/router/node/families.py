@@ -116,6 +116,16 @@ NODE: Final = Group[Scrape](
             "code",
         ),
         counter(
+            "corvo_wrong_api_keys_total",
+            "API keys of requests that were unknown, disabled or expired.",
+            _reading("corvo_wrong_api_keys_total"),
+        ),
+        gauge(
+            "corvo_wrong_api_keys_waiting",
+            "Delayed answers to wrong API keys (`limits.guess_delay_ms`).",
+            _reading("corvo_wrong_api_keys_waiting"),
+        ),
+        counter(
             "corvo_rate_limit_throttled_total",
             "Requests rejected because their client exceeded its rate limit.",
             lambda it: it.metrics.problems.get("RATE_LIMITED", 0),

@@ -97,13 +97,16 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     """`keys`; `open` while anybody may do anything because only this machine can; `off`."""
 
 
-def info(config: RouterConfig, *, is_open: bool) -> Info:
-    """Told by the config, and by whether anybody may do anything now."""
+def info(config: RouterConfig, *, is_open: bool, is_known: bool) -> Info:
+    """Told by the config, and by whether anybody may do anything now.
+
+    The version, which says which faults a server has, is only for callers that are known.
+    """
     auth = "keys"
     if is_open:
         auth = "off" if config.is_auth_off else "open"
     return Info(
-        server_version=__version__,
+        server_version=__version__ if is_known else "",
         api_version=API_VERSION,
         name="corvo",
         node=config.node,

@@ -6,11 +6,11 @@ from hashlib import sha256
 from pkgutil import get_data
 from typing import Final
 
-from corvo import __version__
 from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import NODE
 from corvo.router.http.messages import JSON, Request, Response
+from corvo.router.node.health import API_VERSION
 from corvo.router.openapi import pages
 from corvo.router.openapi.document import document as describe
 from corvo.router.routes import Route, Routes
@@ -29,7 +29,7 @@ def rows(others: Iterable[Route]) -> tuple[Route, ...]:
 
     @cache
     def document() -> bytes:
-        return describe(Routes((*told, *mine)), __version__)
+        return describe(Routes((*told, *mine)), API_VERSION)
 
     @cache
     def page() -> bytes:
