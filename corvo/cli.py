@@ -3,7 +3,6 @@
 Nothing is imported before it is known to be needed: `corvo version` answers at once.
 """
 
-import difflib
 import importlib
 import os
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from corvo import __version__
+from corvo.nearest import nearest
 
 OK: Final = 0
 BAD_USAGE: Final = 2
@@ -102,8 +102,8 @@ def run_process(name: str) -> int:
 
 def unknown(name: str) -> int:
     """Say what may have been meant."""
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean `corvo {near[0]}`?" if near else "`corvo --help` lists all commands"
+    near = nearest(name, tuple(COMMANDS))
+    hint = f"did you mean `corvo {near}`?" if near else "`corvo --help` lists all commands"
     sys.stderr.write(f"corvo: unknown command {name!r}; {hint}\n")
     return BAD_USAGE
 

@@ -7,7 +7,6 @@ and `--set limits.idle_ms=75s` among the flags. Nothing is passed over: a key th
 a value that cannot work, is refused at the start, with the key, the source and what would do.
 """
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from msgspec import Meta, inspect
 
 from corvo.errors import CorvoError
 from corvo.mirror.config import MirrorSettings
+from corvo.nearest import nearest
 from corvo.protocol.ops.base import Limits as JobLimits
 from corvo.router.config import Limits as DoorLimits
 from corvo.shard.config import OP_BYTES_MAX, ShardSettings
@@ -412,12 +412,12 @@ def _unknown(given: Given) -> str:
         return f"{name} ({given.source}) is a group: set its settings, such as {_first_of(name)}"
     if name.partition(".")[0] in KEYS:
         return f"unknown setting {name} ({given.source}): {name.partition('.')[0]} is not a group"
-    near = difflib.get_close_matches(name, KEYS, n=1, cutoff=0.5)
+    near = nearest(name, tuple(KEYS))
     is_variable = given.source.startswith(ENVIRONMENT)
     written = given.source if is_variable else f"{name} ({given.source})"
     if not near:
         return f"unknown setting {written}; `corvo config` lists all settings"
-    meant = KEYS[near[0]].variable if is_variable else near[0]
+    meant = KEYS[near].variable if is_variable else near
     return f"unknown setting {written}; did you mean {meant}?"
 
 

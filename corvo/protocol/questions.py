@@ -64,8 +64,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt_max: Attempts | None = None
 
 
-class SearchBody(Filter, frozen=True, kw_only=True, omit_defaults=True):
-    """A filter, an order, and which page of it."""
+class SearchBody(Filter, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A filter, an order, and which page of it.
+
+    A name that is not known is refused: a condition that was misspelt would find more jobs.
+    """
 
     sort: Text | None = None
     """created_at (if not given), priority, started_at, completed_at or attempt."""

@@ -17,6 +17,9 @@ __all__ = ["Action", "Endpoint", "Found", "Parameter", "Route", "Routes"]
 EXAMPLE_ID: Final = "s02_job_01HF7YAT000000000003800000"
 """A job's id in the examples of requests and answers."""
 
+_API: Final = "/api/v1/"
+"""Elsewhere are probes and pages, whose addresses get parameters of others."""
+
 Endpoint: TypeAlias = Callable[[Api, Request], Awaitable[Response]]
 
 
@@ -84,6 +87,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         assert rights.names <= named | {each.name for each in self.query}, self.path
         needs_body = Where.BODY in rights.where
         assert self.takes is not None or not needs_body, f"{self.path} takes no body"
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a misspelt condition would select more than was meant: a read, or a bulk."""
+        if self.method == "GET" or self.action is Action.READ:
+            return bool(self.query) or self.path.startswith(_API)
+        return self.takes is not None and self.takes.__struct_config__.forbid_unknown_fields
 
 
 class Found(msgspec.Struct, frozen=True):

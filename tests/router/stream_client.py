@@ -69,10 +69,10 @@ class Client:
         self._refusal: tuple[int, bytes] | None = None
         self._closed: Closed | None = None
 
-    async def open(self, host: str, headers: Sequence[tuple[str, str]]) -> None:
+    async def open(self, host: str, headers: Sequence[tuple[str, str]], query: str = "") -> None:
         """Shake hands. Raises `Refused`."""
         raw = [(name.encode(), value.encode()) for name, value in headers]
-        request = Request(host=host, target=PATH, extra_headers=raw)
+        request = Request(host=host, target=PATH + query, extra_headers=raw)
         await self.stream.send_all(self._connection.send(request))
         while not self._accepted:
             await self._read()
@@ -170,13 +170,17 @@ class Client:
 
 @asynccontextmanager
 async def connected(
-    port: int, headers: Sequence[tuple[str, str]] = (), host: str = "127.0.0.1"
+    port: int,
+    headers: Sequence[tuple[str, str]] = (),
+    host: str = "127.0.0.1",
+    *,
+    query: str = "",
 ) -> AsyncIterator[Client]:
     """A stream to a server; it is cut off when the block ends. Raises `Refused`."""
     stream = await trio.open_tcp_stream(host, port)
     try:
         client = Client(stream)
-        await client.open(f"{host}:{port}", headers)
+        await client.open(f"{host}:{port}", headers, query)
         yield client
     finally:
         await trio.aclose_forcefully(stream)

@@ -238,7 +238,6 @@ def test_without_pages_that_may_call_a_preflight_allows_nothing() -> None:
     [
         ("", {}),
         ("a=1&b=", {"a": "1", "b": ""}),
-        ("a=1&a=2", {"a": "2"}),
         ("q=%C3%A9+x", {"q": "é x"}),
     ],
 )
@@ -252,3 +251,13 @@ def test_a_query_that_cannot_be_read_is_a_problem(query: str) -> None:
         read_query(query)
 
     assert (caught.value.status, caught.value.field) == (400, "query")
+
+
+def test_a_parameter_that_is_there_twice_is_a_problem() -> None:
+    with pytest.raises(Problem) as caught:
+        read_query("state=dead&limit=3&state=held")
+
+    assert (caught.value.status, caught.value.field) == (400, "state")
+    assert caught.value.error == (
+        "state: expected once in the query; separate several values by commas"
+    )

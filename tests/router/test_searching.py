@@ -127,7 +127,6 @@ def test_a_filter_may_be_written_as_a_query() -> None:
             "unique_key": "null",
             "limit": "10",
             "kind": "",
-            "nonsense": "7",
         }
 
         answer = await nest.ask("GET", "/api/v1/jobs", query=query)

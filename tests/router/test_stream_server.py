@@ -175,6 +175,19 @@ def test_a_stream_needs_a_key_where_requests_do(tmp_path: Path) -> None:
     trio.run(main)
 
 
+def test_a_stream_has_no_parameters(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with house(tmp_path) as served:
+            with pytest.raises(Refused) as refused:
+                async with connected(served.port, query="?api_key=sk_1"):
+                    pass
+
+            assert refused.value.status == 400
+            assert msgspec.json.decode(refused.value.body)["field"] == "api_key"
+
+    trio.run(main)
+
+
 def test_a_page_from_elsewhere_opens_no_stream(tmp_path: Path) -> None:
     async def main() -> None:
         async with house(tmp_path) as served:

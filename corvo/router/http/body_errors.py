@@ -4,7 +4,6 @@ msgspec names the place, and the type as Python writes it. The sentences name th
 user of the API knows it, with the example of the field from texts.toml.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -13,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from corvo.nearest import nearest
 from corvo.router.texts import key_of, texts
 
 _PLACED: Final = re.compile(r"(.*?)(?: - at (`key` in )?`\$(.*)`)?", re.DOTALL)
@@ -228,14 +228,14 @@ def _words(place: _Place) -> list[str]:
 
 
 def _unknown_field(found: re.Match[str], place: _Place) -> str:
-    known = [
+    known = tuple(
         field.encode_name
         for one in place.types
         if isinstance(one, inspect.StructType)
         for field in one.fields
-    ]
-    near = difflib.get_close_matches(found[1], known, n=1)
-    return f"unknown field {found[1]}" + (f"; did you mean {near[0]}?" if near else "")
+    )
+    near = nearest(found[1], known)
+    return f"unknown field {found[1][:_SHOWN_MAX]}" + (f"; did you mean {near}?" if near else "")
 
 
 def _too_large(_: re.Match[str], place: _Place) -> str:

@@ -28,7 +28,7 @@ class Request(msgspec.Struct, kw_only=True, gc=False):
     params: dict[str, str] = {}
     """What stood in the places of the route's path, percent-decoded."""
     query: dict[str, str] = {}
-    """The last of each name, decoded."""
+    """Decoded. Each name is there once."""
     headers: dict[str, str] = {}
     """Names in lower case; several of one name are joined with `, `."""
     body: bytes = b""

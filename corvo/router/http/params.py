@@ -2,10 +2,12 @@
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from corvo.nearest import nearest
 from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
 from corvo.protocol.ops.checks import bad_name
 from corvo.router.http.bodies import REQUEST_KEY_MAX
@@ -25,6 +27,25 @@ QueueName: TypeAlias = Annotated[
 
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
 _NUMBER: Final = re.compile("[0-9]{1,19}")
+_NAME_SHOWN: Final = 60
+
+
+def check_parameters(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `Problem` for the first parameter that a route does not declare."""
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            raise bad_field(name[:NAME_BYTES_MAX], _unknown_parameter(name, names))
+
+
+def _unknown_parameter(name: str, known: Sequence[str]) -> str:
+    near = nearest(name, tuple(known))
+    if near:
+        hint = f"did you mean {near}?"
+    else:
+        *others, last = known or ["no parameters"]
+        hint = f"this request has {', '.join(others)}{' and ' if others else ''}{last}"
+    return f"unknown parameter {name[:_NAME_SHOWN]!r}; {hint}"
 
 
 def job_id_of(request: Request) -> str:

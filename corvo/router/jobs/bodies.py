@@ -33,7 +33,7 @@ _PRIORITIES: Final = {
 # What clients send.
 
 
-class BulkGet(msgspec.Struct, frozen=True, kw_only=True):
+class BulkGet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which jobs are asked for."""
 
     job_ids: Annotated[list[Id], msgspec.Meta(max_length=ITEMS_MAX)]

@@ -27,23 +27,19 @@ class TextFoundBody(TextFound, frozen=True, kw_only=True, omit_defaults=True):
     """Jobs that have the words, the best matches first."""
 
 
-_GIVEN: Final = frozenset(SearchBody.__struct_fields__) - {"tags", "state"}
-
-
 def read_query(query: Mapping[str, str]) -> SearchBody:
     """A search that is written as a query: `state=dead,held&tag=tenant:acme`. Raises `Problem`.
 
-    What is empty is as if it were not there, and so are names that no filter has. For longer texts
-    there is the body of `POST /api/v1/jobs/search`: all of a query is one line of the request.
+    What is empty is as if it were not there. For longer texts there is the body of
+    `POST /api/v1/jobs/search`: all of a query is one line of the request.
     """
     for name in query:
         if len(query[name]) > QUERY_TEXT_MAX:
             raise bad_field(name, f"{name}: expected at most {QUERY_TEXT_MAX} characters")
-    given: dict[str, object] = {name: query[name] for name in query if query[name]}
-    wanted = {name: given[name] for name in given if name in _GIVEN}
-    if query.get("state"):
+    wanted: dict[str, object] = {name: query[name] for name in query if query[name]}
+    if "state" in wanted:
         wanted["state"] = query["state"].split(",")
-    if query.get("tag"):
+    if wanted.pop("tag", None):
         wanted["tags"] = _tag(query["tag"])
     try:
         return msgspec.convert(wanted, SearchBody, strict=False)

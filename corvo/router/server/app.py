@@ -29,6 +29,7 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from corvo.router.api import Api
 from corvo.router.http.connections import LINGER_S, no_room, too_slow_body
 from corvo.router.http.messages import ClientGone, Problem, Request, Response, Sink
+from corvo.router.http.params import check_parameters
 from corvo.router.http.parsing import (
     OF_ONE_HOP,
     check_wishes,
@@ -157,6 +158,7 @@ class App(QuartTrio):
         try:
             self._check_headers(ours)
             ours.query = read_query(scope["query_string"].decode("latin-1"))
+            check_parameters(ours.query, ())
             ours.caller = await api.who(ours)
         except Problem as problem:
             return _as_quart(self._door.turn_away(problem, ours))

@@ -24,11 +24,13 @@ from corvo.router.http.messages import (
     overloaded,
     problem_response,
 )
+from corvo.router.http.params import check_parameters
 from corvo.router.metrics import OTHER
 from corvo.router.routes import Action, Found, Routes
 
 _REQUEST_ID: Final = re.compile("[A-Za-z0-9_.:=+/-]{1,128}")
 _QUERY_FIELDS_MAX: Final = 100
+_NAME_SHOWN: Final = 60
 _CORS_HEADERS: Final = "authorization, content-type, idempotency-key, corvo-min-seq, x-api-key"
 _CORS_EXPOSED: Final = "corvo-seq, retry-after, server-timing, x-request-id"
 
@@ -130,6 +132,8 @@ class Door:
         """Check the caller's scope, and run the endpoint. Raises `Problem`."""
         route, api = found.route, self.api
         try:
+            if request.query and route.is_filtered:
+                check_parameters(request.query, [each.name for each in route.query])
             await api.authorise(request, route.rights)
             header = request.headers.get("corvo-min-seq")
             if header is not None and route.has_min_seq:
@@ -221,4 +225,11 @@ def read_query(query: str) -> dict[str, str]:
         )
     except ValueError as error:
         raise bad_field("query", f"the query is invalid: {error}") from None
-    return dict(fields)
+    read = dict(fields)
+    if len(read) < len(fields):
+        names = [name for name, _ in fields]
+        twice = next(name for name in names if names.count(name) > 1)[:_NAME_SHOWN]
+        raise bad_field(
+            twice, f"{twice}: expected once in the query; separate several values by commas"
+        )
+    return read
