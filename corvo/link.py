@@ -232,10 +232,12 @@ class Link:
 
     async def _next_bytes(self) -> bytes | bytearray:
         # A read takes all that there is, so the next one would find nothing: wait first.
-        while self._socket is not None:
-            await trio.lowlevel.wait_readable(self._socket)
+        while (ours := self._socket) is not None:
+            await trio.lowlevel.wait_readable(ours)
+            if self._socket is not ours:
+                break  # the peer sent something just as it was given up
             try:
-                return self._socket.recv(self.settings.read_bytes_max, socket.MSG_DONTWAIT)
+                return ours.recv(self.settings.read_bytes_max, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 continue
         return await self._stream.receive_some(self.settings.read_bytes_max)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
+from trio.testing import MockClock
 
 from corvo.link import (
     Address,
@@ -228,6 +230,35 @@ async def test_a_link_that_was_given_up_never_reads_another_connections_bytes() 
     assert again.recv(100) == encode(Leading(2, 9))
     for each in (theirs, again, other):
         each.close()
+
+
+def test_a_link_that_is_given_up_as_its_peer_sends_again_is_lost() -> None:
+    """A process that stood still finds both at once, and either of its two tasks comes first."""
+    clock = MockClock()
+    settings = LinkSettings(pings_max=0)
+
+    async def give_up() -> None:
+        ours, theirs = socket.socketpair()
+        theirs.sendall(encode(THEM))
+        async with open_link(stream_of(ours), US, settings) as link, trio.open_nursery() as nursery:
+
+            async def receive() -> None:
+                with pytest.raises(LinkLost, match="silent"):
+                    while True:
+                        await link.receive(TO_ROUTER)
+
+            nursery.start_soon(receive)
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(settings.beat_s)
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(settings.beat_s)
+            theirs.sendall(encode(Leading(2, 9)))
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(2 * settings.beat_s)
+        theirs.close()
+
+    for _ in range(30):
+        trio.run(give_up, clock=clock)
 
 
 @on_sockets
