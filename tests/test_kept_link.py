@@ -20,7 +20,16 @@ from corvo.link import (
     TcpAddress,
     accept_link,
 )
-from corvo.protocol.wire import BETWEEN_REPLICAS, REPLICA, Goodbye, Hello, Peer, encode, make_hello
+from corvo.protocol.wire import (
+    BETWEEN_REPLICAS,
+    OP_VERSION,
+    REPLICA,
+    Goodbye,
+    Hello,
+    Peer,
+    encode,
+    make_hello,
+)
 from corvo.telemetry import Level, Log, Style
 from tests.support.links import Member, Raw, jumping
 
@@ -276,7 +285,7 @@ UNFIT: Final = {
     ),
     "a newer release": (
         msgspec.structs.replace(THEM, op_version=9, op_oldest=8),
-        "the replica of node 1 is older: it has op version 1",
+        f"the replica of node 1 is older: it has op version {OP_VERSION}",
     ),
     "another cluster": (msgspec.structs.replace(THEM, cluster="nest"), "belongs to cluster 'nest'"),
     "another number of shards": (msgspec.structs.replace(THEM, shards=9), "has 9 shards"),

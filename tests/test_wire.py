@@ -610,8 +610,8 @@ OTHERS: Final[dict[str, tuple[Hello, str]]] = {
     "a newer op version": (
         msgspec.structs.replace(THEIRS, op_version=9, op_oldest=OP_VERSION + 1),
         (
-            "the router of node 1 is older: it has op version 1, and the replica of node 2 needs"
-            " 2 or later; upgrade node 1"
+            f"the router of node 1 is older: it has op version {OP_VERSION}, and the replica of"
+            f" node 2 needs {OP_VERSION + 1} or later; upgrade node 1"
         ),
     ),
     "an older process of the same node": (

@@ -28,7 +28,7 @@ would misunderstand: a new tag, or a new meaning."""
 WIRE_OLDEST: Final = 2
 """The oldest wire version that this release still understands."""
 
-OP_VERSION: Final = 1
+OP_VERSION: Final = 2
 """The version of ops, queries and documents. It rises with each op, query or field that a process
 of the version before would not know."""
 

@@ -3,6 +3,9 @@
 What gathers while the disk is busy becomes one entry; nobody waits for a timer. Its size is
 bounded, and so is how much may wait at all. An op that was decoded to be checked stays decoded
 until it is applied, while not too much waits.
+
+Effects of other shards wait apart from the ops of clients. Each of the two has a share of every
+entry and its own bound of what may wait, so that a flood of one does not delay the other.
 """
 
 from collections import deque
@@ -18,7 +21,13 @@ from corvo.shard.state.entry import Record, Stamp
 ENTRY_OPS_MAX: Final = 512
 ENTRY_BYTES_MAX: Final = 1 << 20
 """Ops of one entry, unless a single one is larger."""
+ENTRY_EFFECTS_MAX: Final = 256
+ENTRY_EFFECTS_BYTES_MAX: Final = 512 << 10
+"""Effects of other shards in one entry, unless a single op has more: some twenty milliseconds, in
+which ops of clients wait."""
 WAITING_BYTES_MAX: Final = 64 << 20
+WAITING_EFFECTS_BYTES_MAX: Final = 16 << 20
+"""Of the ops with effects that wait. The window of each shard bounds their number."""
 DECODED_BYTES_MAX: Final = 4 << 20
 """With more than this waiting, an op that comes is decoded again when it is applied: decoded it may
 take several times as much memory as its JSON does."""
@@ -31,6 +40,7 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     request: int  # that client's number for it
     record: Record
     op: Op | None = None  # what the record holds, if it is kept
+    effects: int = 0  # how many effects of another shard it brings
 
 
 INTERNAL: Final = 0
@@ -56,14 +66,36 @@ class Proposed(msgspec.Struct, frozen=True, gc=False):
         return Decoded(self.stamp, ops)
 
 
+class _Lane:
+    """Submissions of one kind that wait."""
+
+    def __init__(self, entry_max: int, entry_bytes_max: int) -> None:
+        self.gathered: deque[Submission] = deque()
+        self.ops = 0  # gathered, or proposed and not applied
+        self.bytes = 0
+        self._entry_max = entry_max  # of their share of an entry: ops, or effects
+        self._entry_bytes_max = entry_bytes_max
+
+    def next(self) -> list[Submission]:
+        """What the next entry would hold of them, in order."""
+        chosen: list[Submission] = []
+        count = size = 0
+        for submission in self.gathered:
+            count += submission.effects or 1
+            size += len(submission.record[1])
+            if chosen and (count > self._entry_max or size > self._entry_bytes_max):
+                break
+            chosen.append(submission)
+        return chosen
+
+
 class Gathering:
     """Everything submitted and not answered."""
 
     def __init__(self) -> None:
-        self._gathered: deque[Submission] = deque()
+        self._clients = _Lane(ENTRY_OPS_MAX, ENTRY_BYTES_MAX)
+        self._shards = _Lane(ENTRY_EFFECTS_MAX, ENTRY_EFFECTS_BYTES_MAX)
         self._proposed: deque[Proposed] = deque()  # by index; two may have the same one
-        self.waiting = 0  # how many ops wait
-        self._bytes = 0
 
     @property
     def is_idle(self) -> bool:
@@ -73,43 +105,55 @@ class Gathering:
     @property
     def has_gathered(self) -> bool:
         """Whether something waits to be proposed."""
-        return bool(self._gathered)
+        return bool(self._clients.gathered or self._shards.gathered)
 
     @property
     def is_full(self) -> bool:
-        """Whether no more is taken."""
-        return self.waiting >= WAITING_OPS_MAX or self._bytes >= WAITING_BYTES_MAX
+        """Whether no more is taken of clients."""
+        lane = self._clients
+        return lane.ops >= WAITING_OPS_MAX or lane.bytes >= WAITING_BYTES_MAX
+
+    @property
+    def is_full_of_effects(self) -> bool:
+        """Whether no more is taken of other shards."""
+        return self._shards.bytes >= WAITING_EFFECTS_BYTES_MAX
+
+    @property
+    def waiting(self) -> int:
+        """How many ops wait."""
+        return self._clients.ops + self._shards.ops
 
     def add(
-        self, client: int, request: int, record: Record, op: Op | None, *, first: bool = False
+        self,
+        client: int,
+        request: int,
+        record: Record,
+        op: Op | None,
+        *,
+        effects: int = 0,
+        first: bool = False,
     ) -> None:
         """Take in a submission; `first` puts it before all that only gather."""
-        kept = op if self._bytes < DECODED_BYTES_MAX else None
-        submission = Submission(client, request, record, kept)
+        lane = self._shards if effects else self._clients
+        kept = op if lane.bytes < DECODED_BYTES_MAX else None
+        submission = Submission(client, request, record, kept, effects)
         if first:
-            self._gathered.appendleft(submission)
+            lane.gathered.appendleft(submission)
         else:
-            self._gathered.append(submission)
-        self.waiting += 1
-        self._bytes += len(record[1])
+            lane.gathered.append(submission)
+        lane.ops += 1
+        lane.bytes += len(record[1])
 
     def next_entry(self) -> list[Submission]:
         """What the next entry would hold, in order; it stays gathered until `proposed`."""
-        chosen: list[Submission] = []
-        size = 0
-        for submission in self._gathered:
-            size += len(submission.record[1])
-            if chosen and (len(chosen) == ENTRY_OPS_MAX or size > ENTRY_BYTES_MAX):
-                break
-            chosen.append(submission)
-        return chosen
+        return self._clients.next() + self._shards.next()
 
     def proposed(
         self, submissions: list[Submission], *, index: int, term: int, stamp: Stamp, data: bytes
     ) -> None:
         """The next entry was proposed."""
         for submission in submissions:
-            taken = self._gathered.popleft()
+            taken = self._lane_of(submission).gathered.popleft()
             assert taken is submission, "entries are proposed in the order of submission"
         is_behind = not self._proposed or index > self._proposed[-1].index
         self._proposed.append(Proposed(index, term, tuple(submissions), stamp, data))
@@ -121,8 +165,9 @@ class Gathering:
 
     def refuse_gathered(self) -> list[Submission]:
         """Give up what was not proposed: it had no effect."""
-        given_up = list(self._gathered)
-        self._gathered.clear()
+        given_up = [*self._clients.gathered, *self._shards.gathered]
+        self._clients.gathered.clear()
+        self._shards.gathered.clear()
         for submission in given_up:
             self._forget(submission)
         return given_up
@@ -150,5 +195,9 @@ class Gathering:
         return unknown
 
     def _forget(self, submission: Submission) -> None:
-        self.waiting -= 1
-        self._bytes -= len(submission.record[1])
+        lane = self._lane_of(submission)
+        lane.ops -= 1
+        lane.bytes -= len(submission.record[1])
+
+    def _lane_of(self, submission: Submission) -> _Lane:
+        return self._shards if submission.effects else self._clients

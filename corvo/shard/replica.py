@@ -43,11 +43,12 @@ from corvo.shard.empty_fetches import EmptyFetchWatchers
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS, OPS, admit
-from corvo.shard.ops.transfer import Delivered
+from corvo.shard.ops.transfer import Delivered, Receive, ReceiveMany
 from corvo.shard.ops.upkeep import Lead, Walked
 from corvo.shard.ops.upkeep import Upkeep as UpkeepOp
 from corvo.shard.queries import answer_bytes
-from corvo.shard.state import entry, outbox
+from corvo.shard.relaying import Batch, Relaying
+from corvo.shard.state import entry
 from corvo.shard.state.select import has_work
 from corvo.shard.upkeep import Upkeep
 
@@ -79,8 +80,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[AnyMessage, ...] = ()
     write: Write | None = None
     outbound: tuple[Outbound, ...] = ()
-    relays: tuple[outbox.Relay, ...] = ()
-    """Effects to be submitted to other shards; report each with `relayed`."""
+    batches: tuple[Batch, ...] = ()
+    """Effects to be submitted to other shards: see `corvo.shard.relaying`."""
+    shards_wanted: tuple[int, ...] = ()  # other shards to which a link is needed from now on
     snapshot_wanted: int | None = None
     has_more: bool = False  # whether `work` should be called again at once
     wake_ns: int | None = None  # when it should be called again, if nothing happens before
@@ -119,7 +121,10 @@ class Replica:
         self._reading: list[tuple[int, list[Question]]] = []
         self._links: dict[int, bool] = {}  # and whether a shard is at the other end
         self._internal = 0  # ops of our own that are not applied yet
-        self._relaying: dict[int, int] = {}  # by shard, the effect under way
+        self.relaying: Final = Relaying()
+        """Told by the driver of links to other shards, and of answers to `Work.batches`."""
+        self._wanted: list[int] = []
+        self._batches: list[Batch] = []
         self._led_term = 0
         self._announced: tuple[int | None, int] = (None, 0)
         self._memberships = [(machine.applied, node.membership)]
@@ -156,11 +161,11 @@ class Replica:
             full = Rejected("disk_full", "the shard's disk is full: nothing was changed")
             self._refuse(client, message.id, full)
             return
-        if self._gathering.is_full:
+        is_shard = self._links.get(client, False)
+        if self._gathering.is_full_of_effects if is_shard else self._gathering.is_full:
             self.counters.busy += 1
             self._say(client, wire.Busy(message.id, BUSY_MS))
             return
-        is_shard = self._links.get(client, False)
         op = admit(message.op, message.body, self._settings.limits, private=is_shard)
         if isinstance(op, Rejected):
             self._refuse(client, message.id, op)
@@ -171,7 +176,8 @@ class Replica:
             self._say(client, wire.Reply(message.id, "", _NOTHING, self.machine.applied))
             self._wait_for(client, op)
             return
-        self._gathering.add(client, message.id, (message.op, message.body), op)
+        effects = _effects_of(op) if is_shard else 0
+        self._gathering.add(client, message.id, (message.op, message.body), op, effects=effects)
 
     def ask(self, client: int, message: wire.Ask) -> None:
         """Somebody asks a question."""
@@ -204,13 +210,6 @@ class Replica:
             self._tell_of_keys(machine.applied)  # nobody knows what came with it
         for submission in self._gathering.skipped_to(machine.applied):
             self._tell_unknown(submission)
-
-    def relayed(self, relay: outbox.Relay, *, taken: bool) -> None:
-        """The other shard has taken an effect, or it could not be told; then it is tried again."""
-        if taken and self.node.is_leader:
-            self._propose_own(Delivered(shard=relay.shard, seq=relay.seq))
-        else:
-            self._relaying.pop(relay.shard, None)
 
     def change_membership(self, change: Change, *, force: bool = False) -> int:
         """Change who belongs to the shard; raises as `Node.propose_change` does."""
@@ -258,13 +257,15 @@ class Replica:
                 break
         self._notify(now_ns)
         self._announce()
-        relays = self._relays()
+        batches, self._batches = tuple(self._batches), []
+        shards, self._wanted = tuple(self._wanted), []
         outbound, self._outbound = tuple(self._outbound), []
         return Work(
             messages=tuple(messages),
             write=write,
             outbound=outbound,
-            relays=relays,
+            batches=batches,
+            shards_wanted=shards,
             snapshot_wanted=wanted,
             has_more=has_more,
             wake_ns=self._wake_ns(),
@@ -305,11 +306,18 @@ class Replica:
         if self._internal == 0:
             for op in self._upkeep.due(self.machine.tx, now_ns):
                 self._propose_own(op)
+        due = self.relaying.due(self.machine.tx)
+        if due is not None:
+            self._wanted += due.wanted
+            self._batches += due.batches
+            for removal in due.removals:
+                self._propose_own(removal)
 
     def _stand_down(self) -> None:
+        if self._led_term:
+            self.relaying.stand_down()
         self._led_term = 0
         self._internal = 0
-        self._relaying.clear()
         for submission in self._gathering.refuse_gathered():
             if submission.client != INTERNAL:
                 lost = wire.NotLeader(submission.request, self.node.leader)
@@ -317,7 +325,8 @@ class Replica:
         self._watchers.clear()
 
     def _propose_own(self, op: Op, *, first: bool = False) -> None:
-        self._internal += 1
+        if not isinstance(op, Delivered):  # effects may come without end, and upkeep goes on
+            self._internal += 1
         record = (NUMBERS[type(op)], encode_json(op))
         self._gathering.add(INTERNAL, self._led_term, record, op, first=first)
 
@@ -398,10 +407,11 @@ class Replica:
 
     def _own_applied(self, submission: Submission) -> None:
         if submission.request == self._led_term:
-            self._internal -= 1
             number, body = submission.record
             if number == _DELIVERED:
-                self._relaying.pop(_decode_delivered(body).shard, None)
+                self.relaying.removed(_decode_delivered(body).shard)
+            else:
+                self._internal -= 1
 
     def _tell_unknown(self, submission: Submission) -> None:
         if submission.client == INTERNAL:
@@ -501,17 +511,6 @@ class Replica:
             if not is_shard:
                 self._say(client, wire.KeysChanged(index))
 
-    # Other shards.
-
-    def _relays(self) -> tuple[outbox.Relay, ...]:
-        """The next effect for each shard that has none under way."""
-        if not self.node.is_leader:
-            return ()
-        due = outbox.first_pending(self.machine.tx, besides=self._relaying)
-        for relay in due:
-            self._relaying[relay.shard] = relay.seq
-        return tuple(due)
-
     # Time and checkpoints.
 
     def _wake_ns(self) -> int | None:
@@ -529,7 +528,9 @@ class Replica:
     @property
     def has_answers(self) -> bool:
         """Whether `work` has something to say, or to prove, that no write has to come before."""
-        return bool(self._outbound or self._asked)
+        if self._outbound or self._asked:
+            return True
+        return self._led_term > 0 and self.relaying.has_changed
 
     @property
     def waiting(self) -> int:
@@ -543,6 +544,17 @@ class Replica:
             if since <= index:
                 return membership
         return None
+
+
+def _effects_of(op: Op) -> int:
+    """How many effects of another shard an op brings."""
+    match op:
+        case ReceiveMany(effects=effects):
+            return len(effects)
+        case Receive():
+            return 1
+        case _:
+            return 0
 
 
 _NOTHING: Final = encode_json(Claims([]))

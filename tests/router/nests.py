@@ -152,11 +152,16 @@ class Nest:
             pass
 
     def _deliver(self, source: MachineShard) -> bool:
-        relays = outbox.first_pending(source.machine.tx, besides=())
-        for relay in relays:
-            self.shards[relay.shard].apply(NUMBERS[Receive], relay.body)
-            source.machine.do(Delivered(shard=relay.shard, seq=relay.seq))
-        return bool(relays)
+        tx = source.machine.tx
+        waiting = [
+            (shard, taken + 1)
+            for shard, (given, taken) in outbox.numbers(tx).items()
+            if given > taken
+        ]
+        for shard, seq in waiting:
+            self.shards[shard].apply(NUMBERS[Receive], outbox.outgoing(tx, shard, seq).body)
+            source.machine.do(Delivered(shard=shard, seq=seq))
+        return bool(waiting)
 
 
 def fail(nest: Nest, queue: str, job_id: str, error: str = "no", *, dies: bool = False) -> None:

@@ -11,7 +11,7 @@ from corvo.model import Job, Outgoing
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.jobs import Done, Move
-from corvo.shard.ops.transfer import Delivered, Receive, Received
+from corvo.shard.ops.transfer import Delivered, Receive, Received, ReceivedMany, ReceiveMany
 from corvo.shard.state import outbox, presence
 from corvo.shard.state.outbox import Arrival
 from corvo.shard.state.tables import FORWARDS, JOBS
@@ -51,26 +51,30 @@ class Cluster:
                 if (source, row) not in self.sent:
                     self.sent.append((source, row))
 
-    def bring(self, source: int, row: Outgoing) -> Received | Rejected:
-        """Bring one message to its shard."""
-        op = _receive(row.body)
-        assert (op.source, op.seq) == (source, row.seq)
-        target = self.shards[row.shard]
-        [answer] = target.entry(op)
+    def bring(self, source: int, rows: list[Outgoing]) -> int | Rejected:
+        """Bring effects to their shard; the last one that it has taken."""
+        target = rows[0].shard
+        ops = [_receive(row.body) for row in rows]
+        assert [(op.source, op.seq) for op in ops] == [(source, row.seq) for row in rows]
+        [answer] = self.shards[target].entry(ops[0] if len(ops) == 1 else ReceiveMany(effects=ops))
         if answer.code:
             return msgspec.json.decode(answer.body, type=Rejected)
-        received = msgspec.json.decode(answer.body, type=Received)
-        if received.status == "taken":
-            self.taken.setdefault((source, row.shard), []).append(row.seq)
-        return received
+        before = self.taken.setdefault((source, target), [])
+        if len(ops) == 1:
+            received = msgspec.json.decode(answer.body, type=Received)
+            before += [received.seq] if received.status == "taken" else []
+            return received.seq
+        many = msgspec.json.decode(answer.body, type=ReceivedMany)
+        before += [row.seq for row in rows][len(rows) - many.taken :]
+        return many.seq
 
     def relay(self) -> int:
         """Bring the next effect of each shard to each other one and tell; how many there were."""
         count = 0
         for source, shard in enumerate(self.shards):
-            for row in outbox.first_pending(shard.tx, besides=()):
-                received = self.bring(source, row)
-                assert isinstance(received, Received)
+            for row in self.firsts(shard):
+                seq = self.bring(source, [row])
+                assert seq == row.seq
                 shard.do(Delivered(shard=row.shard, seq=row.seq))
                 count += 1
         return count
@@ -81,22 +85,40 @@ class Cluster:
             if not self.relay():
                 return
 
+    def restart(self, number: int) -> None:
+        """A shard forgets what it has in memory only."""
+        self.shards[number].reopen()
+
     def stray(self, random: Random) -> None:
         """Bring any message that there ever was, and perhaps tell its shard."""
         self.look()
         if not self.sent:
             return
         # Mostly late ones: the early ones were taken long ago.
-        source, row = self.sent[int(len(self.sent) * (1 - random.random() ** 3))]
-        received = self.bring(source, row)
-        if isinstance(received, Received) and random.random() < 0.6:
-            self.shards[source].do(Delivered(shard=row.shard, seq=row.seq))
+        back = int(len(self.sent) * random.random() ** 3)
+        source, row = self.sent[-1 - back]
+        size = random.choice((1, 1, 2, 5))
+        rows = [
+            other
+            for at, other in self.sent
+            if (at, other.shard) == (source, row.shard) and row.seq <= other.seq < row.seq + size
+        ]
+        taken = self.bring(source, sorted(rows, key=lambda each: each.seq))
+        if isinstance(taken, int) and random.random() < 0.6:
+            self.shards[source].do(Delivered(shard=row.shard, seq=taken))
 
     # Looking.
 
     def outbox(self, shard: Shard) -> list[Outgoing]:
         """Everything in a shard's outbox."""
         return [_outgoing(value) for _, value in shard.rows(keys.OUTBOX)]
+
+    def firsts(self, shard: Shard) -> list[Outgoing]:
+        """The first effect in a shard's outbox for each other shard."""
+        firsts: dict[int, Outgoing] = {}
+        for row in self.outbox(shard):
+            firsts.setdefault(row.shard, row)
+        return list(firsts.values())
 
     def live(self) -> Iterator[tuple[int, Job]]:
         """Every job that is there for an op, and the shard it is in."""

@@ -163,6 +163,17 @@ _OPS: Final[dict[str, tuple[int, st.SearchStrategy[Fields]]]] = {
     "CleanWorkers": (1, _walks),
     "Sweep": (3, _queue(limit=_limits)),
     "Receive": (10, _queue(pick=_picks, how=st.sampled_from((*(5 * ("next",)), "again", "gap")))),
+    "ReceiveMany": (
+        6,
+        st.fixed_dictionaries(
+            {
+                "arrivals": st.lists(
+                    _queue(pick=_picks, by=st.sampled_from(("", "ada"))), min_size=1, max_size=3
+                ),
+                "how": st.sampled_from((*(5 * ("next",)), "again", "gap")),
+            }
+        ),
+    ),
     "Delivered": (1, st.just({"shard": 1})),
     "Lead": (2, st.just({"grace_ms": 1_000})),
 }

@@ -92,6 +92,7 @@ class Reference:
             "Sweep": self._sweep,
             "Lead": self._lead,
             "Receive": self._receive,
+            "ReceiveMany": self._receive_many,
             "Delivered": self._delivered,
         }
 
@@ -464,6 +465,16 @@ class Reference:
                 job.graced_ns = self.graced_ns
             self._land(job, reset=reset)
         return {"source": fields["source"], "seq": seq, "status": status}
+
+    def _receive_many(self, fields: Fields, _: Fields) -> Fields:
+        """Each by itself, unless one before the first is missing."""
+        effects, before = rows(fields, "effects"), self.taken
+        if number(effects[0], "seq") > before + 1:
+            return Refusal("out_of_order").answer
+        for effect in effects:
+            self.by = text(effect, "by")
+            self._receive(effect, {})
+        return {"source": effects[0]["source"], "seq": self.taken, "taken": self.taken - before}
 
     def _delivered(self, fields: Fields, _: Fields) -> Fields:
         if number(fields, "seq") > self.sent:

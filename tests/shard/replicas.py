@@ -21,10 +21,10 @@ from corvo.raft import AnyMessage, Entry, Kind, Membership, MemoryStorage, Node,
 from corvo.raft import Settings as RaftSettings
 from corvo.shard.machine import Machine
 from corvo.shard.ops import NUMBERS, OPS
+from corvo.shard.relaying import Batch
 from corvo.shard.replica import Replica, Settings, Work
 from corvo.shard.state import entry
 from corvo.shard.state.entry import Record
-from corvo.shard.state.outbox import Relay
 from tests.support.memory import MemoryStates
 
 START_NS: Final = 1_700_000_000_000_000_000
@@ -60,7 +60,8 @@ class Replicas:
         """What each was last told to do."""
         self.heard: dict[int, list[tuple[int, Heard]]] = {}
         """What each said and nobody has taken yet: (client, message)."""
-        self.relays: list[Relay] = []
+        self.batches: list[Batch] = []
+        """Effects that anybody wanted to be submitted to another shard."""
         self.writes: dict[int, deque[Write]] = {}
         self.slow: dict[int, None] = {}
         self.cut_off: dict[int, None] = {}
@@ -136,7 +137,7 @@ class Replicas:
         work = self.last[number] = replica.work(self.now_ns, may_write=not writes)
         self._mail.extend(work.messages)
         self.heard[number] += work.outbound
-        self.relays += work.relays
+        self.batches += work.batches
         if work.write is not None:
             writes.append(work.write)
         if work.snapshot_wanted is not None:

@@ -16,6 +16,7 @@ from corvo.protocol.ops.workflow import NewBatch
 from corvo.shard.ops.upkeep import Expire, Purge, Sweep
 from corvo.shard.state.tables import BATCHES, JOBS
 from tests.shard.cluster import QUEUES, Cluster, home_of
+from tests.shard.links import Links
 from tests.shard.shard import Shard
 
 [[SMS, NOTE], [MAIL, VIDEO], [PUSH, BILL]] = QUEUES
@@ -359,7 +360,7 @@ class _Trial:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.cluster = Cluster()
+        self.cluster = (Cluster, Links)[seed % 2]()
         self.batch_id, *self.jobs = begin(
             self.cluster.shards[A], self.random.randint(1, 4), callback=BILL
         )

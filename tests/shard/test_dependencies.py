@@ -20,6 +20,7 @@ from corvo.shard.state.tables import ENDINGS, JOBS, Timer
 from corvo.shard.state.tx import ERRANDS_MAX
 from corvo.shard.upkeep import Upkeep, next_due_ns
 from tests.shard.cluster import QUEUES, Cluster
+from tests.shard.links import Links
 from tests.shard.shard import Shard
 
 [[SMS, NOTE], [MAIL, VIDEO], [PUSH, BILL]] = QUEUES
@@ -451,7 +452,7 @@ class _Trial:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.cluster = Cluster()
+        self.cluster = (Cluster, Links)[seed % 2]()
         self.ids: list[str] = []
         self.needs: dict[str, list[str]] = {}
         self.completed: set[str] = set()

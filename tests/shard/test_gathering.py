@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from corvo.protocol.numbers import WAITING_OPS_MAX
 from corvo.protocol.ops.queues import Pause
 from corvo.shard import gathering
 from corvo.shard.gathering import INTERNAL, Gathering, Proposed, Submission
@@ -16,12 +17,12 @@ from corvo.shard.state.entry import Stamp, encode
 OP: Final = Pause(queue="mail")
 
 
-def submission(request: int, size: int = 1, client: int = 1) -> Submission:
-    return Submission(client, request, (1, b"x" * size), OP)
+def submission(request: int, size: int = 1, client: int = 1, effects: int = 0) -> Submission:
+    return Submission(client, request, (1, b"x" * size), OP, effects)
 
 
 def add(gathered: Gathering, new: Submission, *, first: bool = False) -> None:
-    gathered.add(new.client, new.request, new.record, new.op, first=first)
+    gathered.add(new.client, new.request, new.record, new.op, effects=new.effects, first=first)
 
 
 def propose(gathered: Gathering, index: int, term: int) -> list[Submission]:
@@ -82,6 +83,53 @@ def test_entries_are_as_large_as_they_may_be_and_no_larger(sizes: list[int]) -> 
         if following is not None:
             is_full = len(each) == gathering.ENTRY_OPS_MAX
             assert is_full or sum(each) + following[0] > gathering.ENTRY_BYTES_MAX
+
+
+# ---- Effects of other shards.
+
+
+def test_clients_and_other_shards_each_have_their_share_of_an_entry() -> None:
+    gathered = Gathering()
+    for number in range(1_000):
+        add(gathered, submission(number, effects=100))
+        add(gathered, submission(2_000 + number))
+
+    chosen = propose(gathered, 1, 1)
+
+    assert requests(chosen) == [*range(2_000, 2_000 + gathering.ENTRY_OPS_MAX), 0, 1]
+    assert 2 * 100 <= gathering.ENTRY_EFFECTS_MAX < 3 * 100
+    assert requests(propose(gathered, 2, 1))[-2:] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("effects", "size"),
+    [(gathering.ENTRY_EFFECTS_MAX + 1, 1), (1, gathering.ENTRY_EFFECTS_BYTES_MAX + 1)],
+)
+def test_an_op_with_more_effects_than_an_entry_may_have_is_alone(effects: int, size: int) -> None:
+    gathered = Gathering()
+    for number in range(2):
+        add(gathered, submission(number, size, effects=effects))
+
+    assert [requests(propose(gathered, 1, 1)), requests(propose(gathered, 2, 1))] == [[0], [1]]
+
+
+def test_room_is_counted_for_clients_and_for_other_shards_by_itself() -> None:
+    gathered = Gathering()
+    full = gathering.WAITING_EFFECTS_BYTES_MAX
+
+    seen = [(gathered.is_full, gathered.is_full_of_effects)]
+    add(gathered, submission(1, full, effects=1))
+    seen.append((gathered.is_full, gathered.is_full_of_effects))
+    propose(gathered, 1, 1)
+    gathered.applied(index=1, term=1)
+    for number in range(WAITING_OPS_MAX):
+        add(gathered, submission(number))
+    seen.append((gathered.is_full, gathered.is_full_of_effects))
+
+    assert seen == [(False, False), (False, True), (True, False)]
+
+
+# ---- What becomes of entries.
 
 
 def test_an_entry_of_another_term_took_the_place_of_ours() -> None:
@@ -190,12 +238,14 @@ class Twin(RuleBasedStateMachine):
         self.term = 1
         self.count = 0
 
-    @rule(size=st.integers(0, 9), first=st.booleans())
-    def add(self, size: int, first: bool) -> None:
+    @rule(size=st.integers(0, 9), first=st.booleans(), effects=st.sampled_from([0, 1, 9]))
+    def add(self, size: int, first: bool, effects: int) -> None:
         self.count += 1
-        new = submission(self.count, size)
+        new = submission(self.count, size, effects=effects)
         add(self.gathering, new, first=first)
         self.gathered.insert(0 if first else len(self.gathered), new)
+        # Those of clients come before those of other shards, and else in the order of submission.
+        self.gathered.sort(key=lambda each: each.effects > 0)
 
     @precondition(lambda self: self.gathered)
     @rule()
@@ -235,7 +285,10 @@ class Twin(RuleBasedStateMachine):
     def all_is_counted(self) -> None:
         waiting = [*self.gathered, *(each for _, _, ops in self.proposed for each in ops)]
         assert self.gathering.waiting == len(waiting)
-        assert self.gathering._bytes == sum(len(each.record[1]) for each in waiting)
+        for lane, are_effects in ((self.gathering._clients, 0), (self.gathering._shards, 1)):
+            mine = [each for each in waiting if bool(each.effects) == are_effects]
+            assert lane.ops == len(mine)
+            assert lane.bytes == sum(len(each.record[1]) for each in mine)
         assert self.gathering.is_idle == (not waiting)
         assert self.gathering.has_gathered == bool(self.gathered)
 

@@ -210,6 +210,8 @@ class Shard(RuleBasedStateMachine):
                 return None
         elif name == "Receive":
             return self.resolve_arrival(fields)
+        elif name == "ReceiveMany":
+            return self.resolve_arrivals(fields)
         elif name == "Delivered":
             return name, {"shard": 1, "seq": max(1, self.reference.sent)}
         elif "picks" in fields and not self.resolve_picks(name, fields):
@@ -235,6 +237,20 @@ class Shard(RuleBasedStateMachine):
         del self.effects[job_id]
         self.arrived = {"source": 1, "seq": self.seq, "effect": effect}
         return "Receive", self.arrived
+
+    def resolve_arrivals(self, fields: Fields) -> tuple[str, Fields] | None:
+        """Several come back in one op, some of which were taken before."""
+        how, arrivals = fields["how"], rows(fields, "arrivals")
+        known = self.arrived if how == "again" else {}
+        wanted = [{**each, "how": "gap" if how == "gap" else "next"} for each in arrivals]
+        found = [self.resolve_arrival(each) for each in wanted[: 1 if how == "gap" else None]]
+        came = [
+            {**effect[1], "by": each["by"]}
+            for effect, each in zip(found, arrivals, strict=False)
+            if effect is not None
+        ]
+        effects = [known, *came] if known else came
+        return ("ReceiveMany", {"effects": effects}) if effects else None
 
     def resolve_picks(self, name: str, fields: Fields) -> bool:
         picks = cast("list[int]", fields.pop("picks"))

@@ -1,6 +1,6 @@
 """Jobs that move from shard to shard, whatever becomes of the messages in between."""
 
-from random import Random
+from collections.abc import Sequence
 from typing import Final, get_args
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from corvo.model import STATES, Job, Outgoing, State
 from corvo.protocol.ops.base import Limits, Rejected, encode_json
 from corvo.protocol.ops.enqueue import NewJob
-from corvo.protocol.ops.jobs import Approve, Cancel, Delete, Done, Hold, Move, Reject, Retry
+from corvo.protocol.ops.jobs import Cancel, Delete, Done, Hold, Move, Reject
 from corvo.protocol.ops.queues import DeleteQueue
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.shard.ops import NUMBERS, admit, transfer
@@ -20,15 +20,16 @@ from corvo.shard.ops.transfer import (
     Delivered,
     Receive,
     Received,
+    ReceivedMany,
+    ReceiveMany,
     Removed,
 )
 from corvo.shard.ops.upkeep import Lead, Promote, Reclaim, Sweep
 from corvo.shard.state import outbox
 from corvo.shard.state.outbox import EFFECT_BYTES_MAX, Arrival, Forget, Message
-from corvo.shard.state.tables import QUEUES as QUEUES_TABLE
 from corvo.shard.state.tables import queue_keys
-from corvo.shard.state.tx import Tx
-from tests.shard.cluster import QUEUES, SHARDS, Cluster, Name, home_of, named
+from tests.shard.chaos import run
+from tests.shard.cluster import QUEUES, SHARDS, Cluster, Name, home_of
 from tests.shard.shard import MS
 
 [[SMS, NOTE], [MAIL, VIDEO], [PUSH, BILL]] = QUEUES
@@ -501,12 +502,17 @@ def test_a_job_takes_the_place_of_one_of_its_id_that_is_being_swept(cluster: Clu
 # Messages.
 
 
+def read(row: Outgoing) -> Receive:
+    """An effect as the op that takes it."""
+    return msgspec.json.decode(row.body, type=Receive)
+
+
 def test_a_message_is_taken_once_however_often_it_comes(cluster: Cluster) -> None:
     name = put(cluster)
     cluster.move(name, MAIL)
     [row] = cluster.outbox(cluster.shards[A])
 
-    results = [cluster.bring(A, row) for _ in range(3)]
+    results = [cluster.shards[B].do(read(row)) for _ in range(3)]
 
     assert results == [Received(A, 1, "taken"), Received(A, 1, "known"), Received(A, 1, "known")]
     cluster.check_conserved({name})
@@ -518,14 +524,95 @@ def test_a_message_that_comes_too_early_is_refused_and_changes_nothing(cluster: 
     cluster.move(second, MAIL)
     rows = cluster.outbox(cluster.shards[A])
 
-    early = cluster.bring(A, rows[1])
+    early = cluster.shards[B].do(read(rows[1]))
 
     assert isinstance(early, Rejected)
     assert (early.code, early.shard) == ("out_of_order", A)
     assert cluster.where(second) == []
-    results = [cluster.bring(A, row) for row in rows]
+    results = [cluster.shards[B].do(read(row)) for row in rows]
     assert results == [Received(A, 1, "taken"), Received(A, 2, "taken")]
     cluster.check_conserved({first, second})
+
+
+def many(rows: Sequence[Outgoing]) -> ReceiveMany:
+    """Effects as one op."""
+    return ReceiveMany(effects=[read(row) for row in rows])
+
+
+def test_of_many_messages_those_are_taken_that_were_not_taken_before(cluster: Cluster) -> None:
+    names = [put(cluster) for _ in range(4)]
+    for name in names:
+        cluster.move(name, MAIL)
+    rows = cluster.outbox(cluster.shards[A])
+
+    results = [cluster.shards[B].do(many(some)) for some in (rows[:2], rows[:3], rows[1:], rows)]
+
+    assert results == [
+        ReceivedMany(A, 2, 2),
+        ReceivedMany(A, 3, 1),
+        ReceivedMany(A, 4, 1),
+        ReceivedMany(A, 4, 0),
+    ]
+    cluster.check_conserved({*names})
+
+
+def test_many_messages_that_come_too_early_are_refused_and_change_nothing(
+    cluster: Cluster,
+) -> None:
+    names = [put(cluster) for _ in range(3)]
+    for name in names:
+        cluster.move(name, MAIL)
+    rows = cluster.outbox(cluster.shards[A])
+
+    early = cluster.shards[B].do(many(rows[1:]))
+
+    assert isinstance(early, Rejected)
+    assert (early.code, early.shard) == ("out_of_order", A)
+    assert early.error == "effect 2 of shard 0 is not the next one: send 1"
+    assert [cluster.where(name) for name in names] == [[], [], []]
+    assert cluster.shards[B].do(many(rows)) == ReceivedMany(A, 3, 3)
+
+
+def test_many_messages_do_what_each_by_itself_does(cluster: Cluster) -> None:
+    """Also where the first dooms a job that is being swept, and the second brings its id again."""
+    twin = Cluster()
+    for each in (cluster, twin):
+        first = put(each, SMS)
+        put(each, MAIL, id="x", depends_on=(first[1],))
+        each.settle()
+        each.shards[B].do(DeleteQueue(queue=MAIL))
+        each.shards[A].do(Cancel(job_ids=[first[1]]))
+        each.move(put(each, SMS, id="x"), VIDEO)
+        each.move(put(each, NOTE, payload=msgspec.Raw(b"1")), VIDEO)
+    rows = cluster.outbox(cluster.shards[A])
+
+    cluster.shards[B].entry(many(rows))
+    twin.shards[B].entry(*(read(row) for row in rows))
+
+    assert len(rows) == 3
+    assert cluster.shards[B].store.content() == twin.shards[B].store.content()
+    assert cluster.shards[B].job("x").queue == VIDEO
+    cluster.shards[B].check()
+
+
+def test_many_messages_are_of_one_shard_and_follow_one_another() -> None:
+    def receive(source: int, seq: int, **more: str) -> Receive:
+        return Receive(source=source, seq=seq, effect=Forget("x"), **more)
+
+    refused = [
+        ReceiveMany(effects=effects).check(Limits())
+        for effects in (
+            [receive(A, 1), receive(A, 3)],
+            [receive(A, 2), receive(A, 1)],
+            [receive(A, 1), receive(A, 1)],
+            [receive(A, 1), receive(C, 2)],
+            [receive(A, 1), receive(A, 2, request_key="k")],
+        )
+    ]
+
+    fields = [each.field for each in refused if each is not None]
+    assert fields == ["effects"] * 4 + ["request_key"]
+    assert ReceiveMany(effects=[receive(A, 7), receive(A, 8)]).check(Limits()) is None
 
 
 def test_a_message_from_nowhere_is_refused(cluster: Cluster) -> None:
@@ -543,28 +630,20 @@ def test_the_tags_of_effects_never_change() -> None:
     assert outbox.Arrival.__struct_config__.tag == "arrival"
 
 
-def pending(tx: Tx, target: int, limit: int) -> list[Outgoing]:
-    """Effects that another shard has not confirmed, in order."""
-    given, taken = outbox._read(tx).get(target, (0, 0))
-    numbers = range(taken + 1, min(given, taken + limit) + 1)
-    return [outbox._outgoing_at(tx, target, seq) for seq in numbers]
-
-
 def test_an_effect_is_kept_until_it_is_said_to_be_taken(cluster: Cluster) -> None:
     names = [put(cluster) for _ in range(3)]
     for name in names:
         cluster.move(name, MAIL)
     shard = cluster.shards[A]
-    rows = pending(shard.tx, B, 10)
+    rows = cluster.outbox(shard)
 
     removed = [shard.do(Delivered(shard=B, seq=seq)) for seq in (2, 1, 2)]
 
     assert [row.seq for row in rows] == [1, 2, 3]
     assert removed == [Removed(2, more=False), Removed(0, more=False), Removed(0, more=False)]
-    assert pending(shard.tx, B, 10) == rows[2:]
-    assert outbox.first_pending(shard.tx, besides=()) == rows[2:]
-    assert outbox.first_pending(shard.tx, besides={B}) == []
-    assert pending(shard.tx, C, 10) == []
+    assert cluster.outbox(shard) == rows[2:]
+    assert outbox.outgoing(shard.tx, B, 3) == rows[2]
+    assert outbox.numbers(shard.tx) == {B: (3, 2)}
 
 
 def test_effects_for_each_shard_are_numbered_by_themselves(cluster: Cluster) -> None:
@@ -572,10 +651,10 @@ def test_effects_for_each_shard_are_numbered_by_themselves(cluster: Cluster) -> 
         cluster.move(put(cluster), queue)
     shard = cluster.shards[A]
 
-    firsts = [(row.shard, row.seq) for row in outbox.first_pending(shard.tx, besides=())]
+    rows = [(row.shard, row.seq) for row in cluster.outbox(shard)]
 
-    assert firsts == [(B, 1), (C, 1)]
-    assert [row.seq for row in pending(shard.tx, B, 1)] == [1]
+    assert rows == [(B, 1), (B, 2), (C, 1)]
+    assert outbox.numbers(shard.tx) == {B: (2, 0), C: (1, 0)}
     assert [outbox.last_given(shard.tx, target) for target in (B, C)] == [2, 1]
 
 
@@ -604,7 +683,7 @@ def test_a_job_that_is_too_large_to_travel_is_not_moved(
     name = in_state(cluster, State.DEAD)
     cluster.move(name, MAIL)
     [row] = cluster.outbox(cluster.shards[A])
-    size = len(encode_json(msgspec.json.decode(row.body, type=Receive).effect))
+    size = len(encode_json(read(row).effect))
     again = Cluster()
     in_state(again, State.DEAD)
     before = again.job(name)
@@ -637,10 +716,12 @@ def test_a_job_with_as_much_as_it_may_have_travels_through_the_door(cluster: Clu
 def test_only_shards_bring_effects_and_say_that_they_are_delivered() -> None:
     receive = msgspec.json.encode(Receive(source=A, seq=1, effect=Forget("x")))
     delivered = msgspec.json.encode(Delivered(shard=B, seq=1))
+    many = b'{"effects":[%b]}' % receive
 
     let_in = admit(NUMBERS[Receive], receive, Limits(), private=True)
     refused = [
         admit(NUMBERS[Receive], receive, Limits()),
+        admit(NUMBERS[ReceiveMany], many, Limits()),
         admit(NUMBERS[Delivered], delivered, Limits()),
     ]
 
@@ -711,142 +792,6 @@ def test_what_is_on_its_way_survives_a_restart(cluster: Cluster) -> None:
 # Whatever happens in between.
 
 
-class Chaos:
-    """A cluster in which anything may happen next, and a note of which jobs there should be."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.cluster = Cluster()
-        self.alive: set[Name] = set()
-        self.tokens: dict[Name, int] = {}
-        """The greatest token that each job had."""
-        for shard in self.cluster.shards:
-            shard.clock_ns += self.random.randrange(-60_000, 60_000) * MS
-
-    def step(self) -> None:
-        """Anything."""
-        weights = (8, 14, 8, 6, 2, 1, 2, 28)
-        acts = (
-            self.put,
-            self.move,
-            self.work,
-            self.meddle,
-            self.delete,
-            self.delete_queue,
-            self.restart,
-            lambda: self.cluster.stray(self.random),
-        )
-        [act] = self.random.choices(acts, weights)
-        act()
-
-    def check(self) -> None:
-        """What must hold after every step."""
-        self.cluster.check_conserved(self.alive)
-        for number, job in self.cluster.live():
-            name = named(number, job)
-            assert job.lease_token >= self.tokens.get(name, 0), "no token falls"
-            self.tokens[name] = job.lease_token
-
-    def end(self) -> None:
-        """The network is well again, and everything comes to rest."""
-        for shard in self.cluster.shards:
-            for queue in shard.documents(QUEUES_TABLE):
-                shard.do(Sweep(queue=queue.name, limit=1_000))
-        self.cluster.settle()
-        self.cluster.check_settled(self.alive)
-
-    # What may happen.
-
-    def put(self) -> None:
-        queue = self.queue()
-        shard = self.cluster.shards[home_of(queue)]
-        chosen = self.random.choice([None, "x", "y"])
-        key = self.random.choice(["", "", "k"])
-        job = NewJob(queue=queue, id=chosen, unique_key=key, unique_period_ms=5_000)
-        before = [named(*there) for there in self.cluster.live()]
-        shard.put(job)
-        for made in [named(*there) for there in self.cluster.live()]:
-            if made not in before:
-                self.alive.add(made)
-                self.tokens[made] = 0  # an id may be chosen again when its job is gone
-
-    def move(self) -> None:
-        number, job_id = self.any_job()
-        op = Move(job_ids=[job_id], queue=self.queue(), reset_attempts=self.random.random() < 0.2)
-        self.cluster.shards[number].do(op)
-
-    def work(self) -> None:
-        number = self.random.randrange(SHARDS)
-        shard = self.cluster.shards[number]
-        worked = [job for at, job in self.cluster.live() if at == number and job.lease_token]
-        if not worked or self.random.random() < 0.5:
-            for claim in shard.fetch(*QUEUES[number], count=2, lease_ms=10_000):
-                name = named(number, shard.job(claim.job_id))
-                assert claim.lease_token > self.tokens.get(name, 0), "every fetch has a new token"
-                self.tokens[name] = claim.lease_token
-            return
-        job = self.random.choice(worked)
-        token = self.random.choice([job.lease_token, max(1, job.lease_token - 1)])
-        if self.random.random() < 0.5:
-            shard.do(Ack(acks=[AckItem(job_id=job.id, lease_token=token)]))
-        else:
-            item = FailItem(job_id=job.id, lease_token=token, error="no", retry_after_ms=0)
-            shard.do(Fail(fails=[item]))
-
-    def meddle(self) -> None:
-        number, job_id = self.any_job()
-        make = self.random.choice([Cancel, Hold, Approve, Reject, Retry])
-        shard = self.cluster.shards[number]
-        shard.do(make(job_ids=[job_id]))
-        shard.do(self.random.choice([Promote(limit=9), Reclaim(limit=9), Lead(grace_ms=5_000)]))
-        shard.pass_time(self.random.choice([0, 1_000, 20_000]))
-
-    def delete(self) -> None:
-        number, job_id = self.any_job()
-        gone = [
-            named(at, job) for at, job in self.cluster.live() if (at, job.id) == (number, job_id)
-        ]
-        self.cluster.shards[number].do(Delete(job_ids=[job_id]))
-        self.alive.difference_update(gone)
-
-    def delete_queue(self) -> None:
-        queue = self.queue()
-        number = home_of(queue)
-        shard = self.cluster.shards[number]
-        live = [(at, job) for at, job in self.cluster.live() if at == number]
-        gone = [named(at, job) for at, job in live if job.queue == queue]
-        shard.do(DeleteQueue(queue=queue))
-        self.alive.difference_update(gone)
-        if self.random.random() < 0.5:
-            shard.do(Sweep(queue=queue, limit=1))
-
-    def restart(self) -> None:
-        self.random.choice(self.cluster.shards).reopen()
-
-    def queue(self) -> str:
-        return self.random.choice(self.random.choice(QUEUES))
-
-    def any_job(self) -> tuple[int, str]:
-        """A job where it is live, or an id in a shard where it may never have been."""
-        live = [(number, job.id) for number, job in self.cluster.live()]
-        if not live or self.random.random() < 0.1:
-            return self.random.randrange(SHARDS), "x"
-        return self.random.choice(live)
-
-
-def run(seed: int) -> Chaos:
-    chaos = Chaos(seed)
-    try:
-        for _ in range(chaos.random.randrange(20, 80)):
-            chaos.step()
-            chaos.check()
-        chaos.end()
-    except AssertionError as error:
-        error.add_note(f"seed {seed}")
-        raise
-    return chaos
-
-
 @pytest.mark.parametrize("start", range(0, MANY, 100))
 def test_a_job_is_live_in_one_shard_or_on_its_way_whatever_becomes_of_the_messages(
     start: int,
@@ -854,7 +799,7 @@ def test_a_job_is_live_in_one_shard_or_on_its_way_whatever_becomes_of_the_messag
     taken = [
         len(numbers)
         for seed in range(start, start + 100)
-        for numbers in run(seed).cluster.taken.values()
+        for numbers in run(seed, Cluster()).cluster.taken.values()
     ]
 
     assert sum(taken) > 300, "something moved"
@@ -862,5 +807,5 @@ def test_a_job_is_live_in_one_shard_or_on_its_way_whatever_becomes_of_the_messag
 
 def test_replicas_of_shards_that_sent_and_received_come_to_the_same_state() -> None:
     for seed in range(5):
-        for shard in run(seed).cluster.shards:
+        for shard in run(seed, Cluster()).cluster.shards:
             shard.check_replay()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.protocol import wire
-from corvo.protocol.numbers import Numbers
+from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.jobs import Move
 from corvo.protocol.ops.queues import Pause
@@ -20,9 +20,11 @@ from corvo.raft.errors import ChangeRefused
 from corvo.raft.membership import Action, Step
 from corvo.shard import gathering, replica
 from corvo.shard.ops import APPLY, NUMBERS, OPS
-from corvo.shard.ops.transfer import Delivered
-from corvo.shard.ops.upkeep import Lead
-from corvo.shard.state import entry
+from corvo.shard.ops.transfer import Delivered, Receive, ReceivedMany
+from corvo.shard.ops.upkeep import Lead, Reclaim
+from corvo.shard.relaying import Batch
+from corvo.shard.state import entry, outbox
+from corvo.shard.state.outbox import WatchAnswer
 from tests.shard.replicas import MS, Replicas, ops_of, refusal
 
 PAUSE: Final = Pause(queue="mail")
@@ -600,41 +602,109 @@ def test_no_name_gets_past_the_door_that_a_key_cannot_hold(number: int, name: st
 # ---- Other shards, membership, checkpoints.
 
 
-def test_an_effect_is_sent_until_it_is_taken_and_only_one_at_a_time() -> None:
+def taken(seq: int) -> wire.Reply:
+    """Another shard has taken the effects up to one."""
+    return wire.Reply(1, "", msgspec.json.encode(ReceivedMany(0, seq, 1)))
+
+
+def test_a_link_to_another_shard_is_asked_for_with_the_first_effect_and_effects_wait_for_it() -> (
+    None
+):
     group = Replicas(shards=2)
-    here, there = "mail", "parcels"
-    group.put(NewJob(queue=here, id="one"), NewJob(queue=here, id="two"))
-    group.do(Move(job_ids=["one"], queue=there))
-    group.do(Move(job_ids=["two"], queue=there))
-    group.settle()
-    first = list(group.relays)
+    group.put(NewJob(queue="mail", id="one"), NewJob(queue="mail", id="two"))
 
-    group.replicas[1].relayed(first[0], taken=False)
+    before = group.last[1].shards_wanted
+    group.submit(Move(job_ids=["one"], queue="parcels"))
+    wanted: list[int] = []
+    while group.work(1):
+        wanted += group.last[1].shards_wanted
+    group.do(Move(job_ids=["two"], queue="parcels"))
+    waiting = list(group.batches)
+    group.replicas[1].relaying.opened(1)
     group.settle()
-    second = group.relays[len(first) :]
-    group.replicas[1].relayed(first[0], taken=True)
-    group.settle()
-    third = group.relays[len(first) + len(second) :]
 
-    assert [relay.seq for relay in first] == [1]
-    assert second == first
-    assert [relay.seq for relay in third] == [2]
-    assert [Delivered(shard=first[0].shard, seq=1)] in group.log()
+    assert (before, wanted, waiting) == ((), [1], [])
+    assert [(batch.shard, batch.last) for batch in group.batches] == [(1, 2)]
+
+
+def test_effects_are_removed_when_they_are_taken() -> None:
+    group = Replicas(shards=2)
+    group.replicas[1].relaying.opened(1)
+    group.put(NewJob(queue="mail", id="one"), NewJob(queue="mail", id="two"))
+    for job_id in ("one", "two"):
+        group.do(Move(job_ids=[job_id], queue="parcels"))
+    [first, second] = group.batches
+
+    assert group.replicas[1].relaying.answered(first, taken(1)) == 0
+    assert group.replicas[1].relaying.answered(second, taken(2)) == 0
+    group.settle()
+
+    assert [Delivered(shard=1, seq=2)] in group.log()
+    assert outbox.numbers(group.replicas[1].machine.tx) == {1: (2, 2)}
+    assert not group.replicas[1].has_answers
 
 
 def test_a_leader_that_lost_its_place_sends_nothing_to_other_shards() -> None:
     group = Replicas(3, shards=2)
+    for each in group.replicas.values():
+        each.relaying.opened(1)
     group.put(NewJob(queue="mail", id="one"))
     group.do(Move(job_ids=["one"], queue="parcels"))
-    group.settle()
-    [before] = group.relays
+    [before] = group.batches
 
     group.elect(2, 3)
-    group.replicas[1].relayed(before, taken=True)
+    group.replicas[1].relaying.answered(before, taken(1))
     group.settle()
 
-    assert group.relays == [before, before]
+    assert [batch.body for batch in group.batches] == [before.body] * 2
     assert all(not isinstance(op, Delivered) for ops in group.log() for op in ops)
+    group.replicas[2].relaying.answered(group.batches[1], taken(1))
+    group.settle()
+    assert [Delivered(shard=1, seq=1)] in group.log(2)
+
+
+def test_effects_without_end_do_not_hold_up_what_is_due() -> None:
+    group = Replicas(shards=3)
+    relaying = group.replicas[1].relaying
+    for shard in (1, 2):
+        relaying.opened(shard)
+    group.put(*(NewJob(queue="sms", id=f"x{number}") for number in range(20)))
+    group.fetch("sms", lease_ms=1_000)
+    for number in range(1, 20):
+        group.do(Move(job_ids=[f"x{number}"], queue=("mail", "push")[number % 2]))
+    group.slow[1] = None
+    batches: list[list[Batch]] = [[], []]
+    for number in range(8):  # while effects on one shard are removed, others are taken
+        for batch in group.batches:
+            batches[batch.shard - 1].append(batch)
+        group.batches.clear()
+        batch = batches[number % 2].pop(0)
+        relaying.answered(batch, taken(batch.last))
+        group.settle()
+        if number:
+            group.store(1)
+            group.settle()
+        group.now_ns += 10_000 * MS
+
+    reclaimed = [ops for ops in group.log() if any(isinstance(op, Reclaim) for op in ops)]
+    assert len(reclaimed) == 1
+
+
+def test_a_shard_with_too_many_ops_of_clients_takes_those_of_other_shards() -> None:
+    group = Replicas(shards=2)
+    group.replicas[1].joined(2, is_shard=True)
+    group.slow[1] = None
+    for _ in range(WAITING_OPS_MAX + 1):
+        group.submit(MAIL)
+    last = group.submit(MAIL)
+    receive = group.submit(Receive(source=1, seq=1, effect=WatchAnswer("x", "dead")), client=2)
+    group.settle()
+
+    assert isinstance(group.answer(last), wire.Busy)
+    while group.writes[1]:
+        group.store(1)
+        group.settle()
+    assert isinstance(group.answer(receive), wire.Reply)
 
 
 def test_members_are_changed_and_leadership_is_handed_over() -> None:

@@ -100,17 +100,24 @@ class Witness:
         else:
             self._ruled(op, fields)
         if op == "Receive" and answer["status"] == "taken":
-            # A lease goes on for as long as it had; until when, the other shard could not say.
-            effect = cast("Fields", fields["effect"])
-            job = self.jobs[names(effect, "job")[0]]
-            job.queue = text(effect, "queue")
-            left_ns = number(effect, "lease_left_ns")
-            job.deadline_ns = max(job.deadline_ns, self.now_ns + left_ns)
+            self._arrived(fields)
+        if op == "ReceiveMany":
+            effects = rows(fields, "effects")
+            for effect in effects[len(effects) - number(answer, "taken") :]:
+                self._arrived(effect)
         if op == "CleanRequests":
             oldest = sorted((it.at_ns, key) for key, it in self.answered.items())
             for at_ns, key in oldest[: number(answer, "done")]:
                 assert self.now_ns >= at_ns + DAY_NS, "Q1: kept for a day"
                 del self.answered[key]
+
+    def _arrived(self, fields: Fields) -> None:
+        """A lease goes on for as long as it had; until when, the other shard could not say."""
+        effect = cast("Fields", fields["effect"])
+        job = self.jobs[names(effect, "job")[0]]
+        job.queue = text(effect, "queue")
+        left_ns = number(effect, "lease_left_ns")
+        job.deadline_ns = max(job.deadline_ns, self.now_ns + left_ns)
 
     def _is_repeated(self, op: str, fields: Fields, answer: Fields) -> bool:
         key = text(fields, "request_key")
@@ -296,7 +303,7 @@ class Witness:
         self._look_at_limits(done, new)
 
     def _look_at_limits(self, done: list[str], new: Mapping[str, Job]) -> None:
-        if {"SetConcurrency", "Move", "Receive", "DeleteQueue"} & {*done}:
+        if {"SetConcurrency", "Move", "Receive", "ReceiveMany", "DeleteQueue"} & {*done}:
             return
         for queue in {self.jobs[job_id].queue: None for job_id in self.given}:
             active = sum(job.queue == queue and job.state is State.ACTIVE for job in new.values())

@@ -31,6 +31,7 @@ OF_SHARDS: Final[dict[int, str]] = {
     77: "Receive",
     78: "Delivered",
     79: "Tell",
+    81: "ReceiveMany",
 }
 """The ops that only shards submit, by name: their structs are in `corvo.shard.ops`."""
 

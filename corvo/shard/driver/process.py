@@ -56,12 +56,9 @@ from corvo.link import (
     Link,
     LinkLost,
     TcpAddress,
-    UnixAddress,
     accept_link,
-    dial,
     listen_tcp,
     listen_unix,
-    open_client,
 )
 from corvo.placement import fnv32a
 from corvo.process_stats import ProcessStatsReader
@@ -75,16 +72,14 @@ from corvo.raft.disk.wal import DiskStorage
 from corvo.shard.config import BadConfig, Peer, ShardConfig, read_config
 from corvo.shard.driver.following import AppliedSignal, serve_follower
 from corvo.shard.driver.opening import Parts, assemble, first_membership, machine_on
+from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
 from corvo.shard.driver.syncing import Syncer
 from corvo.shard.gathering import INTERNAL
-from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.transfer import Receive
 from corvo.shard.replica import Work
-from corvo.shard.state.outbox import Relay
 
 _RETRY_S: Final = 0.25
-"""Between two tries of what may come back: another shard, room on the disk."""
+"""Between two tries of what may come back: room on the disk."""
 _RELAXED_S: Final = 0.5
 """With relaxed durability, how long a write may wait for the disk."""
 _PULSE_S: Final = 1.0
@@ -197,6 +192,7 @@ class Process:
         self._links: dict[int, Link] = {}
         self._last_link = INTERNAL
         self._peers: dict[int, Link] = {}
+        self._others: dict[int, OtherShard] = {}
         self._codec = Codec(fnv32a(config.cluster))
         self._logged_bytes = 0  # since the last checkpoint
         self._checkpoint_due = trio.Event()
@@ -297,14 +293,25 @@ class Process:
         if work.snapshot_wanted is not None:
             self._snapshot_wanted = work.snapshot_wanted
             self._checkpoint_due.set()
-        for relay in work.relays:
-            assert self._nursery is not None
-            self._nursery.start_soon(self._relay, relay)
+        for shard in work.shards_wanted:
+            self._link_to_shard(shard)
+        for batch in work.batches:
+            self._others[batch.shard].send(batch)
 
     def _send(self, replica: int, frame: bytes) -> None:
         link = self._peers.get(replica)
         if link is not None:
             link.send(wire.Peer(frame))  # what is not taken is lost, as on any network
+
+    def _link_to_shard(self, shard: int) -> None:
+        """Keep a link to another shard from now on."""
+        assert self._nursery is not None
+        if shard not in self._config.others:
+            self._replica.relaying.closed(shard, "the config of this shard has no address of it")
+            return
+        other = OtherShard(self._config, shard, self._replica.relaying, self._react)
+        self._others[shard] = other
+        self._nursery.start_soon(other.run)
 
     async def _tick(self) -> None:
         period = self._config.tick_ms / 1_000
@@ -593,23 +600,6 @@ class Process:
             node=peer.node,
             retry=BETWEEN_NODES,
         )
-
-    # Other shards.
-
-    async def _relay(self, relay: Relay) -> None:
-        """Have another shard take an effect. Whether it did is said once; it is tried anew."""
-        taken = False
-        address = self._config.others.get(relay.shard)
-        if address is not None:
-            hello = wire.make_hello(self._config, wire.SHARD, shard=relay.shard)
-            with suppress(LinkLost, WireError):
-                async with dial(UnixAddress(address), hello) as link, open_client(link) as other:
-                    answer = await other.submit(NUMBERS[Receive], relay.body)
-                    taken = isinstance(answer, wire.Reply) and not answer.code
-        if not taken:
-            await trio.sleep(_RETRY_S)
-        self._replica.relayed(relay, taken=taken)
-        self._bell.set()
 
 
 def send_all(link: Link, messages: list[wire.AnyMessage]) -> None:

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, EventType, Forward, Job, State
 from corvo.placement import shard_of_queue
-from corvo.protocol.ops.base import Limits, Rejected, TypedOp, encode_json
+from corvo.protocol.ops.base import ITEMS_MAX, Limits, Rejected, TypedOp, encode_json
 from corvo.shard.state import consequences, dependencies, lifecycle, outbox, presence
 from corvo.shard.state.applying import apply
 from corvo.shard.state.outbox import EFFECT_BYTES_MAX, Arrival, Effect
@@ -301,24 +301,80 @@ class Receive(TypedOp[Received | Rejected], frozen=True, kw_only=True):
 @apply.register
 def receive(op: Receive, tx: Tx) -> Received | Rejected:
     """Take it if it is the next one."""
-    if op.source == tx.shard or op.source >= tx.shards:
-        return Rejected("bad_request", f"shard {op.source} sends nothing here", "source")
-    last = outbox.last_taken(tx, op.source)
-    if op.seq <= last:
-        return Received(op.source, op.seq, "known")
-    if op.seq > last + 1:
+    refused = _why_not(op, tx)
+    if refused is not None:
+        return refused
+    return Received(op.source, op.seq, "taken" if _take(op, tx) else "known")
+
+
+def _why_not(first: Receive, tx: Tx) -> Rejected | None:
+    """The refusal of effects that begin with `first`."""
+    source = first.source
+    if source == tx.shard or source >= tx.shards:
+        return Rejected("bad_request", f"shard {source} sends nothing here", "source")
+    last = outbox.last_taken(tx, source)
+    if first.seq > last + 1:
         return Rejected(
             "out_of_order",
-            f"effect {op.seq} of shard {op.source} is not the next one: send {last + 1}",
-            shard=op.source,
+            f"effect {first.seq} of shard {source} is not the next one: send {last + 1}",
+            shard=source,
         )
+    return None
+
+
+def _take(op: Receive, tx: Tx) -> bool:
+    """Apply an effect, unless it was taken before."""
+    if op.seq <= outbox.last_taken(tx, op.source):
+        return False
     outbox.take(tx, op.source, op.seq)
     match op.effect:
         case Arrival() as arrival:
             _arrive(tx, arrival)
         case news:
             consequences.take(tx, op.source, news)
-    return Received(op.source, op.seq, "taken")
+    return True
+
+
+class ReceivedMany(msgspec.Struct, frozen=True):
+    """The result of `ReceiveMany`."""
+
+    source: int
+    seq: int  # the last effect of the source that was ever taken
+    taken: int  # number of effects that this op took; the others were taken before
+
+
+class ReceiveMany(TypedOp[ReceivedMany | Rejected], frozen=True, kw_only=True):
+    """Take effects of another shard, as if each were an op of its own."""
+
+    PRIVATE: ClassVar[bool] = True
+
+    effects: Annotated[list[Receive], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
+
+    def check(self, limits: Limits) -> Rejected | None:
+        """All effects have one source, and follow one another."""
+        first = self.effects[0]
+        for seq, effect in enumerate(self.effects, start=first.seq):
+            if (effect.source, effect.seq) != (first.source, seq):
+                return Rejected("bad_request", "these effects do not follow one another", "effects")
+            refused = effect.check(limits)
+            if refused is not None:
+                return refused
+        return None
+
+
+@apply.register
+def receive_many(op: ReceiveMany, tx: Tx) -> ReceivedMany | Rejected:
+    """Take those that were not taken before, unless one before the first is missing."""
+    first = op.effects[0]
+    refused = _why_not(first, tx)
+    if refused is not None:
+        return refused
+    taken = 0
+    for effect in op.effects:
+        tx.by = effect.by
+        taken += _take(effect, tx)
+        lifecycle.remove_doomed(tx)  # a later effect may bring a job of the same id
+    return ReceivedMany(first.source, outbox.last_taken(tx, first.source), taken)
 
 
 class Removed(msgspec.Struct, frozen=True):

@@ -1,8 +1,9 @@
 """Effects on other shards: stored with their cause, and taken exactly once.
 
 A shard cannot write into another. An op with an effect on another shard stores the effect here
-(`post`), in the same entry as its other changes. The leader submits the effect to the other shard
-as the op `Receive`, and repeats that until it is confirmed; then the op `Delivered` removes it.
+(`post`), in the same entry as its other changes. The leader submits effects to the other shard,
+many in one op `ReceiveMany`, and repeats that until it is confirmed (`corvo.shard.relaying`); then
+the op `Delivered` removes them.
 
 Effects are numbered from 1 for each pair of shards, without a gap. The receiving shard keeps the
 last number that it took, takes only the next one, and answers earlier ones as before. So messages
@@ -10,7 +11,7 @@ may be lost, doubled and reordered, and leaders may change on both sides: each e
 once, and the effects of one shard on another are applied in their order.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -23,9 +24,6 @@ from corvo.shard.state.tx import Tx
 
 EFFECT_BYTES_MAX: Final = (4 << 20) - (64 << 10)
 """Of one effect as JSON. The door lets ops of 4 MiB in, and `Receive` adds a little."""
-
-Relay: TypeAlias = Outgoing
-"""An effect is submitted to another shard as it is stored."""
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="arrival"):
@@ -146,30 +144,35 @@ def post(tx: Tx, shard: int, effect: bytes) -> None:
     """Store an effect on another shard: its JSON, whose size is known before a write."""
     assert shard != tx.shard, "what happens here is done here"
     assert 0 <= shard < tx.shards
-    numbers = _read(tx)
-    given, taken = numbers.get(shard, (0, 0))
+    given, taken = numbers(tx).get(shard, (0, 0))
     seq = given + 1
     message = Message(source=tx.shard, seq=seq, effect=msgspec.Raw(effect), by=tx.by)
     outgoing = Outgoing(shard, seq, encode_json(message), tx.now_ns)
     tx.set_key(OUTBOX.build(shard, seq), _pack(outgoing))
-    _write(tx, {**numbers, shard: (seq, taken)})
+    _write(tx, shard, seq, taken)
 
 
-def first_pending(tx: Tx, *, besides: Container[int]) -> list[Relay]:
-    """The next effect for each shard that has one, `besides` some shards.
+def numbers(tx: Tx) -> Numbers:
+    """The numbers of all shards that were ever given an effect. Not to be changed.
 
-    It is called often and mostly in vain, so the numbers are kept in memory.
+    They are asked for often and mostly in vain, so they are kept in memory.
     """
-    return [
-        _outgoing_at(tx, shard, taken + 1)
-        for shard, (given, taken) in _read(tx).items()
-        if given > taken and shard not in besides
-    ]
+    if tx.outbox is None:
+        data = tx.get_key(_NUMBERS_KEY)
+        tx.outbox = _numbers.decode(data) if data is not None else {}
+    return tx.outbox
+
+
+def outgoing(tx: Tx, shard: int, seq: int) -> Outgoing:
+    """An effect that was given to another shard and is not removed."""
+    data = tx.get_key(OUTBOX.build(shard, seq))
+    assert data is not None, "what was given is there until it was taken"
+    return _outgoing.decode(data)
 
 
 def last_given(tx: Tx, shard: int) -> int:
     """The number of the last effect that was given to a shard; 0 when there was none."""
-    return _read(tx).get(shard, (0, 0))[0]
+    return numbers(tx).get(shard, (0, 0))[0]
 
 
 def delivered(tx: Tx, shard: int, seq: int, *, limit: int) -> tuple[int, bool]:
@@ -178,15 +181,14 @@ def delivered(tx: Tx, shard: int, seq: int, *, limit: int) -> tuple[int, bool]:
     Returns how many rows were removed, and whether some were beyond the limit. These wait for the
     next call; an effect that is sent again until then does no harm.
     """
-    numbers = _read(tx)
-    given, taken = numbers.get(shard, (0, 0))
+    given, taken = numbers(tx).get(shard, (0, 0))
     assert seq <= given, "nobody takes what was not given"
     last = min(seq, taken + limit)
     if last <= taken:
         return 0, False
     for row in range(taken + 1, last + 1):
         tx.remove_key(OUTBOX.build(shard, row))
-    _write(tx, {**numbers, shard: (given, last)})
+    _write(tx, shard, given, last)
     return last - taken, last < seq
 
 
@@ -202,19 +204,6 @@ def take(tx: Tx, source: int, seq: int) -> None:
     tx.set_key(INBOX.build(source), seq.to_bytes(8, "big"))
 
 
-def _read(tx: Tx) -> Numbers:
-    if tx.outbox is None:
-        data = tx.get_key(_NUMBERS_KEY)
-        tx.outbox = _numbers.decode(data) if data is not None else {}
-    return tx.outbox
-
-
-def _write(tx: Tx, numbers: Numbers) -> None:
-    tx.outbox = numbers
-    tx.set_key(_NUMBERS_KEY, _pack(numbers))
-
-
-def _outgoing_at(tx: Tx, shard: int, seq: int) -> Outgoing:
-    data = tx.get_key(OUTBOX.build(shard, seq))
-    assert data is not None, "what was given is there until it was taken"
-    return _outgoing.decode(data)
+def _write(tx: Tx, shard: int, given: int, taken: int) -> None:
+    tx.outbox = {**numbers(tx), shard: (given, taken)}
+    tx.set_key(_NUMBERS_KEY, _pack(tx.outbox))
