@@ -10,7 +10,17 @@ from pathlib import Path
 
 import trio
 
-from tests.node import bulking, filling, flooding, killing, listening, mixed, parking, stopping
+from tests.node import (
+    bulking,
+    filling,
+    flooding,
+    killing,
+    listening,
+    memory,
+    mixed,
+    parking,
+    stopping,
+)
 from tests.node.flood import KINDS
 from tests.node.gauges import Gauge, slope
 
@@ -131,6 +141,22 @@ def listen(directory: Path, seconds: float) -> None:
     print("\n".join(seen.wrongs) or "nothing is wrong")
 
 
+def remember(directory: Path, seconds: float) -> None:
+    every_s = min(60.0, seconds / 4)
+    print("of each process: RSS/PSS/anonymous MiB; on the disk: MiB", flush=True)
+    say_so = partial(print, flush=True)
+    seen = trio.run(
+        lambda: memory.run(
+            directory,
+            seconds=seconds,
+            every_s=every_s,
+            tell=lambda seen: say_so(memory.table(seen)),
+        )
+    )
+    for name, (rss, own) in memory.slopes(seen).items():
+        print(f"{name:9} in the later half: RSS {rss:+8.1f} KiB a minute, its own {own:+8.1f}")
+
+
 RECONNECTS = 100
 """Of each client that listens, at least."""
 FLOOD = 10_000
@@ -153,6 +179,7 @@ RUNS = {
     "full": full,
     "kill": kill,
     "listen": listen,
+    "memory": remember,
     "mixed": mix,
     "park": park,
     "stop": stop,
