@@ -53,6 +53,11 @@ _FLAGS: Final = {
     "--auth": ("auth", "on|off", "off: every client has full access (default: on)"),
     "--tls-cert": ("tls_cert", "FILE", "TLS certificate and its chain, in PEM"),
     "--tls-key": ("tls_key", "FILE", "private key of the certificate, in PEM"),
+    "--accept-loss": (
+        "accept_loss",
+        "SHARD:ENTRY",
+        "start a shard that lost data, as the refused start named it",
+    ),
     "--log-format": (
         "log_format",
         "auto|text|json",

@@ -116,6 +116,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             " https://ops.example; `*` is any origin"
         ),
     ] = ()
+    accept_loss: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="losses of data that are accepted, each as the refused start named it, such"
+            " as shard-1:1042"
+        ),
+    ] = ()
     log_format: Annotated[
         Literal["auto", "text", "json"],
         Meta(description="`auto`: text on a terminal, JSON lines otherwise"),
@@ -534,6 +541,17 @@ def addresses(bind: str) -> tuple[Address, ...] | None:
     return tuple(found)
 
 
+# Losses that are accepted.
+
+_LOSS: Final = re.compile(r"shard-([0-9]{1,2}):([0-9]{1,19})")
+
+
+def accepted_losses(texts: Iterable[str]) -> dict[int, int]:
+    """By the shard, the entry that names its loss."""
+    found = [_LOSS.fullmatch(text) for text in texts]
+    return {int(one[1]): int(one[2]) for one in found if one is not None}
+
+
 # What cannot be true together.
 
 
@@ -569,6 +587,12 @@ def contradictions(config: Config, sources: Mapping[str, str]) -> list[str]:
     if bool(config.tls_cert) != bool(config.tls_key):
         missing, there = ("tls_key", "tls_cert") if config.tls_cert else ("tls_cert", "tls_key")
         problems.append(f"{told(there)} is set and {missing} is not: set both or neither")
+    problems += [
+        f"{told('accept_loss')} has {_quoted(text)}: expected a shard and an entry, such as"
+        " shard-1:1042"
+        for text in config.accept_loss
+        if _LOSS.fullmatch(text) is None
+    ]
     return problems + _sizes(config, told("limits.op_bytes_max"), told("limits.body_bytes_max"))
 
 

@@ -4,6 +4,7 @@
     <data_dir>/lock        locked by the node, and by each of its processes
     <data_dir>/run/        sockets of the shards and the mirror
     <data_dir>/shard-<n>/  log and state of a shard
+    <data_dir>/known/      what each shard had: a file for each, outside of the shard's directory
     <data_dir>/mirror/     the mirror's file: made anew when it is not there
 
 The lock is handed to every process of the node, so that it is free only when the last of them is
@@ -59,6 +60,15 @@ class DataDir:
     def shard(self, number: int) -> Path:
         """Where a shard keeps its log and state."""
         return self.root / f"shard-{number}"
+
+    def known(self, number: int) -> Path:
+        """Where it is noted what a shard had."""
+        return self.root / "known" / f"shard-{number}.json"
+
+    def make_known(self) -> None:
+        """Make the directory of these notes, durably."""
+        (self.root / "known").mkdir(mode=0o700, exist_ok=True)
+        directories.sync_names(self.root)
 
     @property
     def mirror(self) -> Path:

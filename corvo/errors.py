@@ -18,6 +18,7 @@
     ├── ListenFailed        nobody can listen where the node was told to (corvo.listening)
     ├── Problem             a request that is refused or fails (corvo.router.http.messages)
     ├── LineBroken          a client's connection is gone (corvo.router.http.lines)
+    ├── ShardLost           a shard has less than it had (corvo.shard.driver.known)
     └── Poisoned            an entry that ended the process twice; see `docs/operations.md`
 
 Refusals of an op are values (`corvo.protocol.ops.base.Rejected`), and bugs are assertions; neither

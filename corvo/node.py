@@ -23,7 +23,7 @@ import trio
 
 from corvo import __version__
 from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK, first_of
-from corvo.config import Address, Config, Resolved, addresses
+from corvo.config import Address, Config, Resolved, accepted_losses, addresses
 from corvo.datadir import (
     DataDir,
     DirectoryDamaged,
@@ -123,6 +123,8 @@ def shard_config(config: Config, opened: OpenedNode, number: int) -> ShardConfig
         shard=number,
         shards=opened.identity.shards,
         data_dir=str(opened.directory.shard(number)),
+        known=str(opened.directory.known(number)),
+        accept_loss=accepted_losses(config.accept_loss).get(number, -1),
         socket=opened.sockets[number],
         others={other: path for other, path in enumerate(opened.sockets) if other != number},
         relaxed=config.durability == "relaxed",
@@ -236,6 +238,7 @@ async def _open_and_run(
         identity, is_new = directory.identify(
             node=config.node, shards=config.shards, is_given=resolved.is_given("shards")
         )
+        directory.make_known()
         log.info("node.starting", version=__version__, data=str(directory.root), new=is_new)
         wanted = addresses(config.bind)
         assert wanted is not None, "the config was checked"

@@ -78,7 +78,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "corvo/mirror/follow/{building,writing}.py",
         "corvo/raft/disk/files.py",
         "corvo/router/server/serving.py",
-        "corvo/shard/driver/{poison,process}.py",
+        "corvo/shard/driver/{known,poison,process}.py",
     ),
     "plyvel": ("corvo/kv/level.py",),
     "sqlite_utils": ("corvo/mirror/follow/building.py",),

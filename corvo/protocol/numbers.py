@@ -23,6 +23,15 @@ class Upkeep(msgspec.Struct, gc=False):
     last_ns: int = 0  # when it did something last
 
 
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """A loss of entries that an operator accepted."""
+
+    at: str  # when it was accepted
+    known: int  # the last entry that the shard was known to have
+    found: int  # the last entry that it had; 0 without a log
+    why: str  # what was wrong with its directory
+
+
 class DiskNumbers(msgspec.Struct, kw_only=True):
     """What the driver sees of its disk."""
 
@@ -34,6 +43,7 @@ class DiskNumbers(msgspec.Struct, kw_only=True):
     checkpointed: int = 0  # the applied index of the newest checkpoint
     checkpoints: int = 0  # how many were made
     checkpointed_ns: int = 0  # when the last one was made; 0 before the first
+    losses: tuple[Loss, ...] = ()  # of entries of the log, the latest last
 
 
 class Counters(msgspec.Struct, kw_only=True):

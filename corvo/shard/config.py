@@ -87,6 +87,10 @@ class ShardConfig(ShardSettings, frozen=True, kw_only=True, forbid_unknown_field
     relaxed: bool = False
     """Answer before the disk has it. A machine that loses power then loses what was acknowledged in
     the last moments; nothing else ever does."""
+    known: str = ""
+    """A file outside of `data_dir`, in which is noted what this shard had; empty for no such file.
+    See `corvo.shard.driver.known`."""
+    accept_loss: int = -1  # the noted entry whose loss is accepted; -1 for none
     retention_ms: Annotated[int, msgspec.Meta(ge=0)] = 7 * 86_400_000
     limits: Limits = Limits()
 

@@ -113,6 +113,7 @@ def run(files: MemoryFiles, twin: Twin) -> None:
     storage = open_log(files)
     for step in SCRIPT:
         step(storage, twin)
+        twin.note(storage)
     storage.close()
 
 
@@ -166,6 +167,7 @@ def sweep(make: Callable[[], MemoryFiles], when: When) -> None:
             storage = open_log(files)
 
             twin.check(see(storage))
+            twin.check_note(storage)
             goes_on_durably(files, storage)
 
 

@@ -161,6 +161,7 @@ def scripted(directory: Path) -> ShardConfig:
         segment_bytes=2_048,
         tick_ms=1_000,
         room_bytes_min=0,
+        known=str(directory / "data" / "known.json"),  # where a loss of power is seen
     )
 
 

@@ -265,7 +265,7 @@ async def test_the_directory_of_another_is_refused(tmp_path: Path) -> None:
         for changed in ({"cluster": "other"}, {"node": 2}, {"shards": 2}, {"shards": 2, "shard": 1})
     ]
 
-    assert [child.process.returncode for child in others] == [child_process.MISCONFIGURED] * 4
+    assert [child.process.returncode for child in others] == [child_process.DAMAGED] * 4
     for child in others:
         assert "belongs to" in await child.last_words()
 

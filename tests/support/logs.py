@@ -143,6 +143,19 @@ class Twin:
     received: dict[Snapshot, int] = field(default_factory=dict)
     """Of each stream that may be found on arrival, how much at most."""
     stream: Snapshot | None = None
+    noted: tuple[int, int | None] = (0, None)
+    """An entry that somebody outside has been told of, and the checksum up to there."""
+
+    def note(self, storage: DiskStorage) -> None:
+        """Tell somebody outside how far the log is."""
+        index = storage.synced_index
+        self.noted = (index, storage.checksum(index))
+
+    def check_note(self, storage: DiskStorage) -> None:
+        """What somebody was told is still so."""
+        index, checksum = self.noted
+        assert storage.last_index >= index
+        assert None in (checksum, storage.checksum(index)) or storage.checksum(index) == checksum
 
     @property
     def log(self) -> Log:

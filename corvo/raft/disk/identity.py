@@ -13,6 +13,17 @@ IDENTITY: Final = "identity"
 _MAGIC: Final = b"corvo-id"
 
 
+class OtherIdentity(DirectoryRefused):
+    """The directory belongs to another replica."""
+
+    def __init__(self, found: "Identity", wanted: "Identity") -> None:
+        super().__init__(
+            f"this directory belongs to replica {found.replica} of cluster {found.cluster!r}, "
+            f"not to replica {wanted.replica} of cluster {wanted.cluster!r}"
+        )
+        self.found: Final = found
+
+
 class Identity(msgspec.Struct, frozen=True, array_like=True):
     """The one replica of the one cluster that a data directory belongs to."""
 
@@ -38,7 +49,4 @@ def read_identity(files: Files) -> Identity:
 def check_identity(found: Identity, wanted: Identity) -> None:
     """Refuse the directory of another cluster or replica. The instance is the directory's own."""
     if (found.cluster, found.replica) != (wanted.cluster, wanted.replica):
-        raise DirectoryRefused(
-            f"this directory belongs to replica {found.replica} of cluster {found.cluster!r}, "
-            f"not to replica {wanted.replica} of cluster {wanted.cluster!r}"
-        )
+        raise OtherIdentity(found, wanted)

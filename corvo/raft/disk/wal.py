@@ -78,6 +78,8 @@ class DiskStorage:
         self._snapshot = snapshot
         self._incoming = incoming
         self._guard = _Guard()
+        self.synced_index = log.last_index
+        """Every entry up to it is durable."""
 
     @classmethod
     def open(
@@ -133,6 +135,10 @@ class DiskStorage:
         """The term at `index`."""
         self._guard.check()
         return self._log.term(index)
+
+    def checksum(self, index: int) -> int | None:
+        """The checksum of the log up to an entry; None when the entry is not there any more."""
+        return self._log.checksum(index)
 
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
         """Entries `first` to `last`, cut after `bytes_max`.
@@ -197,6 +203,7 @@ class DiskStorage:
             committed = max(self.hard_state.commit, self.base.index)
             assert write.entries[0].index > committed, "what is committed is never cut"
             self._log.append(write.entries)
+            self.synced_index = min(self.synced_index, write.entries[0].index - 1)
         return intact
 
     @property
@@ -221,6 +228,7 @@ class DiskStorage:
             self._publish()
         self._log.mark()
         self._save_commit()
+        self.synced_index = self._log.last_index
 
     def _save_vote(self) -> None:
         """The vote goes first: an entry of a term may not outlive the term itself."""

@@ -16,6 +16,7 @@ from corvo.raft import Membership, Node
 from corvo.raft import Settings as RaftSettings
 from corvo.raft.disk.wal import DiskStorage
 from corvo.shard.config import ShardConfig
+from corvo.shard.driver.known import Known
 from corvo.shard.machine import Machine
 from corvo.shard.replica import APPLIED_BYTES_MAX, Replica, Settings
 
@@ -26,6 +27,7 @@ class Parts(msgspec.Struct, frozen=True):
     replica: Replica
     storage: DiskStorage
     states: States
+    known: Known
     is_after_crash: bool = False  # whether the process before this one ended without a word
 
 

@@ -3,6 +3,7 @@
     <data_dir>/log/      the durable log               corvo.raft.disk.wal
     <data_dir>/state/    the state and checkpoints     corvo.kv.checkpoints
     <data_dir>/poison    the entry that ended this process, if one did
+    <known>              what it is known to have had       corvo.shard.driver.known
 
 It is told what it is by one line of JSON on stdin and leaves when stdin closes, so that nothing
 outlives its parent. Once it can be reached it says `ready` on stdout. Exit codes: 0 as asked; 70
@@ -67,10 +68,11 @@ from corvo.raft import DiskFull, FrameError, LogDamaged, RaftError, Write
 from corvo.raft.codec import Codec
 from corvo.raft.disk.files import RealFiles
 from corvo.raft.disk.filesystem import DirectoryRefused, Files
-from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.identity import Identity, OtherIdentity
 from corvo.raft.disk.wal import DiskStorage
 from corvo.shard.config import BadConfig, Peer, ShardConfig, read_config
 from corvo.shard.driver.following import AppliedSignal, serve_follower
+from corvo.shard.driver.known import EVERY_S, Known, Note, ShardLost, foreign
 from corvo.shard.driver.opening import Parts, assemble, first_membership, machine_on
 from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
@@ -105,20 +107,26 @@ class Disk(msgspec.Struct, frozen=True):
 def open_parts(config: ShardConfig, disk: Disk) -> Parts:
     """Open everything that is on the disk. Raises what is wrong with it."""
     root = Path(config.data_dir)
+    known = Known(config)
+    known.check_directory()
     make_directories(root)
     instance = secrets.randbits(62)
-    storage = DiskStorage.open(
-        disk.open_files(root / "log"),
-        Identity(f"{config.cluster}/{config.shard}/{config.shards}", config.node, instance),
-        first_membership(config, instance),
-        segment_bytes=config.segment_bytes,
-        ballast_bytes=config.ballast_bytes,
-    )
+    try:
+        storage = DiskStorage.open(
+            disk.open_files(root / "log"),
+            Identity(f"{config.cluster}/{config.shard}/{config.shards}", config.node, instance),
+            first_membership(config, instance),
+            segment_bytes=config.segment_bytes,
+            ballast_bytes=config.ballast_bytes,
+        )
+    except OtherIdentity as error:
+        raise ShardLost(foreign(config, error.found)) from error
+    known.check_log(storage)
     states = disk.open_states(root / "state", disk.boot_id())
     random = Random(secrets.randbits(64))  # noqa: S311 -- dice for elections, not for secrets
     replica = assemble(config, storage, states, random)
     is_after_crash = states.recovery.after == "process crash"
-    return Parts(replica, storage, states, is_after_crash=is_after_crash)
+    return Parts(replica, storage, states, known, is_after_crash=is_after_crash)
 
 
 def room_needed(config: ShardConfig) -> int:
@@ -175,6 +183,7 @@ class Process:
         self._replica = parts.replica
         self._storage = parts.storage
         self._states = parts.states
+        self._known = parts.known
         self._poison = poison
         self._is_stuck = False  # a write waits for room
         self._room = directories.Room(self._root)
@@ -186,6 +195,7 @@ class Process:
         # Whoever holds it may change the log; taken behind `_state`. It is no lock, because one
         # task takes it at once for a write that another one waits for.
         self._disk = trio.Semaphore(1, max_value=1)
+        self._noting = trio.Lock()
         self._syncer = Syncer(self._storage.sync)
         self._sync_began = 0.0
         self._applied = AppliedSignal()
@@ -201,6 +211,7 @@ class Process:
         self._counters = parts.replica.counters
         self._stats_reader = ProcessStatsReader()
         self._counters.stats = self._stats_reader.read()
+        self._counters.disk.losses = self._known.losses
         self._pulse_due = 0.0
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
@@ -212,6 +223,7 @@ class Process:
             nursery.start_soon(self._carry_out_writes)
             nursery.start_soon(self._make_checkpoints)
             nursery.start_soon(self._tick)
+            nursery.start_soon(self._note_now_and_then)
             if config.relaxed:
                 nursery.start_soon(self._sync_now_and_then)
             if config.port:
@@ -233,6 +245,9 @@ class Process:
         self._room.close()
         self._states.close()
         self._storage.close()
+        if (note := self._next_note()) is not None:
+            with suppress(StoreFull):
+                self._known.put(note)
 
     # The replica.
 
@@ -487,6 +502,7 @@ class Process:
                     index = self._states.checkpointed
                     self._cut_log(index)
                     self._make_snapshot(index)
+                await self._note_standing()
             except (DiskFull, StoreFull):
                 await trio.sleep(_RETRY_S)
                 self._checkpoint_due.set()
@@ -541,6 +557,23 @@ class Process:
         )
         self._snapshot_wanted = None
         self._bell.set()
+
+    # What the node knows of this shard.
+
+    async def _note_now_and_then(self) -> None:
+        """Note how far the log is."""
+        while True:
+            await trio.sleep(EVERY_S)
+            await self._note_standing()
+
+    async def _note_standing(self) -> None:
+        async with self._noting:
+            if (note := self._next_note()) is not None:
+                with suppress(StoreFull):
+                    await trio.to_thread.run_sync(self._known.put, note)
+
+    def _next_note(self) -> Note | None:
+        return self._known.next_note(self._storage, committed=self._replica.node.commit)
 
     # Links.
 
@@ -658,7 +691,7 @@ def end(error: BaseException) -> int:
     match error:
         case BadConfig() | DirectoryRefused() | StoreRefused():
             return complain("shard", MISCONFIGURED, "refused", error)
-        case LogDamaged() | StoreDamaged() | Poisoned():
+        case LogDamaged() | StoreDamaged() | Poisoned() | ShardLost():
             return complain("shard", DAMAGED, "stays down", error)
         case CorvoError() | RaftError() | OSError():
             return complain("shard", FAILED, "failed", error)
