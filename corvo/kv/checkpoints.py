@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -37,6 +37,7 @@ from corvo.kv.store import Store
 from corvo.kv.streams import Source, Unpacking, pack
 from corvo.kv.sums import Sum
 
+T = TypeVar("T")
 _SUMS: Final = "sums"
 _UNFINISHED: Final = ".unfinished"
 _FILE: Final = re.compile(r"CURRENT|MANIFEST-[0-9]{6,}|[0-9]{6,}\.ldb")
@@ -129,7 +130,7 @@ class LevelStates:
 
     def _mark(self, text: bytes) -> None:
         unfinished = self._root / f"running{_UNFINISHED}"
-        self._put(unfinished, text)
+        _put(unfinished, text)
         directories.sync(unfinished)
         directories.rename(unfinished, self._marker)
         directories.sync_names(self._root)
@@ -161,8 +162,8 @@ class LevelStates:
         unfinished = self._root / f"live{_UNFINISHED}"
         checkpoint = self._root / f"checkpoint-{checkpointed}"
         if checkpointed:
-            self._check(checkpoint)
-            self._copy(checkpoint, unfinished)
+            _check(checkpoint)
+            _copy(checkpoint, unfinished)
         else:
             LevelStore(str(unfinished)).close()
         self._discard("live")
@@ -170,13 +171,6 @@ class LevelStates:
         store = LevelStore(str(self._live), must_exist=True)
         assert self._applied(store) == checkpointed, f"{checkpoint} is what its name says"
         return store
-
-    def _check(self, checkpoint: Path) -> None:
-        """Read every byte of a checkpoint."""
-        for name, expected in _sums(checkpoint).items():
-            path = checkpoint / name
-            if not directories.exists(path) or directories.sum_up(path) != expected:
-                raise _damaged(checkpoint, f"{name} is not what was written")
 
     # Checkpoints.
 
@@ -219,27 +213,15 @@ class LevelStates:
         directories.make(target)
         current = directories.read(self._live / "CURRENT")
         manifest = current.decode().strip()
-        self._put(target / "CURRENT", current)
-        self._put(target / manifest, directories.read(self._live / manifest))
+        _put(target / "CURRENT", current)
+        _put(target / manifest, directories.read(self._live / manifest))
         for name in directories.names(self._live):
             if name.endswith(".ldb"):
                 directories.link(self._live / name, target / name)
 
-    def _put(self, path: Path, data: bytes) -> None:
-        directories.write(path, iter([data]))
-
     def _look_into(self, checkpoint: Path) -> tuple[int, list[str]]:
-        """Open a scratch copy: the applied index in it, and the tables that it needs."""
-        scratch = self._root / f"scratch{_UNFINISHED}"
-        try:
-            self._copy(checkpoint, scratch)
-            store = LevelStore(str(scratch), must_exist=True)
-            try:
-                return self._applied(store), store.tables()
-            finally:
-                store.close()
-        finally:
-            directories.remove(scratch)
+        """The applied index in a checkpoint, and the tables that it needs."""
+        return _look_into(checkpoint, lambda store: (self._applied(store), store.tables()))
 
     def _keep_needed(self, target: Path) -> int:
         """Drop the tables that do not count: some of them are still being written."""
@@ -253,16 +235,6 @@ class LevelStates:
                 directories.remove_file(target / name)
         return applied
 
-    def _copy(self, source: Path, target: Path) -> None:
-        """Another LevelDB of the same content, which may be opened and written."""
-        directories.make(target)
-        for name in directories.names(source):
-            if name.endswith(".ldb"):
-                linked = directories.link(source / name, target / name)
-                assert linked, f"nobody else removes from {source}"
-            elif name != _SUMS:
-                self._put(target / name, directories.read(source / name))
-
     def _seal(self, target: Path) -> None:
         """Note the sums, and make everything durable."""
         known = self._known_sums()
@@ -270,7 +242,7 @@ class LevelStates:
         for name in directories.names(target):
             path = target / name
             noted[name] = known.get((name, directories.inode(path))) or directories.sum_up(path)
-        self._put(target / _SUMS, sums.encode(noted))
+        _put(target / _SUMS, sums.encode(noted))
         directories.sync_all(target)
 
     def _known_sums(self) -> dict[tuple[str, int], Sum]:
@@ -366,7 +338,7 @@ class LevelStates:
             if not _FILE.fullmatch(name) or name in noted:
                 raise StoreDamaged(f"{name!r} is not a file of a checkpoint")
             noted[name] = directories.write(target / name, unpacking.data())
-        self._put(target / _SUMS, sums.encode(noted))
+        _put(target / _SUMS, sums.encode(noted))
 
     def _settle(self, applied: int) -> None:
         """Let an installed checkpoint take the place of everything. Done again if cut short."""
@@ -418,9 +390,7 @@ class LevelStates:
         return self._root / "running"
 
     def _numbered(self, pattern: re.Pattern[str]) -> list[int]:
-        """The indexes in names of a kind, in order."""
-        found = [pattern.fullmatch(name) for name in directories.names(self._root)]
-        return sorted(int(match[1]) for match in found if match is not None)
+        return _numbered(self._root, pattern)
 
     def _discard(self, name: str) -> None:
         """Remove a directory, if it is there, in a way that is never half done."""
@@ -429,6 +399,63 @@ class LevelStates:
             discarded = self._root / f"{name}.discarded{_UNFINISHED}"
             directories.rename(path, discarded)
             directories.remove(discarded)
+
+
+def read_newest(root: Path, read: Callable[[Store], T]) -> T | None:
+    """What `read` finds in the newest checkpoint below `root`, all of which is verified.
+
+    None when there is no checkpoint. For a process that has not started on the directory.
+    """
+    numbers = _numbered(root, _CHECKPOINT) if directories.exists(root) else []
+    if not numbers:
+        return None
+    checkpoint = root / f"checkpoint-{numbers[-1]}"
+    _check(checkpoint)
+    return _look_into(checkpoint, read)
+
+
+def _look_into(checkpoint: Path, look: Callable[[LevelStore], T]) -> T:
+    """Look into a scratch copy of a checkpoint."""
+    scratch = checkpoint.with_name(f"scratch{_UNFINISHED}")
+    directories.remove(scratch)
+    try:
+        _copy(checkpoint, scratch)
+        store = LevelStore(str(scratch), must_exist=True)
+        try:
+            return look(store)
+        finally:
+            store.close()
+    finally:
+        directories.remove(scratch)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Another LevelDB of the same content, which may be opened and written."""
+    directories.make(target)
+    for name in directories.names(source):
+        if name.endswith(".ldb"):
+            linked = directories.link(source / name, target / name)
+            assert linked, f"nobody else removes from {source}"
+        elif name != _SUMS:
+            _put(target / name, directories.read(source / name))
+
+
+def _check(checkpoint: Path) -> None:
+    """Read every byte of a checkpoint."""
+    for name, expected in _sums(checkpoint).items():
+        path = checkpoint / name
+        if not directories.exists(path) or directories.sum_up(path) != expected:
+            raise _damaged(checkpoint, f"{name} is not what was written")
+
+
+def _put(path: Path, data: bytes) -> None:
+    directories.write(path, iter([data]))
+
+
+def _numbered(root: Path, pattern: re.Pattern[str]) -> list[int]:
+    """The indexes in names of a kind, in order."""
+    found = [pattern.fullmatch(name) for name in directories.names(root)]
+    return sorted(int(match[1]) for match in found if match is not None)
 
 
 def _number(log: str) -> int:

@@ -1,5 +1,6 @@
 """The real process, on a scratch directory: how it lives, dies, and comes back."""
 
+import struct
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -286,6 +287,70 @@ async def test_a_damaged_log_is_not_served(tmp_path: Path) -> None:
 
     assert damaged.process.returncode == child_process.DAMAGED
     assert segment.name in await damaged.last_words()
+
+
+async def checkpointed(directory: Path) -> tuple[ShardConfig, int]:
+    """A shard that stopped some entries behind its last checkpoint; and the checkpoint's index."""
+    config = config_in(directory, checkpoint_entries=20)
+    async with running(config) as child:
+        async with calling(config) as client:
+            while not (await status(client)).counted.disk.checkpointed:
+                await put(client, JOB)
+        await child.stop()
+    config = msgspec.structs.replace(config, checkpoint_entries=1_000)
+    async with running(config) as child:
+        async with calling(config) as client:
+            for _ in range(5):
+                await put(client, JOB)
+        await child.stop()
+    [checkpoint] = (directory / "data" / "state").glob("checkpoint-*")
+    return config, int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+def damage_entry(config: ShardConfig, index: int) -> Path:
+    """Flip a bit in an entry of the log."""
+    [segment] = (Path(config.data_dir) / "log").glob("*.seg")
+    data = bytearray(segment.read_bytes())
+    data[data.index(struct.pack("<Q", index), 3 * 4096) + 25] ^= 1
+    segment.write_bytes(data)
+    return segment
+
+
+@on_sockets
+@pytest.mark.parametrize("kill", [False, True])
+async def test_damage_below_the_checkpoint_is_set_aside(tmp_path: Path, kill: bool) -> None:
+    config, index = await checkpointed(tmp_path)
+    segment = damage_entry(config, 3)
+    if kill:
+        (tmp_path / "data" / "state" / "running").write_text("another boot")
+
+    async with running(config) as child:
+        async with calling(config) as client:
+            jobs = await counts(client)
+            first = (await status(client)).first_index
+        assert await child.stop() == child_process.OK
+        said = await child.last_words()
+
+    assert jobs["pending"] >= index
+    assert first == index + 1
+    assert segment.with_name(f"{segment.name}.damaged").exists()
+    assert f"{segment.name}.damaged" in said
+    assert f"checkpoint {index}" in said
+    async with running(config), calling(config) as client:
+        assert await counts(client) == jobs
+
+
+@on_sockets
+async def test_damage_behind_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    config, index = await checkpointed(tmp_path)
+    segment = damage_entry(config, index + 2)
+    before = sorted((tmp_path / "data").rglob("*"))
+
+    damaged = await ended(config)
+
+    assert damaged.process.returncode == child_process.DAMAGED
+    assert segment.name in await damaged.last_words()
+    assert sorted((tmp_path / "data").rglob("*")) == before
 
 
 @on_sockets

@@ -144,7 +144,7 @@ class Twin:
     """Of each stream that may be found on arrival, how much at most."""
     stream: Snapshot | None = None
     noted: tuple[int, int | None] = (0, None)
-    """An entry that somebody outside has been told of, and the checksum up to there."""
+    """An entry that somebody outside has been told of, and its checksum."""
 
     def note(self, storage: DiskStorage) -> None:
         """Tell somebody outside how far the log is."""

@@ -139,12 +139,6 @@ class SegmentedLog:
         self._check(index)
         return self.segment(index).term(index)
 
-    def checksum(self, index: int) -> int | None:
-        """The checksum of everything up to and with an entry, if some segment still has it."""
-        if not self.segments or not self.segments[0].first_index <= index <= self.last_index:
-            return None
-        return self.segment(index).chain(index)
-
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
         """Entries, cut after `bytes_max`, but at least one. From the disk unless they are new."""
         self._check(first)

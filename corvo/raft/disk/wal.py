@@ -30,6 +30,7 @@ from typing import Final
 
 import msgspec
 
+from corvo.raft.checksum import chain
 from corvo.raft.disk.filesystem import Files
 from corvo.raft.disk.hard_state import HardStateFile
 from corvo.raft.disk.identity import Identity
@@ -137,8 +138,11 @@ class DiskStorage:
         return self._log.term(index)
 
     def checksum(self, index: int) -> int | None:
-        """The checksum of the log up to an entry; None when the entry is not there any more."""
-        return self._log.checksum(index)
+        """A checksum of an entry by itself; None when it is not there."""
+        if not self.base.index < index <= self.last_index:
+            return None
+        [entry] = self.entries(index, index, 1)
+        return chain(chain(0, entry.term.to_bytes(8, "little")), entry.data)
 
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
         """Entries `first` to `last`, cut after `bytes_max`.

@@ -60,8 +60,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """The log's own number: a log that was made anew has another one."""
     index: int
     """An entry that is in the log, or was dropped behind a checkpoint."""
-    checksum: int | None
-    """Of the log up to this entry."""
+    checksum: int | None  # of this entry
     losses: tuple[Loss, ...] = ()
 
 

@@ -5,20 +5,66 @@ log before. After a crash of the machine the state is its last checkpoint, and t
 only behind a checkpoint, has the rest.
 """
 
+import secrets
+from collections.abc import Callable
 from random import Random
 
 import msgspec
 
 from corvo.errors import StoreDamaged
 from corvo.kv.store import States
-from corvo.kv.tables import read_meta
-from corvo.raft import Membership, Node
+from corvo.kv.tables import Meta, read_meta
+from corvo.raft import LogDamaged, Membership, Node
 from corvo.raft import Settings as RaftSettings
+from corvo.raft.disk.filesystem import Files
+from corvo.raft.disk.identity import Identity
+from corvo.raft.disk.salvage import set_aside
 from corvo.raft.disk.wal import DiskStorage
 from corvo.shard.config import ShardConfig
 from corvo.shard.driver.known import Known
 from corvo.shard.machine import Machine
 from corvo.shard.replica import APPLIED_BYTES_MAX, Replica, Settings
+
+
+class Aside(msgspec.Struct, frozen=True):
+    """Damage that was set aside, because a checkpoint has all that was lost by it."""
+
+    files: tuple[str, ...]
+    checkpoint: int
+    damage: str
+
+
+def open_log(
+    config: ShardConfig, files: Files, read_checkpoint: Callable[[], Meta | None]
+) -> tuple[DiskStorage, Aside | None]:
+    """The log, without damage below the checkpoint: a shard that is alone does not need that.
+
+    Raises `LogDamaged` for other damage.
+    """
+    instance = secrets.randbits(62)
+    identity = Identity(f"{config.cluster}/{config.shard}/{config.shards}", config.node, instance)
+
+    def try_to_open() -> DiskStorage:
+        return DiskStorage.open(
+            files,
+            identity,
+            first_membership(config, instance),
+            segment_bytes=config.segment_bytes,
+            ballast_bytes=config.ballast_bytes,
+        )
+
+    try:
+        return try_to_open(), None
+    except LogDamaged as error:
+        checkpoint = None if config.peers or config.voters else read_checkpoint()
+        if checkpoint is None:
+            raise
+        try:
+            names = set_aside(files, index=checkpoint.applied, term=checkpoint.term)
+        except LogDamaged:
+            raise error from None
+        damage = f"{error.file} at offset {error.offset}, entry {error.index}: {error.problem}"
+        return try_to_open(), Aside(names, checkpoint.applied, damage)
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -28,6 +74,7 @@ class Parts(msgspec.Struct, frozen=True):
     storage: DiskStorage
     states: States
     known: Known
+    aside: Aside | None = None
     is_after_crash: bool = False  # whether the process before this one ended without a word
 
 

@@ -51,7 +51,7 @@ from corvo.errors import (
 )
 from corvo.kept_link import BETWEEN_NODES, KeptLink
 from corvo.kv import directories
-from corvo.kv.checkpoints import LevelStates
+from corvo.kv.checkpoints import LevelStates, read_newest
 from corvo.kv.tables import read_meta
 from corvo.link import (
     Link,
@@ -68,12 +68,11 @@ from corvo.raft import DiskFull, FrameError, LogDamaged, RaftError, Write
 from corvo.raft.codec import Codec
 from corvo.raft.disk.files import RealFiles
 from corvo.raft.disk.filesystem import DirectoryRefused, Files
-from corvo.raft.disk.identity import Identity, OtherIdentity
-from corvo.raft.disk.wal import DiskStorage
+from corvo.raft.disk.identity import OtherIdentity
 from corvo.shard.config import BadConfig, Peer, ShardConfig, read_config
 from corvo.shard.driver.following import AppliedSignal, serve_follower
 from corvo.shard.driver.known import EVERY_S, Known, Note, ShardLost, foreign
-from corvo.shard.driver.opening import Parts, assemble, first_membership, machine_on
+from corvo.shard.driver.opening import Aside, Parts, assemble, machine_on, open_log
 from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
 from corvo.shard.driver.syncing import Syncer
@@ -110,14 +109,11 @@ def open_parts(config: ShardConfig, disk: Disk) -> Parts:
     known = Known(config)
     known.check_directory()
     make_directories(root)
-    instance = secrets.randbits(62)
     try:
-        storage = DiskStorage.open(
+        storage, aside = open_log(
+            config,
             disk.open_files(root / "log"),
-            Identity(f"{config.cluster}/{config.shard}/{config.shards}", config.node, instance),
-            first_membership(config, instance),
-            segment_bytes=config.segment_bytes,
-            ballast_bytes=config.ballast_bytes,
+            lambda: read_newest(root / "state", read_meta),
         )
     except OtherIdentity as error:
         raise ShardLost(foreign(config, error.found)) from error
@@ -126,7 +122,7 @@ def open_parts(config: ShardConfig, disk: Disk) -> Parts:
     random = Random(secrets.randbits(64))  # noqa: S311 -- dice for elections, not for secrets
     replica = assemble(config, storage, states, random)
     is_after_crash = states.recovery.after == "process crash"
-    return Parts(replica, storage, states, known, is_after_crash=is_after_crash)
+    return Parts(replica, storage, states, known, aside, is_after_crash)
 
 
 def room_needed(config: ShardConfig) -> int:
@@ -244,8 +240,10 @@ class Process:
         self._stats_reader.close()
         self._room.close()
         self._states.close()
+        self._storage.sync()
+        note = self._next_note()
         self._storage.close()
-        if (note := self._next_note()) is not None:
+        if note is not None:
             with suppress(StoreFull):
                 self._known.put(note)
 
@@ -646,11 +644,22 @@ def send_all(link: Link, messages: list[wire.AnyMessage]) -> None:
         link.close("too slow: answers were lost")
 
 
+def tell_of_damage(aside: Aside) -> None:
+    """Say what was set aside."""
+    sys.stderr.write(
+        f"corvo shard: damage was set aside, and nothing is lost: {aside.damage}. The checkpoint"
+        f" {aside.checkpoint} has all entries up to there; the damaged files are now"
+        f" {', '.join(aside.files) or 'none'}: check the disk, and remove them\n"
+    )
+
+
 async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:
     """Be a replica until stdin closes."""
     if not await wait_for_room(config):
         return
     parts = open_parts(config, disk)
+    if parts.aside is not None:
+        tell_of_damage(parts.aside)
     poison.refuse(applied=parts.replica.machine.applied)
     if parts.is_after_crash:
         poison.be_wary()
