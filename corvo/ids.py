@@ -3,10 +3,16 @@
 `s03_job_01HF7YAT000000000003800000` is a job made by shard 3: the last 26 letters are a ULID of
 48 bits of time (ms), 55 bits of log index and 25 bits that number the things of one entry. So ids
 of one shard sort by age, no two are equal, and the prefix names the shard.
+
+`mail~letter-1` is a job whose id a client chose: the queue in which it was created, and the
+client's own id, which is unique there. Neither has a `~`, and a path needs no escape for either.
+So the shard follows from every id: see `home_of`.
 """
 
 import re
 from typing import Final
+
+from corvo.placement import shard_of_queue
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U
 _PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
@@ -42,6 +48,26 @@ class Mint:
         assert self._ordinal < ORDINALS, "an entry makes no more things than it can number"
         job_id = self.job()
         return f"{self._shard}{kind}_{job_id[-26:]}"
+
+
+def full_id(queue: str, own: str) -> str:
+    """The id of a job of a queue whose own id a client chose."""
+    return f"{queue}~{own}"
+
+
+def queue_of_id(job_id: str) -> str:
+    """The queue that is part of an id; empty for an id that has none."""
+    return job_id.rpartition("~")[0] if "~" in job_id else ""
+
+
+def home_of(job_id: str, shards: int) -> int | None:
+    """The shard in which a job was created. It can be a shard that does not exist.
+
+    None for an id that has neither a shard nor a queue: clients chose such ids before version 2 of
+    the ops, and each shard may have a job with it.
+    """
+    queue = queue_of_id(job_id)
+    return shard_of_queue(queue, shards) if queue else shard_of(job_id)
 
 
 def shard_of(identifier: str) -> int | None:

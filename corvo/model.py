@@ -291,6 +291,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     called_back: bool = False
     """Whether the callback was enqueued: no job can join, and the batch does not end again."""
     removed: int = 0  # number of members that were removed; with the last one, the batch is removed
+    queue: str = ""
+    """The queue of its first job; empty for a batch from before version 2 of the ops."""
+
+    @property
+    def belongs_to(self) -> str:
+        """The queue whose users may add jobs to it; empty for users of every queue alone."""
+        return self.queue or self.callback_queue
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -67,7 +67,7 @@ FIELDS: Final[dict[type[Document], str]] = {
     Throughput: "queue minute enqueued started completed failed dead cancelled",
     Batch: """
         id created_ns total pending succeeded failed cancelled callback_queue callback_payload
-        called_back removed
+        called_back removed queue
     """,
     Request: "key op body_hash at_ns code body index",
     Outgoing: "shard seq body at_ns",

@@ -67,12 +67,12 @@ async def test_the_examples_of_the_readme_do_what_it_says(tmp_path: Path) -> Non
         for path, body in examples():
             status, answer = await ask(address, path, body)
             assert status in {200, 201}, (path, body, answer)
-        for job_id in ("letter-1", "letter-2"):
+        for job_id in ("mail~letter-1", "mail~letter-2"):
             _, answer = await ask(address, f"/api/v1/jobs/{job_id}")
             states[job_id] = msgspec.json.decode(answer, type=Answer).state
         code = await it.end()
 
-    assert states == {"letter-1": "completed", "letter-2": "cancelled"}
+    assert states == {"mail~letter-1": "completed", "mail~letter-2": "cancelled"}
     assert code == OK
     assert it.texts == []
 
@@ -97,7 +97,7 @@ async def test_the_worker_of_the_readme_completes_jobs(tmp_path: Path) -> None:
         host, port = await it.url()
         code = worker().replace("127.0.0.1:8080", f"{host}:{port}")
         assert f"{host}:{port}" in code
-        for job_id, to in (("letter-1", "ada"), ("letter-2", "bob")):
+        for job_id, to in (("mail~letter-1", "ada"), ("mail~letter-2", "bob")):
             body = {"id": job_id, "queue": "mail", "payload": {"to": to}}
             await ask((host, port), "/api/v1/enqueue", msgspec.json.encode(body).decode())
 
@@ -112,7 +112,7 @@ async def test_the_worker_of_the_readme_completes_jobs(tmp_path: Path) -> None:
             printed += data
         process.kill()
         await process.wait()
-        _, answer = await ask((host, port), "/api/v1/jobs/letter-1")
+        _, answer = await ask((host, port), "/api/v1/jobs/mail~letter-1")
         await it.end()
 
     assert printed == b"sending a letter to ada\nsending a letter to bob\n"

@@ -603,8 +603,8 @@ OTHERS: Final[dict[str, tuple[Hello, str]]] = {
     "an older op version": (
         msgspec.structs.replace(THEIRS, op_version=OP_OLDEST - 1),
         (
-            "the replica of node 2 is older: it has op version 0, and the router of node 1 needs"
-            " 1 or later; upgrade node 2"
+            "the replica of node 2 is older: it has op version 1, and the router of node 1 needs"
+            " 2 or later; upgrade node 2"
         ),
     ),
     "a newer op version": (

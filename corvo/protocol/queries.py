@@ -12,6 +12,7 @@ import msgspec
 from corvo.model import ApiKey, Event, Job, JobError, Queue, State, Worker
 from corvo.protocol.numbers import PAGE_NUMBERS_MAX, PAGE_QUEUES, PageLimit
 from corvo.protocol.ops.base import ID_BYTES_MAX, ITEMS_MAX, Id, Json, Name, Nanos
+from corvo.protocol.ops.enqueue import Enqueued, NewJob
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +95,33 @@ class GetWhereabouts(Query, frozen=True, kw_only=True):
     """Which of some jobs are here, and which have moved."""
 
     job_ids: Annotated[list[Id], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class BatchQueues(msgspec.Struct, frozen=True):
+    """The queues that batches belong to, by the ids of those that are here."""
+
+    queues: dict[str, str]
+
+
+class GetBatchQueues(Query, frozen=True, kw_only=True):
+    """The queues that some batches belong to."""
+
+    batch_ids: Annotated[list[Id], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class Existing(msgspec.Struct, frozen=True):
+    """The answer for a job that exists in place of a new one, if it is here."""
+
+    found: Enqueued | None
+
+
+class GetExisting(Query, frozen=True, kw_only=True):
+    """The job that has the id of a new job, compared with the new one.
+
+    For a job that is not in the shard in which it was created, where `Enqueue` compares.
+    """
+
+    new: NewJob
 
 
 class Explain(Query, frozen=True, kw_only=True):
@@ -262,6 +290,8 @@ QUERIES: Final[dict[int, type[Query]]] = {
     12: GetMoment,
     13: GetActive,
     20: GetWhereabouts,
+    21: GetExisting,
+    22: GetBatchQueues,
     30: GetNumbers,
     31: GetQueueNumbers,
     32: GetWorkerNumbers,

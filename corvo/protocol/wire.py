@@ -32,7 +32,7 @@ OP_VERSION: Final = 2
 """The version of ops, queries and documents. It rises with each op, query or field that a process
 of the version before would not know."""
 
-OP_OLDEST: Final = 1
+OP_OLDEST: Final = 2
 """The oldest op version that this release still works with."""
 
 BODY_BYTES_MAX: Final = 16 << 20

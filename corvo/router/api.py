@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -10,7 +9,6 @@ import trio
 
 from corvo import clock
 from corvo.protocol import wire
-from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.protocol.ops.keys import HOME
 from corvo.protocol.queries import Query
 from corvo.router.auth import keyring
@@ -25,11 +23,11 @@ from corvo.router.config import RouterConfig
 from corvo.router.feeds.hub import Hub
 from corvo.router.http.messages import Problem, Request
 from corvo.router.metrics import Metrics
-from corvo.router.shards.addressing import Addresses, whereabouts
-from corvo.router.shards.fan_out import together
-from corvo.router.shards.links import Answer, Shard, Shards
+from corvo.router.shards.addressing import Addresses
+from corvo.router.shards.links import Answer, Shards
 from corvo.router.shards.long_poll import Fetching
 from corvo.router.shards.mirror import Mirror
+from corvo.router.shards.queues import queues_of, queues_of_batches
 from corvo.router.summary import Summaries
 from corvo.router.worker_health import WorkerHealth
 
@@ -158,36 +156,35 @@ class Api:
             return
         if rights.needs_everything:
             raise keyring.needs_everything(caller)
-        await self.allow(caller, rights.queues_of(request), rights.jobs_of(request))
+        await self.allow(
+            caller,
+            rights.queues_of(request),
+            rights.jobs_of(request),
+            rights.batches_of(request),
+        )
 
-    async def allow(self, caller: Caller, queues: Iterable[str], job_ids: Sequence[str]) -> None:
-        """Check that the caller's scope has queues, and the queues of jobs. Raises `Problem`.
+    async def allow(
+        self,
+        caller: Caller,
+        queues: Iterable[str],
+        job_ids: Sequence[str],
+        batch_ids: Sequence[str] = (),
+    ) -> None:
+        """Check that the scope has queues, and those of jobs and batches. Raises `Problem`.
 
-        For a scope with every queue no shard is asked. A job that does not exist is in no queue.
+        For a scope with every queue no shard is asked.
         """
         if caller.scope.has_everything:
             return
         for queue in queues:
             keyring.allow_queue(caller, queue)
-        for job_id, queue in sorted(await self._queues_of(job_ids) if job_ids else ()):
-            keyring.allow_job(caller, job_id, queue)
-
-    async def _queues_of(self, job_ids: Sequence[str]) -> set[tuple[str, str]]:
-        """Jobs and their queues: the one place that says how the queue of a named job is found.
-
-        All shards are asked, for a job that has moved is not in the shard of its id, and an id that
-        clients chose may be in several.
-        """
-        queues: set[tuple[str, str]] = set()
-
-        async def look(shard: Shard) -> None:
-            for start in range(0, len(job_ids), ITEMS_MAX):
-                some = job_ids[start : start + ITEMS_MAX]
-                seen = await whereabouts(shard, some)
-                queues.update(seen.queues.items())
-
-        await together([partial(look, shard) for shard in self.shards])
-        return queues
+        if job_ids:
+            for job_id, queue in sorted(await queues_of(self.shards, self.addresses, job_ids)):
+                keyring.allow_job(caller, job_id, queue)
+        if batch_ids:
+            found = await queues_of_batches(self.shards, batch_ids)
+            for batch_id in batch_ids:
+                keyring.allow_batch(caller, batch_id, found.get(batch_id, ""))
 
     # Shards.
 

@@ -17,8 +17,9 @@ from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.raft import Node
 from corvo.shard import rendering
 from corvo.shard.machine import Machine
+from corvo.shard.ops.existing import existing_elsewhere
 from corvo.shard.state import lifecycle, presence, select
-from corvo.shard.state.tables import API_KEYS, FORWARDS, JOBS, QUEUES, WORKERS, queue_keys
+from corvo.shard.state.tables import API_KEYS, BATCHES, FORWARDS, JOBS, QUEUES, WORKERS, queue_keys
 from corvo.shard.state.tx import Tx
 
 WALK_MAX: Final = 1_000
@@ -49,6 +50,11 @@ def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
             return _jobs(query, tx)
         case protocol.GetWhereabouts():
             return _whereabouts(query, tx)
+        case protocol.GetExisting(new=new):
+            return protocol.Existing(existing_elsewhere(tx, new))
+        case protocol.GetBatchQueues(batch_ids=batch_ids):
+            batches = _stored(tx, BATCHES, batch_ids)
+            return protocol.BatchQueues({batch.id: batch.belongs_to for batch in batches})
         case protocol.Explain():
             found = presence.find(tx, query.job_id)
             if found is None:

@@ -185,7 +185,7 @@ def _raise(request: Request, error: BaseException) -> None:
 
 def problem(response: Response) -> tuple[int, str, str, str]:
     """Status, code, the shard's reason, and the field of a problem."""
-    body = msgspec.json.decode(response.body, type=dict[str, str | int])
+    body = msgspec.json.decode(response.body, type=dict[str, object])
     return (
         response.status,
         str(body["code"]),

@@ -88,7 +88,7 @@ def cursor(text: str) -> str:
         ({"cursor": "nonsense"}, "cursor"),
         ({"cursor": "ÿ"}, "cursor"),
         ({"cursor": "eA"}, "cursor"),
-        ({"cursor": cursor("1:a" + "x" * 128)}, "cursor"),
+        ({"cursor": cursor("1:a" + "x" * 384)}, "cursor"),
         ({"cursor": cursor("x:a")}, "cursor"),
         ({"cursor": cursor("1" * 20 + ":a")}, "cursor"),
         ({"cursor": cursor("1:" + "a" * 1_000)}, "cursor"),

@@ -58,7 +58,8 @@ def raw(data: bytes) -> msgspec.Raw:
         ({}, NewJob(queue="mail")),
         ({"payload": None}, NewJob(queue="mail", payload=raw(b"null"))),
         ({"payload": [1, "é"]}, NewJob(queue="mail", payload=raw('[1,"é"]'.encode()))),
-        ({"id": "o-17", "kind": "welcome"}, NewJob(queue="mail", id="o-17", kind="welcome")),
+        ({"id": "o-17", "kind": "welcome"}, NewJob(queue="mail", id="mail~o-17", kind="welcome")),
+        ({"id": "mail~o-17"}, NewJob(queue="mail", id="mail~o-17")),
         ({"priority": "critical"}, NewJob(queue="mail", priority=0)),
         ({"priority": " High "}, NewJob(queue="mail", priority=1)),
         ({"priority": "normal"}, NewJob(queue="mail", priority=2)),
@@ -431,7 +432,7 @@ async def test_a_duplicate_is_told_of_the_job_that_is_there() -> None:
 
 
 @jumping
-async def test_a_chosen_id_is_there_once_and_its_shard_is_remembered() -> None:
+async def test_a_chosen_id_is_there_once_and_its_shard_follows_from_it() -> None:
     node = Node(shards=4)
     body = {"queue": "mail", "id": "order-17"}
     first, _ = await node.get("/api/v1/enqueue", body)
@@ -440,7 +441,8 @@ async def test_a_chosen_id_is_there_once_and_its_shard_is_remembered() -> None:
 
     assert (first, again) == (201, 200)
     assert (answer["status"], answer["unique_existing"]) == ("pending", True)
-    assert node.api.addresses.candidates("order-17")[0] == node["mail"].number
+    assert answer["job_id"] == "mail~order-17"
+    assert node.api.addresses.candidates("mail~order-17") == [node["mail"].number]
 
 
 @jumping

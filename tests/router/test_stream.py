@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from corvo.protocol.ops.base import Limits as OpLimits
 from corvo.protocol.ops.base import Rejected, encode_json
-from corvo.protocol.ops.enqueue import Enqueue
+from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.work import Acked, Fetch, LeaseResults
 from corvo.protocol.queries import Whereabouts
 from corvo.router.config import Limits
@@ -418,7 +418,6 @@ async def test_a_job_with_an_id_of_the_clients_own_is_found() -> None:
     async with stream_to(node) as line:
         await line.ask(enqueues=[{"queue": BULK, "id": "mine"}])
         given = words(await line.ask(fetch=fetch(BULK)))
-        node.api.addresses._remembered.clear()  # as after a restart
         node.ops.clear()
 
         beat = await line.ask(heartbeats=given)
@@ -431,19 +430,16 @@ async def test_a_job_with_an_id_of_the_clients_own_is_found() -> None:
 
 
 @jumping
-async def test_where_a_job_with_an_id_of_the_clients_own_was_seen_is_remembered() -> None:
+async def test_where_a_job_with_an_id_without_a_queue_was_seen_is_remembered() -> None:
     node = Node()
     addresses = node.api.addresses
+    node.shards[1].machine.put(NewJob(queue=BULK, id="old"))
+    node.shards[0].machine.put(NewJob(queue=MAIL, id="other"))
     async with stream_to(node) as line:
-        await line.ask(enqueues=[{"queue": BULK, "id": "made"}])
-        assert addresses.candidates("made") == [1, 0]
-        addresses._remembered.clear()
-
         await line.ask(fetch=fetch(BULK))
-        assert addresses.candidates("made") == [1, 0]
+        assert addresses.candidates("old") == [1, 0]
         addresses._remembered.clear()
 
-        await line.ask(enqueues=[{"queue": MAIL, "id": "other"}])
         given = words(await line.ask(fetch=fetch(MAIL)))
         addresses._remembered.clear()
         await line.ask(heartbeats=given)

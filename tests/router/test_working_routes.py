@@ -466,7 +466,7 @@ async def test_when_all_are_too_large_nothing_is_sent() -> None:
     ("job_id", "body", "status", "field"),
     [
         ("s00_job_0", {"result": "x" * (1 << 20)}, 413, "result"),
-        ("x" * 129, {}, 400, "job_id"),
+        ("x" * 385, {}, 400, "job_id"),
     ],
 )
 def test_a_word_that_is_refused_is_not_called_the_first_of_many(

@@ -17,7 +17,11 @@ from msgspec.structs import replace
 NAME_BYTES_MAX: Final = 255
 """Largest name of a queue, or of anything else that is part of a stored key."""
 
-ID_BYTES_MAX: Final = 128
+OWN_ID_BYTES_MAX: Final = 128
+"""Largest id that a client chooses."""
+
+ID_BYTES_MAX: Final = NAME_BYTES_MAX + 1 + OWN_ID_BYTES_MAX
+"""Largest id of a job: of its queue and the id that the client chose."""
 
 ITEMS_MAX: Final = 1_000
 """Largest number of jobs in one op, which one entry applies without delaying the shard."""

@@ -11,8 +11,8 @@ import msgspec
 
 from corvo.ids import shard_of
 from corvo.protocol.ops.base import (
-    ID_BYTES_MAX,
     NAME_BYTES_MAX,
+    OWN_ID_BYTES_MAX,
     Json,
     Limits,
     Rejected,
@@ -28,9 +28,10 @@ _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
 
 _TAKEN: Final = {".", "..", "batch", "bulk", "bulk-get", "search"}
-"""What could be an id and stands for something else where ids stand in paths."""
+"""What could be an id without a queue, and stands for something else where ids stand in paths."""
 
-_ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{ID_BYTES_MAX}}}")
+_ID: Final = re.compile(f"[A-Za-z0-9_.:-]{{1,{OWN_ID_BYTES_MAX}}}")
+_QUEUE: Final = re.compile("[A-Za-z0-9_.:-]+")
 
 
 def bad_name(field: str, name: str) -> Rejected | None:
@@ -42,14 +43,30 @@ def bad_name(field: str, name: str) -> Rejected | None:
     return None
 
 
-def bad_chosen_id(field: str, chosen: str) -> Rejected | None:
-    """The refusal of an invalid id that a client chose."""
-    if not _ID.fullmatch(chosen):
-        allowed = f"1 to {ID_BYTES_MAX} letters, digits, '_', '.', ':' and '-'"
+def bad_chosen_id(field: str, chosen: str, queue: str) -> Rejected | None:
+    """The refusal of an invalid id that a client chose for a job of a queue.
+
+    A router sends full ids only. An id without a queue is one that an older router sends.
+    """
+    of_queue, has_queue, own = chosen.rpartition("~")
+    if not _ID.fullmatch(own):
+        allowed = f"1 to {OWN_ID_BYTES_MAX} letters, digits, '_', '.', ':' and '-'"
         return bad_request(field, f"{field}: expected {allowed}")
-    if chosen in _TAKEN:
-        return bad_request(field, f"{field}: {chosen!r} is reserved; choose another id")
-    if shard_of(chosen) is not None:
+    if has_queue and of_queue != queue:
+        return bad_request(
+            field,
+            f"{field}: {chosen!r} is an id of queue {of_queue!r}, and the job is for {queue!r}: "
+            f"send {own!r}, or the other queue",
+        )
+    if has_queue and not _QUEUE.fullmatch(queue):
+        return bad_request(
+            field,
+            f"{field}: expected a queue name of letters, digits, '_', '.', ':' and '-' with an id "
+            f"that you choose; got {queue!r}: leave the id out, or use unique_key",
+        )
+    if not has_queue and own in _TAKEN:
+        return bad_request(field, f"{field}: {own!r} is reserved; choose another id")
+    if shard_of(own) is not None:
         return bad_request(
             field, f"{field}: this prefix is reserved for ids of the server; choose another one"
         )

@@ -3,6 +3,7 @@
 from typing import Annotated, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.model import Backoff, Priority
 from corvo.protocol.ops.base import (
@@ -37,7 +38,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     queue: Name
     payload: Json = msgspec.UNSET  # the client's own bytes; without it, an empty object
-    id: Id | None = None  # an id that the client chose; a job with this id is not created again
+    id: Id | None = None
+    """An id that the client chose, with its queue; a job with this id is not created again."""
     kind: Text = ""
     priority: Annotated[int, msgspec.Meta(ge=0, le=2)] = Priority.NORMAL
     max_retries: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 3
@@ -73,7 +75,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
                 f"{field}.checkpoint", self.checkpoint, limits.checkpoint_bytes_max
             )
         if self.id is not None:
-            refused = refused or bad_chosen_id(f"{field}.id", self.id)
+            refused = refused or bad_chosen_id(f"{field}.id", self.id, self.queue)
         if self.unique_key:
             refused = refused or bad_name(f"{field}.unique_key", self.unique_key)
         if self.tags:
@@ -85,12 +87,20 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         return refused
 
 
+MOVED: Final = "moved"
+"""Status of an existing job that is in another shard."""
+
+
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """The result for a new job."""
 
     job_id: str
     status: str
     unique_existing: bool = False
+    queue: str | msgspec.UnsetType = msgspec.UNSET  # its queue, if it is not the one asked for
+    differs: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """Fields in which the job with the id of the new one differs from it: that one is refused."""
+    payload_sha256: str | msgspec.UnsetType = msgspec.UNSET  # of the existing job, if that differs
 
 
 class EnqueueResults(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,6 +119,15 @@ class Enqueue(TypedOp[EnqueueResults | Rejected], frozen=True, kw_only=True):
     is_announced: bool = False
     """Whether the batches of the jobs were created with these jobs in their totals. Then the jobs
     are not counted again, and the end of other members does not end the batch."""
+    has_full_ids: bool = False
+    """Whether ids of clients have their queue. Then a job that is not the one that has its id is
+    refused, and a dependency can be in any shard. Entries of older routers have neither."""
+
+    def asked(self) -> bytes:
+        """Without the queue of the batch, which follows from the jobs."""
+        if self.batch is None:
+            return super().asked()
+        return super(Enqueue, replace(self, batch=replace(self.batch, queue=""))).asked()
 
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse invalid names, ids and tags, and JSON that is too large."""

@@ -52,6 +52,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Number of its members, with those in other shards; 0 is the number of these jobs."""
     callback_queue: str = ""
     callback_payload: Json = msgspec.UNSET
+    queue: str = ""  # the queue that it belongs to
 
     def check(self, field: str, jobs: int) -> Rejected | None:
         """The refusal of an invalid batch; `field` is its place in the op."""
@@ -62,6 +63,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         refused = None
         if self.callback_queue:
             refused = bad_name(f"{field}.callback_queue", self.callback_queue)
+        refused = refused or bad_name(f"{field}.queue", self.queue)
         return refused or _bad_payload(
             f"{field}.callback_payload", self.callback_payload, CALLBACK_BYTES_MAX
         )

@@ -18,11 +18,13 @@ from hashlib import sha256
 from ipaddress import ip_address
 from typing import Final
 
+from corvo.ids import queue_of_id
 from corvo.model import ROLES, ApiKey
 from corvo.router.auth.actions import Action
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.config import RouterConfig
 from corvo.router.http.messages import Problem
+from corvo.router.http.problems import missing, problem_of
 from corvo.scopes import EVERYTHING, scope_of_stored
 
 UNCONFIRMED_S_MAX: Final = 30.0
@@ -262,9 +264,32 @@ def allow_queue(caller: Caller, queue: str) -> None:
 
 
 def allow_job(caller: Caller, job_id: str, queue: str) -> None:
-    """Raise `Problem` unless the caller's scope has a job's queue, whose name stays unsaid."""
-    if not caller.scope.covers(queue):
-        raise _no_access(caller, f"the queue of job {job_id!r}")
+    """Raise `Problem` unless the caller's scope has a job's queue, whose name stays unsaid.
+
+    An id that a client chose can be guessed. So for a caller without its queue, a job that exists
+    is like one that does not.
+    """
+    if caller.scope.covers(queue):
+        return
+    named = queue_of_id(job_id)
+    if named and not caller.scope.covers(named):
+        raise problem_of(missing(job_id))
+    raise _no_access(caller, f"the queue of job {job_id!r}")
+
+
+def allow_batch(caller: Caller, batch_id: str, queue: str) -> None:
+    """Raise `Problem` unless the caller's scope has a batch's queue.
+
+    The queue of a batch that does not exist is empty: the answer is the same.
+    """
+    if not (queue and caller.scope.covers(queue)):
+        raise Problem(
+            404,
+            "NOT_FOUND",
+            f"batch {batch_id!r} not found",
+            reason="batch_not_found",
+            field="batch_id",
+        )
 
 
 def _no_access(caller: Caller, what: str) -> Problem:

@@ -36,11 +36,12 @@ class Where(Enum):
 
 
 class Rights(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a request names the queues and jobs that must be in its caller's scope."""
+    """Where a request names the queues, jobs and batches that must be in its caller's scope."""
 
     where: frozenset[Where]
     queues: tuple[Names, ...] = ()
     jobs: tuple[Names, ...] = ()
+    batches: tuple[Names, ...] = ()
     names: frozenset[str] = frozenset()
     """The names in the route's path, and the parameters of its query, that are declared."""
 
@@ -49,6 +50,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
             where=self.where | other.where,
             queues=self.queues + other.queues,
             jobs=self.jobs + other.jobs,
+            batches=self.batches + other.batches,
             names=self.names | other.names,
         )
 
@@ -64,6 +66,10 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     def jobs_of(self, request: Request) -> list[str]:
         """The jobs that a request names. Raises `Problem`."""
         return list(dict.fromkeys(job_id for names in self.jobs for job_id in names(request)))
+
+    def batches_of(self, request: Request) -> list[str]:
+        """The batches that a request names. Raises `Problem`."""
+        return list(dict.fromkeys(each for names in self.batches for each in names(request)))
 
 
 NODE: Final = Rights(where=frozenset({Where.NODE}))
@@ -109,8 +115,9 @@ def in_body(
     *,
     queues: Callable[[BodyT], Iterable[str]] | None = None,
     jobs: Callable[[BodyT], Iterable[str]] | None = None,
+    batches: Callable[[BodyT], Iterable[str]] | None = None,
 ) -> Rights:
-    """Queues and jobs in the body, which `decode` reads as the endpoint does."""
+    """Queues, jobs and batches in the body, which `decode` reads as the endpoint does."""
 
     def in_request(names: Callable[[BodyT], Iterable[str]]) -> Names:
         return lambda request: names(body_of(request, decode))
@@ -119,4 +126,5 @@ def in_body(
         where=frozenset({Where.BODY}),
         queues=() if queues is None else (in_request(queues),),
         jobs=() if jobs is None else (in_request(jobs),),
+        batches=() if batches is None else (in_request(batches),),
     )

@@ -64,8 +64,9 @@ from corvo.router.bulk.requests import (
 from corvo.router.caller import Caller
 from corvo.router.http import positions
 from corvo.router.http.messages import Problem, encode_json
+from corvo.router.http.problems import missing
 from corvo.router.jobs.bodies import read_jobs, read_stored
-from corvo.router.shards.addressing import missing, whereabouts
+from corvo.router.shards.addressing import whereabouts
 from corvo.router.shards.fan_out import send_to_job, together
 from corvo.router.shards.outcomes import Outcome, read_results
 from corvo.telemetry import Log

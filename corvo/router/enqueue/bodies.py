@@ -11,9 +11,20 @@ from typing import Annotated, Final
 import msgspec
 from msgspec.structs import replace
 
+from corvo.ids import full_id
 from corvo.model import Backoff
 from corvo.placement import shard_of_queue
-from corvo.protocol.ops.base import ITEMS_MAX, Id, Json, Limits, Millis, Rejected, Text, encode_json
+from corvo.protocol.ops.base import (
+    ID_BYTES_MAX,
+    ITEMS_MAX,
+    Id,
+    Json,
+    Limits,
+    Millis,
+    Rejected,
+    Text,
+    encode_json,
+)
 from corvo.protocol.ops.enqueue import Enqueued, NewJob
 from corvo.protocol.ops.workflow import (
     DEPENDENCIES_MAX,
@@ -40,7 +51,7 @@ from corvo.router.http.bodies import (
     renamed,
     time_ns,
 )
-from corvo.router.http.messages import NOT_APPLIED, UNKNOWN, Problem, bad_field
+from corvo.router.http.messages import APPLIED, NOT_APPLIED, UNKNOWN, Problem, bad_field
 from corvo.router.http.problems import problem_of
 from corvo.router.shards.fan_out import Part
 
@@ -51,7 +62,6 @@ _ROOM_BYTES: Final = 4_096
 _WORDS_FOR_NO_STEP: Final = frozenset({"", "stop", "continue"})
 _PRIORITIES: Final = {"critical": 0, "high": 1, "normal": 2, "low": 2, "": 2}
 _COPIED: Final = (
-    "id",
     "kind",
     "max_retries",
     "retry_jitter",
@@ -66,7 +76,10 @@ _COPIED: Final = (
 
 
 ChosenId = Annotated[
-    Id, msgspec.Meta(extra_json_schema={"pattern": r"^(?!s[0-9]+_)[A-Za-z0-9_.:-]+$"})
+    Id,
+    msgspec.Meta(
+        extra_json_schema={"pattern": r"^([A-Za-z0-9_.:-]+~)?(?!s[0-9]+_)[A-Za-z0-9_.:-]{1,128}$"}
+    ),
 ]
 Seconds = Annotated[int, msgspec.Meta(le=10 * 366 * 86_400)]
 
@@ -141,7 +154,7 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     expire_active: bool | None = None
     tags: dict[str, str] | None = None
     checkpoint: Json = msgspec.UNSET
-    parent_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+    parent_id: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] | None = None
     batch_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
     chain: ChainBody | None = None
     depends_on: Annotated[list[str], msgspec.Meta(max_length=DEPENDENCIES_MAX)] | None = None
@@ -199,6 +212,8 @@ def new_job(item: EnqueueItem) -> NewJob:
         value = getattr(item, name)
         if value is not None:
             changes[name] = value
+    if item.id is not None:
+        changes["id"] = item.id if "~" in item.id else full_id(item.queue, item.id)
     if item.priority is not None:
         changes["priority"] = _priority(item.priority)
     if item.retry_backoff:
@@ -341,6 +356,16 @@ def queues_of_item(item: EnqueueItem) -> list[str]:
 def jobs_of_item(item: EnqueueItem) -> Sequence[str]:
     """The jobs that an item waits for: their ends decide what becomes of it. Raises `Problem`."""
     return new_job(item).depends_on if _names_others(item) else ()
+
+
+def batches_of_item(item: EnqueueItem) -> Sequence[str]:
+    """The batch that an item joins."""
+    return (item.batch_id,) if item.batch_id else ()
+
+
+def batches_of_batch(body: EnqueueBatchBody) -> Sequence[str]:
+    """The batches that the items of a batch join."""
+    return [item.batch_id for item in body.jobs if item.batch_id]
 
 
 def _names_others(item: EnqueueItem) -> bool:
@@ -497,6 +522,8 @@ class BatchedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     code: str = ""
     outcome: str = ""
     reason: str = ""
+    differs: tuple[str, ...] = ()
+    """Fields in which the job that has the id differs from this one."""
 
 
 class EnqueueBatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -523,8 +550,9 @@ class PartialAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def enqueue_answer(made: Enqueued, queue: str) -> EnqueueAnswer:
-    """What a producer hears of its job."""
+    """What a producer hears of its job; `queue` is the one that it named."""
     job_id, status, existed = made.job_id, made.status, made.unique_existing
+    queue = queue if made.queue is msgspec.UNSET else made.queue
     state = "" if status == "duplicate" else status
     return EnqueueAnswer(
         job_id=job_id,
@@ -545,6 +573,7 @@ def batched(outcome: Enqueued | Problem) -> BatchedJob:
             code=outcome.code,
             outcome=outcome.outcome,
             reason=outcome.reason,
+            differs=outcome.differs,
         )
     return BatchedJob(
         job_id=outcome.job_id,
@@ -556,15 +585,16 @@ def batched(outcome: Enqueued | Problem) -> BatchedJob:
 
 def batch_answer(
     outcomes: Sequence[Enqueued | Problem], batch_id: str, request_id: str
-) -> EnqueueBatchAnswer | PartialAnswer:
+) -> tuple[int, EnqueueBatchAnswer | PartialAnswer]:
     """What a producer hears of its jobs. Raises `Problem` when none of them was made.
 
-    When it is not known of any of them, that is a problem of the whole, too.
+    When it is not known of any of them, that is a problem of the whole, too. The status of a part
+    that was not done is that of the whole: what was refused is not done by sending it again.
     """
     problems = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
     jobs = [batched(outcome) for outcome in outcomes]
     if not problems:
-        return EnqueueBatchAnswer(
+        return 201, EnqueueBatchAnswer(
             job_ids=[job.job_id for job in jobs if job.job_id is not None],
             batch_id=batch_id or msgspec.UNSET,
             jobs=jobs,
@@ -574,10 +604,10 @@ def batch_answer(
     if len(problems) == len(outcomes):
         raise first
     made = len(outcomes) - len(problems)
-    return PartialAnswer(
+    return first.status, PartialAnswer(
         error=f"{made} of {len(outcomes)} jobs were made: {first.error}",
         code=first.code,
-        outcome=UNKNOWN,
+        outcome=UNKNOWN if first.retry_after_ms else APPLIED,
         reason=first.reason,
         field=first.field,
         retry_after_ms=first.retry_after_ms,

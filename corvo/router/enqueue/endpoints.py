@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
 import trio
 from msgspec.structs import replace
 
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
-from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
+from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob
 from corvo.protocol.ops.workflow import NewBatch
 from corvo.router.api import Api
 from corvo.router.auth.rights import in_body, queue_in_path
+from corvo.router.caller import Caller
 from corvo.router.enqueue.bodies import (
     EnqueueAnswer,
     EnqueueBatchAnswer,
@@ -22,6 +22,8 @@ from corvo.router.enqueue.bodies import (
     EnqueueItem,
     PartialAnswer,
     batch_answer,
+    batches_of_batch,
+    batches_of_item,
     check_batch,
     decode_enqueue,
     decode_enqueue_batch,
@@ -37,14 +39,16 @@ from corvo.router.enqueue.bodies import (
     queues_of_item,
     webhook_item,
 )
-from corvo.router.http.bodies import alone, body_of, request_key
+from corvo.router.enqueue.known import enqueue_op, known, read_enqueued
+from corvo.router.http.bodies import alone, body_of, key_of, request_key
 from corvo.router.http.messages import Problem, Request, Response, bad_field, json_response
 from corvo.router.routes import Action, Parameter, Route
 from corvo.router.shards.fan_out import FanOut, Part, together
 
 _ITEMS_AT_A_TIME: Final = 250
 """Items that are looked at before others have their turn: some milliseconds."""
-_decode_enqueued: Final = msgspec.json.Decoder(EnqueueResults).decode
+_COMPARED_AT_ONCE: Final = 50
+"""Jobs that have moved to other shards, and are looked for there at the same time."""
 
 
 async def enqueue(api: Api, request: Request) -> Response:
@@ -62,15 +66,15 @@ async def webhook(api: Api, request: Request) -> Response:
 async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) -> Response:
     job = new_job(item)
     shard = shard_of_queue(job.queue, len(api.shards))
-    op = Enqueue(jobs=[job], request_key=key, by=request.caller.signature)
+    op = enqueue_op([job], key, request.caller.signature)
     try:
         answer = await api.shards[shard].submit(op)
     except Problem as problem:
         raise alone(problem) from None
-    made = _decode_enqueued(answer.body).jobs[0]
+    made = read_enqueued(answer.body).jobs[0]
+    if made.unique_existing and job.id is not None:
+        made = await known(api, request.caller, job, made, key=key)
     api.metrics.throughput.enqueued(not made.unique_existing)
-    if job.id is not None:
-        api.addresses.remember(job.id, shard)
     return json_response(
         enqueue_answer(made, job.queue),
         status=200 if made.unique_existing else 201,
@@ -86,15 +90,11 @@ async def enqueue_batch(api: Api, request: Request) -> Response:
     batch = new_batch(body.batch)
     jobs = await _new_jobs(api, body, batch)
     check_batch(batch, len(jobs))
-    sending = _BatchFanOut(api, jobs, batch, key=key, by=request.caller.signature)
+    sending = _BatchFanOut(api, request.caller, jobs, batch, key=key)
     await sending.send_in_order(plan(jobs, len(api.shards), batch))
     api.metrics.throughput.enqueued(sending.created)
-    answer = batch_answer(sending.enqueued, sending.batch_id, request.id)
-    return json_response(
-        answer,
-        status=201 if isinstance(answer, EnqueueBatchAnswer) else 503,
-        reached=sending.positions,
-    )
+    status, answer = batch_answer(sending.enqueued, sending.batch_id, request.id)
+    return json_response(answer, status=status, reached=sending.positions)
 
 
 async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) -> list[NewJob]:
@@ -114,34 +114,83 @@ async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) ->
 class EnqueueFanOut(FanOut[NewJob, Enqueued]):
     """Jobs to be created, each in the shard of its queue."""
 
-    created = 0
-    """Jobs that did not exist before."""
+    def __init__(
+        self,
+        api: Api,
+        caller: Caller,
+        items: Sequence[NewJob | Rejected | Problem],
+        body_bytes: int,
+        *,
+        key: str = "",
+    ) -> None:
+        super().__init__(api.shards, api.addresses, items, body_bytes, key=key, by=caller.signature)
+        self._api: Final = api
+        self._caller: Final = caller
+        self._known: list[int] = []
+        """Places of jobs whose id is that of a job that exists."""
 
-    def _settle(self, place: int, shard: int, outcome: Enqueued | Rejected | Problem) -> None:
+    @property
+    def created(self) -> int:
+        """Jobs that did not exist before."""
+        return sum(
+            isinstance(each, Enqueued) and not each.unique_existing for each in self.outcomes
+        )
+
+    async def finish(self) -> None:
+        """Wait for all answers, and compare jobs with those that have their ids."""
+        await super().finish()
+        await self._compare()
+
+    async def _compare(self) -> None:
+        places, self._known = self._known, []
+        for first in range(0, len(places), _COMPARED_AT_ONCE):
+            some = places[first : first + _COMPARED_AT_ONCE]
+            await together([partial(self._compare_one, place) for place in some])
+
+    async def _compare_one(self, place: int) -> None:
+        made = self.outcomes[place]
+        assert isinstance(made, Enqueued)
+        key = key_of(self._key, [place], len(self.items))
+        try:
+            self.outcomes[place] = await known(
+                self._api,
+                self._caller,
+                self._item(place),
+                made,
+                key=key,
+                field=f"jobs[{place}].id",
+            )
+        except Problem as problem:
+            self.outcomes[place] = problem
+
+    def _settle(self, place: int, _: int, outcome: Enqueued | Rejected | Problem) -> None:
         self.outcomes[place] = outcome
-        if isinstance(outcome, Enqueued):
-            self.created += not outcome.unique_existing
-            chosen = self._item(place).id
-            if chosen is not None:
-                self._addresses.remember(chosen, shard)
+        if isinstance(outcome, Enqueued) and outcome.unique_existing and self._item(place).id:
+            self._known.append(place)
 
     def _shard_of(self, item: NewJob) -> int:
         return shard_of_queue(item.queue, len(self._shards))
 
     def _op(self, items: list[NewJob], key: str) -> Enqueue:
-        return Enqueue(jobs=items, request_key=key, by=self._by)
+        return enqueue_op(items, key, self._by)
 
     def _read(self, body: bytes) -> Sequence[Enqueued]:
-        return _decode_enqueued(body).jobs
+        return read_enqueued(body).jobs
 
 
 class _BatchFanOut(EnqueueFanOut):
     """The jobs of one request, in the order of their parts."""
 
     def __init__(
-        self, api: Api, jobs: Sequence[NewJob], batch: NewBatch | None, *, key: str, by: str
+        self,
+        api: Api,
+        caller: Caller,
+        jobs: Sequence[NewJob],
+        batch: NewBatch | None,
+        *,
+        key: str,
     ) -> None:
-        super().__init__(api.shards, api.addresses, jobs, 0, key=key, by=by)
+        super().__init__(api, caller, jobs, 0, key=key)
         self.batch_id = ""
         self._batch = batch
 
@@ -162,6 +211,7 @@ class _BatchFanOut(EnqueueFanOut):
                 return
             planned = [rest, *others]
         await together([partial(self._send_in_order, parts) for parts in planned])
+        await self._compare()
 
     async def _send_in_order(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -173,12 +223,13 @@ class _BatchFanOut(EnqueueFanOut):
         if self._batch is None:
             return op
         if not self.batch_id:
-            return replace(op, batch=replace(self._batch, total=len(self.items)))
+            first = self._item(0).queue
+            return replace(op, batch=replace(self._batch, total=len(self.items), queue=first))
         jobs = [replace(job, batch_id=self.batch_id) for job in op.jobs]
         return replace(op, jobs=jobs, is_announced=True)
 
     def _read(self, body: bytes) -> Sequence[Enqueued]:
-        results = _decode_enqueued(body)
+        results = read_enqueued(body)
         self.batch_id = self.batch_id or results.batch_id
         return results.jobs
 
@@ -196,11 +247,14 @@ ROUTES: Final[tuple[Route, ...]] = (
     _row(
         path="/api/v1/enqueue",
         endpoint=enqueue,
-        rights=in_body(decode_enqueue, queues=queues_of_item, jobs=jobs_of_item),
+        rights=in_body(
+            decode_enqueue, queues=queues_of_item, jobs=jobs_of_item, batches=batches_of_item
+        ),
         summary="Enqueue a job",
         description=(
             "Creates a job and answers 201. If a job with this `id`, or an unfinished job with"
-            " this `unique_key`, exists, no job is created and the answer is 200."
+            " this `unique_key`, exists, no job is created and the answer is 200. If the job with"
+            " this `id` differs from the one that was sent, the answer is 409 `ID_REUSED`."
         ),
         takes=EnqueueBody,
         takes_example={
@@ -217,20 +271,26 @@ ROUTES: Final[tuple[Route, ...]] = (
     _row(
         path="/api/v1/enqueue/batch",
         endpoint=enqueue_batch,
-        rights=in_body(decode_enqueue_batch, queues=queues_of_batch, jobs=jobs_of_batch),
+        rights=in_body(
+            decode_enqueue_batch,
+            queues=queues_of_batch,
+            jobs=jobs_of_batch,
+            batches=batches_of_batch,
+        ),
         summary="Enqueue many jobs",
         description=(
             "Creates up to 10,000 jobs. All are checked first: if one is invalid, none is"
             " created. Jobs go to their shards separately, so an answer of 503 can mean that some"
             " were created. Send the same request with the same `Idempotency-Key` again to create"
-            " the rest."
+            " the rest. If only some jobs are rejected, such as those with the `id` of another"
+            " job, the others are created, and the error lists all of them."
         ),
         takes=EnqueueBatchBody,
         takes_example={
             "jobs": [{"queue": "mail", "payload": {"to": "ada@example.org"}}, {"queue": "sms"}],
             "batch": {"callback_queue": "done"},
         },
-        gives={201: EnqueueBatchAnswer, 503: PartialAnswer},
+        gives={201: EnqueueBatchAnswer, 409: PartialAnswer, 422: PartialAnswer, 503: PartialAnswer},
         problems=(404, 409, 413, 422),
     ),
     _row(

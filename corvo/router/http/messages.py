@@ -82,6 +82,7 @@ class Problem(CorvoError):
         field: str = "",
         job_id: str = "",
         retry_after_ms: int = 0,
+        differs: tuple[str, ...] = (),
     ) -> None:
         super().__init__(error)
         self.status = status
@@ -95,6 +96,8 @@ class Problem(CorvoError):
         self.field = field
         self.job_id = job_id
         self.retry_after_ms = retry_after_ms
+        self.differs = differs
+        """Fields in which a job that exists differs from the one that was sent."""
 
 
 def bad_field(field: str, error: str) -> Problem:
@@ -118,6 +121,7 @@ class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     job_id: str = ""
     retry_after_ms: int = 0
     request_id: str = ""
+    differs: tuple[str, ...] = ()
 
 
 def problem_body(problem: Problem, request_id: str = "") -> ProblemBody:

@@ -4,7 +4,8 @@ from typing import Final
 
 import msgspec
 
-from corvo.protocol.ops.base import Rejected
+from corvo.ids import queue_of_id, shard_of
+from corvo.protocol.ops.base import ID_BYTES_MAX, Rejected
 from corvo.router.http.messages import APPLIED, NOT_APPLIED, UNKNOWN, Problem
 
 _TABLE: Final[dict[str, tuple[int, str, str, int]]] = {
@@ -54,6 +55,14 @@ def problem_of(refused: Rejected, conflict: str = "CONFLICT") -> Problem:
         job_id=refused.job_id,
         retry_after_ms=retry_after_ms,
     )
+
+
+def missing(job_id: str) -> Rejected:
+    """The refusal for a job that does not exist."""
+    shown = job_id[:ID_BYTES_MAX]
+    is_own = not queue_of_id(job_id) and shard_of(job_id) is None
+    fix = ": the id of a job with an id of yours is QUEUE~ID, such as mail~order-1042" * is_own
+    return Rejected("job_not_found", f'job "{shown}" not found{fix}', job_id=shown)
 
 
 read_refusal: Final = msgspec.json.Decoder(Rejected).decode

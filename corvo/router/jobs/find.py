@@ -11,9 +11,9 @@ from corvo.router.ask import ask_each
 from corvo.router.auth import keyring
 from corvo.router.caller import Caller
 from corvo.router.http.messages import Problem
-from corvo.router.http.problems import problem_of
+from corvo.router.http.problems import missing, problem_of
 from corvo.router.jobs.bodies import read_jobs
-from corvo.router.shards.addressing import HOPS_MAX, landed, missing, moving
+from corvo.router.shards.addressing import HOPS_MAX, landed, moving
 from corvo.router.shards.fan_out import together
 from corvo.router.shards.links import Answer
 

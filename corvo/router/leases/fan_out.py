@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from corvo.ids import shard_of
+from corvo.ids import home_of
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.router.http.messages import UNKNOWN, Problem
+from corvo.router.http.problems import missing
 from corvo.router.leases.verbs import Lease, LeaseVerb
-from corvo.router.shards.addressing import Addresses, Search, missing
+from corvo.router.shards.addressing import Addresses, Search
 from corvo.router.shards.fan_out import NOT_SENT, FanOut, together
 from corvo.router.shards.links import Shards
 from corvo.router.shards.outcomes import Outcome, read_results
@@ -77,7 +78,7 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
             # Under a lease's token, twice has the same effect as once.
             return is_first and outcome.outcome == UNKNOWN and item.lease_token is not None
         if outcome.code == "job_not_found":
-            return shard_of(item.job_id) is None
+            return home_of(item.job_id, len(self._shards)) is None
         return outcome.code == "job_moved"
 
     def _shard_of(self, item: Lease) -> int | Rejected:

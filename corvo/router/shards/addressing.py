@@ -1,8 +1,8 @@
 """Addresses of jobs: the shard that has a job, by the job's id.
 
-An id that a shard made names that shard. An id that a client chose does not: its shard is
-remembered from an earlier request, else every shard is asked. A job that has moved left a pointer
-in its home shard.
+The shard in which a job was created, its home, follows from its id. A job that has moved left a
+pointer there. Only ids without a queue, which clients chose before version 2 of the ops, say
+nothing: their shard is remembered from an earlier request, else every shard is asked.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.ids import shard_of
-from corvo.protocol.ops.base import Rejected
+from corvo.ids import home_of
+from corvo.protocol.ops.base import ID_BYTES_MAX, Rejected
 from corvo.protocol.queries import GetWhereabouts, Whereabouts
 from corvo.router.http.messages import Problem
+from corvo.router.http.problems import missing
 from corvo.router.shards.links import Shard, Shards
 
 REMEMBERED_MAX: Final = 100_000
@@ -35,8 +36,8 @@ class Addresses:
         self._remembered: dict[str, int] = {}
 
     def remember(self, job_id: str, shard: int) -> None:
-        """Keep the shard of a job whose id does not name it."""
-        if shard_of(job_id) is not None:
+        """Keep the shard of a job whose id does not say it."""
+        if home_of(job_id, self._shards) is not None:
             return
         self._remembered.pop(job_id, None)
         self._remembered[job_id] = shard
@@ -45,7 +46,7 @@ class Addresses:
 
     def first(self, job_id: str) -> int:
         """The shard to ask first for a job; -1 if its id names an unknown shard."""
-        shard = shard_of(job_id)
+        shard = home_of(job_id, self._shards)
         if shard is None:
             return self._remembered.get(job_id, 0)
         return shard if shard < self._shards else -1
@@ -53,7 +54,7 @@ class Addresses:
     def candidates(self, job_id: str) -> list[int]:
         """All shards that may have a job, the first to ask first."""
         first = self.first(job_id)
-        if shard_of(job_id) is not None:
+        if home_of(job_id, self._shards) is not None:
             return [first] if first >= 0 else []
         return [first, *(number for number in range(self._shards) if number != first)]
 
@@ -82,7 +83,20 @@ class Search:
         if rejected.code == "job_not_found" and self._others:
             self.shard = self._others.pop(0)
             return None
-        return rejected
+        return missing(self._job_id) if rejected.code == "job_not_found" else rejected
+
+
+async def located(shards: Shards, addresses: Addresses, job_id: str) -> int:
+    """The shard that has a job whose home is known; -1 if the job does not exist.
+
+    Raises `Problem`, also when a move takes too long.
+    """
+    home = addresses.first(job_id)
+    seen = await whereabouts(shards[home], [job_id])
+    if job_id in seen.queues:
+        return home
+    pointed = seen.moved.get(job_id)
+    return -1 if pointed is None else await landed(shards, job_id, home, pointed)
 
 
 async def landed(shards: Shards, job_id: str, home: int, shard: int) -> int:
@@ -108,7 +122,8 @@ def moving(job_id: str) -> Problem:
     return Problem(
         503,
         "JOB_MOVING",
-        f"job {job_id[:140]} is being moved to another queue: nothing was changed; try again",
+        f"job {job_id[:ID_BYTES_MAX]} is being moved to another queue: nothing was changed; "
+        "try again",
         retry_after_ms=1_000,
     )
 
@@ -119,8 +134,3 @@ async def whereabouts(shard: Shard, job_ids: Sequence[str]) -> Whereabouts:
 
 
 _decode_whereabouts: Final = msgspec.json.Decoder(Whereabouts).decode
-
-
-def missing(job_id: str) -> Rejected:
-    """The rejection for a job that does not exist."""
-    return Rejected("job_not_found", f'job "{job_id[:140]}" not found', job_id=job_id[:140])

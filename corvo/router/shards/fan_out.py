@@ -17,7 +17,8 @@ import trio
 from corvo.protocol.ops.base import ITEMS_MAX, Op, Rejected, encode_json
 from corvo.router.http.bodies import key_of
 from corvo.router.http.messages import Problem
-from corvo.router.shards.addressing import Addresses, Search, missing
+from corvo.router.http.problems import missing
+from corvo.router.shards.addressing import Addresses, Search
 from corvo.router.shards.links import Begun, Shards
 from corvo.router.shards.outcomes import Outcome, read_results
 

@@ -78,12 +78,11 @@ class FrameRun:
             for verb, entries in self._leases
         ]
         jobs = EnqueueFanOut(
-            api.shards,
-            api.addresses,
+            api,
+            self._caller,
             await _read("enqueues", frame.enqueues, _read_job),
             self._size,
             key=frame.request_key,
-            by=self._by,
         )
         if not self._caller.scope.has_everything:
             await self._allow(jobs)
@@ -129,7 +128,8 @@ class FrameRun:
             queues |= dict.fromkeys(frame.fetch.queues)
         job_ids = [entry.job_id for _, entries in self._leases for entry in entries]
         job_ids += [job_id for job in jobs for job_id in job.depends_on]
-        await self._api.allow(self._caller, queues, job_ids)
+        batch_ids = [job.batch_id for job in jobs if job.batch_id]
+        await self._api.allow(self._caller, queues, job_ids, batch_ids)
 
     # Fetching.
 

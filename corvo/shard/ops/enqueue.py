@@ -2,15 +2,24 @@
 
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from corvo.model import Event, EventType, Job, State
 from corvo.protocol.ops.base import Rejected, json_bytes
-from corvo.protocol.ops.enqueue import UNIQUE_PERIOD_MS, Enqueue, Enqueued, EnqueueResults, NewJob
+from corvo.protocol.ops.enqueue import (
+    MOVED,
+    UNIQUE_PERIOD_MS,
+    Enqueue,
+    Enqueued,
+    EnqueueResults,
+    NewJob,
+)
 from corvo.protocol.ops.workflow import NewBatch
+from corvo.shard.ops.existing import existing
 from corvo.shard.state import batches, chains, dependencies, lifecycle, presence
-from corvo.shard.state.applying import apply
-from corvo.shard.state.tables import FORWARDS, JOBS
+from corvo.shard.state.applying import apply, is_void
+from corvo.shard.state.tables import JOBS
 from corvo.shard.state.tx import Tx
 from corvo.times import MS
 
@@ -27,15 +36,26 @@ def enqueue_all(op: Enqueue, tx: Tx) -> EnqueueResults | Rejected:
     for new in op.jobs:
         if new.batch_id:
             return _into_batches(op, tx)
-    return EnqueueResults([enqueue(tx, new) for new in op.jobs])
+    return EnqueueResults([enqueue(tx, new, op) for new in op.jobs])
+
+
+@is_void.register
+def is_all_moved(op: Enqueue, result: msgspec.Struct) -> bool:
+    """Whether all jobs are in other shards, as far as this one knows: the router looks there."""
+    if not op.has_full_ids or op.batch is not None or not isinstance(result, EnqueueResults):
+        return False
+    return all(
+        made.status == MOVED and not new.batch_id
+        for made, new in zip(result.jobs, op.jobs, strict=True)
+    )
 
 
 def _as_batch(op: Enqueue, tx: Tx, new: NewBatch) -> EnqueueResults:
     """Create the jobs as a batch. A job that exists already is no member."""
     total = new.total or len(op.jobs)
     payload = json_bytes(new.callback_payload)
-    batch_id = batches.begin(tx, total, new.callback_queue, payload).id
-    made = [enqueue(tx, job, batch_id) for job in op.jobs]
+    batch_id = batches.begin(tx, total, new.callback_queue, payload, new.queue).id
+    made = [enqueue(tx, job, op, batch_id) for job in op.jobs]
     for one in made:
         if one.unique_existing:
             batches.leave(tx, batch_id)
@@ -52,7 +72,7 @@ def _into_batches(op: Enqueue, tx: Tx) -> EnqueueResults | Rejected:
     for _, batch_id in joining:
         if batches.is_here(tx, batch_id) and not op.is_announced:
             batches.join(tx, batch_id)
-    made = [enqueue(tx, new, new.batch_id) for new in op.jobs]
+    made = [enqueue(tx, new, op, new.batch_id) for new in op.jobs]
     for number, batch_id in joining:
         if made[number].unique_existing and not _is_counted(op, tx, made[number], batch_id):
             batches.leave(tx, batch_id)
@@ -67,13 +87,14 @@ def _is_counted(op: Enqueue, tx: Tx, made: Enqueued, batch_id: str) -> bool:
     return job is None or job.batch_id == batch_id
 
 
-def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
+def enqueue(tx: Tx, new: NewJob, op: Enqueue, batch_id: str = "") -> Enqueued:
     """Create a job, unless it exists or its unique key is locked."""
     unique_ms = 0
     if new.unique_key or new.id is not None:
-        existing = _existing(tx, new)
-        if existing is not None:
-            return existing
+        named = "" if op.is_announced else new.batch_id
+        there = existing(tx, new, compares=op.has_full_ids, batch_id=named)
+        if there is not None:
+            return there
         _make_room(tx, new)
         unique_ms = (new.unique_period_ms or UNIQUE_PERIOD_MS) if new.unique_key else 0
     presence.ensure_queue(tx, new.queue)
@@ -112,7 +133,7 @@ def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
         parent_id=new.parent_id,
     )
     if batch_id or new.depends_on or new.chain is not None or new.agent is not None:
-        job = _with_others(tx, job, new, batch_id)
+        job = _with_others(tx, job, new, batch_id, by_queue=op.has_full_ids)
         state = job.state
     JOBS.insert(tx, job)
     if state is _PENDING:
@@ -120,29 +141,15 @@ def enqueue(tx: Tx, new: NewJob, batch_id: str = "") -> Enqueued:
     return Enqueued(job.id, state.word)
 
 
-def _with_others(tx: Tx, job: Job, new: NewJob, batch_id: str) -> Job:
+def _with_others(tx: Tx, job: Job, new: NewJob, batch_id: str, *, by_queue: bool) -> Job:
     """The job with its batch, chain, dependencies and agent."""
     agent = new.agent.begin() if new.agent is not None else None
     job = replace(job, batch_id=batch_id, agent=agent)
     if new.chain is not None:
         job = chains.begin(tx, job, new.chain)
-    return dependencies.begin(tx, job, new.depends_on) if new.depends_on else job
-
-
-def _existing(tx: Tx, new: NewJob) -> Enqueued | None:
-    """The answer for an existing job: the one with its id, or the holder of its lock."""
-    if new.id is not None:
-        found = presence.find(tx, new.id)
-        if found is not None:
-            return Enqueued(new.id, found.document.state.word, unique_existing=True)
-        if FORWARDS.get(tx, new.id) is not None:
-            # It is in another shard now, and an id must not be used twice.
-            return Enqueued(new.id, "moved", unique_existing=True)
-    if new.unique_key:
-        holder = lifecycle.lock_holder(tx, new.queue, new.unique_key)
-        if holder is not None:
-            return Enqueued(holder.id, "duplicate", unique_existing=True)
-    return None
+    if not new.depends_on:
+        return job
+    return dependencies.begin(tx, job, new.depends_on, by_queue=by_queue)
 
 
 def _make_room(tx: Tx, new: NewJob) -> None:

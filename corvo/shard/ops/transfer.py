@@ -16,9 +16,10 @@ The home alone decides the next shard, and effects of A reach it in the order in
 there: the address is never older than the last move that reached the home. Until a job has arrived,
 the shard that its home names answers `job_not_found`; only the home's own `job_not_found` is final.
 
-**Ids that clients choose** are unique within a shard only. If another job has the id in the target
-shard, the moved job turns back to the queue that it left. If that queue is in a third shard, and
-its id is taken there by now as well, the job stays at home, held (`id_taken`), until it is moved.
+**Ids without a queue**, which clients chose before version 2 of the ops, are unique within a shard
+only. If another job has the id in the target shard, the moved job turns back to the queue that it
+left. If that queue is in a third shard, and its id is taken there by now as well, the job stays at
+home, held (`id_taken`), until it is moved.
 
 **A moved job keeps** everything, its lease, its token and its errors included, and its unique lock
 if that is free in the new queue. It gets a new place. Shards do not share a clock, so a lease has
@@ -99,7 +100,7 @@ def take_lock(tx: Tx, job: Job, queue: str) -> Rejected | None:
 def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rejected | None:
     """Send a job to its home, or from the home to the target shard."""
     job = found.document
-    if dependencies.is_bound(job):
+    if dependencies.is_bound(tx, job):
         return Rejected(
             "waits_for_others",
             f"job {job.id} waits for {job.waits_for[0]}, whose id names no shard: it can go to "

@@ -18,7 +18,9 @@ from corvo.shard.state.tables import BATCHES
 from corvo.shard.state.tx import Tx
 
 
-def begin(tx: Tx, total: int, callback_queue: str, callback_payload: bytes) -> Batch:
+def begin(
+    tx: Tx, total: int, callback_queue: str, callback_payload: bytes, queue: str = ""
+) -> Batch:
     """A new batch, of which no job has ended."""
     return BATCHES.insert(
         tx,
@@ -29,6 +31,7 @@ def begin(tx: Tx, total: int, callback_queue: str, callback_payload: bytes) -> B
             pending=total,
             callback_queue=callback_queue,
             callback_payload=callback_payload.decode(),
+            queue=queue,
         ),
     )
 

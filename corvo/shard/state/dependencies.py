@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from corvo.ids import shard_of
+from corvo.ids import home_of, queue_of_id
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.model import FINISHED, Ending, EventType, Job, State
@@ -25,11 +25,17 @@ from corvo.shard.state.tx import Tx
 # Beginning to wait.
 
 
-def begin(tx: Tx, job: Job, awaited: Iterable[str]) -> Job:
-    """A new job, waiting for others; or held if one of them has failed."""
+def begin(tx: Tx, job: Job, awaited: Iterable[str], *, by_queue: bool = True) -> Job:
+    """A new job, waiting for others; or held if one of them has failed.
+
+    `by_queue` is whether the queue in an id decides the shard. In entries of older routers such an
+    id was that of no job.
+    """
     waits = []
     for job_id in dict.fromkeys(awaited):
         end = _end_of(tx, job_id)
+        if not by_queue and queue_of_id(job_id) and end is None:
+            end = State.CANCELLED
         if end is None:
             waits.append(job_id)
         elif end is not State.COMPLETED:
@@ -55,7 +61,7 @@ def _end_of(tx: Tx, job_id: str) -> State | None:
 
 
 def _is_elsewhere(tx: Tx, job_id: str) -> bool:
-    home = shard_of(job_id)
+    home = home_of(job_id, tx.shards)
     return home is not None and home != tx.shard and home < tx.shards
 
 
@@ -66,7 +72,7 @@ def _watch(tx: Tx, job_id: str) -> None:
         if not found.document.awaited:
             JOBS.change(tx, found, replace(found.document, awaited=True))
     elif FORWARDS.get(tx, job_id) is None:
-        home = shard_of(job_id)
+        home = home_of(job_id, tx.shards)
         assert home is not None
         watch_at(tx, job_id, home)
 
@@ -79,9 +85,9 @@ def watch_at(tx: Tx, job_id: str, home: int) -> None:
         outbox.post(tx, home, encode_json(Watch(job_id)))
 
 
-def is_bound(job: Job) -> bool:
-    """Whether a job waits for one whose id names no shard: then it cannot move."""
-    return any(shard_of(job_id) is None for job_id in job.waits_for)
+def is_bound(tx: Tx, job: Job) -> bool:
+    """Whether a job waits for one whose id names neither shard nor queue: then it cannot move."""
+    return any(home_of(job_id, tx.shards) is None for job_id in job.waits_for)
 
 
 def is_awaited(tx: Tx, job_id: str) -> bool:
