@@ -105,13 +105,13 @@ def plans_of(config: Config, opened: OpenedNode) -> list[Plan]:
         )
 
     plans = [
-        plan(f"shard-{number}", programs.shard, shard_config(config, opened, number), Stage.SHARDS)
+        plan(f"shard-{number}", programs.shard, shard_config(config, opened, number), Stage.OTHERS)
         for number in range(opened.identity.shards)
     ]
     router = router_config(config, opened)
     plans.append(plan("router", programs.router, router, Stage.ROUTER, *opened.listening))
     if config.mirror.enabled == "on":
-        plans.append(plan("mirror", programs.mirror, mirror_config(config, opened), Stage.MIRROR))
+        plans.append(plan("mirror", programs.mirror, mirror_config(config, opened), Stage.OTHERS))
     return plans
 
 

@@ -4,9 +4,9 @@ Each process reads its config as one line of JSON from stdin, which stays open. 
 its stdin closes, so no process outlives the node, however the node ends. A process writes `ready`
 when it can be reached. `corvo.restarts` decides what follows when a process ends unasked.
 
-At a stop, the router is asked first and answers the requests that it has begun; then the shards,
-then the mirror that follows them. A process that takes too long is killed, which loses nothing. A
-second stop request kills all processes at once.
+At a stop, the router is asked first and answers the requests that it has begun; then the shards and
+the mirror, at the same time. A process that takes too long is killed, which loses nothing. A second
+stop request kills all processes at once.
 """
 
 import secrets
@@ -26,8 +26,8 @@ from corvo.telemetry import Log
 
 _ROUTER_GRACE_S: Final = 0.5
 """Beyond the time that requests under way are given to end."""
-_SHARD_GRACE_S: Final = 1.5
-_MIRROR_GRACE_S: Final = 1.0
+_OTHERS_GRACE_S: Final = 2.5
+"""With the router's time and the default of `drain_ms`, a stop takes less than five seconds."""
 _SAID_BYTES_MAX: Final = 4_096
 
 
@@ -35,8 +35,7 @@ class Stage(IntEnum):
     """The order in which processes are asked to stop."""
 
     ROUTER = 0  # first, so that no request comes any more
-    SHARDS = 1
-    MIRROR = 2  # last: no request waits for it
+    OTHERS = 1  # the shards, and the mirror: it has a low priority, and needs the time most
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     descriptors: tuple[int, ...]  # descriptors that it inherits, as it does `environment`
     environment: dict[str, str]
     is_vital: bool  # whether the node stops when it cannot be kept running
-    stage: Stage = Stage.SHARDS
+    stage: Stage = Stage.OTHERS
 
 
 class Child:
@@ -264,8 +263,7 @@ class Supervisor:
         """Stage by stage."""
         grace_s = {
             Stage.ROUTER: self._drain_s + _ROUTER_GRACE_S,
-            Stage.SHARDS: _SHARD_GRACE_S,
-            Stage.MIRROR: _MIRROR_GRACE_S,
+            Stage.OTHERS: _OTHERS_GRACE_S,
         }
         for stage in Stage:
             children = [child for child in self._children if child.plan.stage is stage]

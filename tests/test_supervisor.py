@@ -12,11 +12,12 @@ from typing import Final, ParamSpec
 import msgspec
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from corvo import node
 from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK
-from corvo.config import Given, resolve
+from corvo.config import Config, Given, resolve
 from corvo.datadir import DirectoryUnfit, Identity, open_directory
 from corvo.node import (
     OpenedNode,
@@ -28,7 +29,7 @@ from corvo.node import (
     shard_config,
 )
 from corvo.notify import Notifier
-from corvo.supervisor import Plan, StopRequest, Supervisor
+from corvo.supervisor import Plan, Stage, StopRequest, Supervisor
 from corvo.telemetry import Level, Log, Style
 from tests.support import standins
 from tests.support.links import jumping, on_sockets
@@ -101,9 +102,7 @@ async def test_a_node_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
 
 
 @on_sockets
-async def test_the_router_leaves_before_any_shard_and_the_mirror_behind_them(
-    tmp_path: Path,
-) -> None:
+async def test_the_router_leaves_before_all_others(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     settings = {"data_dir": str(tmp_path / "d"), "shards": "3"}
 
@@ -113,8 +112,7 @@ async def test_the_router_leaves_before_any_shard_and_the_mirror_behind_them(
 
     left = [name for name, word, _ in journal.lines() if word == "left"]
     assert left[0] == "router"
-    assert sorted(left[1:-1]) == ["shard-0", "shard-1", "shard-2"]
-    assert left[-1] == "mirror"
+    assert sorted(left[1:]) == ["mirror", "shard-0", "shard-1", "shard-2"]
 
 
 @on_sockets
@@ -495,6 +493,44 @@ async def test_a_process_that_does_not_leave_is_killed(tmp_path: Path) -> None:
 
     assert code == OK
     assert [one["name"] for one in it.find("process.killed")] == ["router", "shard-0"]
+
+
+@on_sockets
+async def test_no_process_waits_for_a_slow_one_of_its_stage(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    settings = {"data_dir": str(tmp_path / "d"), "shards": "1", "drain_ms": "1ms"}
+
+    async with running(settings, stand_ins(journal, shard="stay")) as it:
+        await it.hear("node.ready")
+        await it.end()
+
+    ends = [one for one in it.events if one["event"] in {"process.left", "process.killed"}]
+    assert [(one["event"], one["name"]) for one in ends] == [
+        ("process.left", "router"),
+        ("process.left", "mirror"),
+        ("process.killed", "shard-0"),
+        ("process.left", "shard-0"),
+    ]
+
+
+@without_waiting
+async def test_a_stop_takes_less_than_five_seconds_though_no_process_leaves(tmp_path: Path) -> None:
+    stages = {"router": Stage.ROUTER, "shard": Stage.OTHERS, "mirror": Stage.OTHERS}
+    plans = [
+        replace(plan(tmp_path / "journal", name, "stay", is_vital=False), stage=stage)
+        for name, stage in stages.items()
+    ]
+    stop_request, settled = StopRequest(), trio.Event()
+    drain_s = Config().drain_ms / 1_000
+    supervisor = Supervisor(plans, stop_request, silent_log(), Notifier({}), drain_s=drain_s)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: supervisor.run(ready=settled.set))
+        await settled.wait()
+        began = trio.current_time()
+        stop_request.request()
+
+    assert trio.current_time() - began < 5
 
 
 @on_sockets
