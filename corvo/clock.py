@@ -1,6 +1,10 @@
-"""The clock: the only module that reads the time of day. Deciding code gets it as an argument."""
+"""The clocks: the only module that reads the time. Deciding code gets it as an argument."""
 
 import time
+from typing import Final
+
+_APART_NS: Final = 1_000_000
+_TRIES: Final = 10
 
 
 def now_ns() -> int:
@@ -11,3 +15,18 @@ def now_ns() -> int:
 def steady_ns() -> int:
     """Nanoseconds since some moment: for how long something took, whatever happens to the clock."""
     return time.monotonic_ns()
+
+
+def elapsed_ns() -> int:
+    """Nanoseconds since the boot of this machine, with the time that it was suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def elapsed_and_now_ns() -> tuple[int, int]:
+    """`elapsed_ns` and `now_ns` of one moment."""
+    for _ in range(_TRIES):
+        elapsed, now = elapsed_ns(), now_ns()
+        if elapsed_ns() - elapsed <= _APART_NS:
+            return elapsed, now
+        # This process had to wait between the two.
+    return elapsed_ns(), now_ns()

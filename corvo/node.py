@@ -130,6 +130,8 @@ def shard_config(config: Config, opened: OpenedNode, number: int) -> ShardConfig
         relaxed=config.durability == "relaxed",
         retention_ms=config.retention_ms,
         limits=config.jobs,
+        log_level=config.log_level,
+        log_format=opened.log_form,
         **msgspec.structs.asdict(config.shard),
     )
     made.check()

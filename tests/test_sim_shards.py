@@ -25,6 +25,7 @@ AS_SAMPLES = (
     "request-key-not-remembered",
     "watching-link-not-notified",
     "snapshot-keeps-the-old-machine",
+    "stamps-follow-the-wall-clock",
 )
 """Hunted with the tests; `python -m tests.sim.shards --bugs` hunts all."""
 

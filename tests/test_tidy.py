@@ -44,7 +44,7 @@ LOUD: Final = (
     "corvo/router/server/*.py",
     "corvo/router/shards/{addressing,links,long_poll,mirror}.py",
     "corvo/router/stream/{frame_run,stream}.py",
-    "corvo/shard/driver/{following,other_shard,poison,process,syncing}.py",
+    "corvo/shard/driver/{following,other_shard,poison,process,syncing,timekeeping}.py",
 )
 """Modules that may wait, ask the time or touch the disk, by pattern. Every other module of corvo is
 quiet."""
@@ -78,7 +78,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "corvo/mirror/follow/{building,writing}.py",
         "corvo/raft/disk/files.py",
         "corvo/router/server/serving.py",
-        "corvo/shard/driver/{known,poison,process}.py",
+        "corvo/shard/driver/{known,poison,process,timekeeping}.py",
     ),
     "plyvel": ("corvo/kv/level.py",),
     "sqlite_utils": ("corvo/mirror/follow/building.py",),

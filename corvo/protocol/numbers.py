@@ -84,6 +84,15 @@ class PeerNumbers(msgspec.Struct, frozen=True, kw_only=True):
     is_learner: bool
 
 
+class ClockNumbers(msgspec.Struct, frozen=True):
+    """The clock of a leader's stamps (`corvo.steered_clock`), at its last reading."""
+
+    course: str
+    """`in_step` with the wall clock; `faster` or `slower` until both agree; `ignored`."""
+    ahead_ns: int  # wall clock minus this clock
+    shown_ns: int  # what the clock showed
+
+
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """One replica at one moment, and its counters since its start."""
 
@@ -106,6 +115,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     digest: int  # of every write so far: replicas that have applied as much have the same
     disk_is_full: bool
     counted: Counters
+    clock: ClockNumbers | None = None  # of a leader
 
 
 PAGE_QUEUES: Final = 50

@@ -44,6 +44,15 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
         Amount,
         Meta(description="after a start or change of leader, no lease expires for this long"),
     ] = 5_000
+    clock_ahead_max_ms: Annotated[
+        int,
+        Meta(
+            ge=3_600_000,
+            le=100 * 365 * 86_400_000,
+            description="at a start, a wall clock that is farther ahead of the last log entry is"
+            " ignored",
+        ),
+    ] = 365 * 86_400_000
     segment_bytes: Annotated[int, Meta(ge=1 << 10, description="size of one log file")] = 64 << 20
     ballast_bytes: Annotated[
         Amount,
@@ -93,6 +102,8 @@ class ShardConfig(ShardSettings, frozen=True, kw_only=True, forbid_unknown_field
     accept_loss: int = -1  # the noted entry whose loss is accepted; -1 for none
     retention_ms: Annotated[int, msgspec.Meta(ge=0)] = 7 * 86_400_000
     limits: Limits = Limits()
+    log_level: str = "info"
+    log_format: str = "json"
 
     def check(self) -> None:
         """Raise `BadConfig` naming the first key that cannot work."""

@@ -21,6 +21,7 @@ from corvo.shard.ops.existing import existing_elsewhere
 from corvo.shard.state import lifecycle, presence, select
 from corvo.shard.state.tables import API_KEYS, BATCHES, FORWARDS, JOBS, QUEUES, WORKERS, queue_keys
 from corvo.shard.state.tx import Tx
+from corvo.steered_clock import SteeredClock
 
 WALK_MAX: Final = 1_000
 """Finished jobs that one such question looks at: some 5 ms."""
@@ -32,6 +33,10 @@ class Asked(Protocol):
     node: Node
     machine: Machine
     disk_is_full: bool
+
+    @property
+    def clock(self) -> SteeredClock:
+        """Its clock, read while it leads."""
 
     @property
     def counters(self) -> numbers.Counters:
@@ -258,6 +263,8 @@ def _dead(tx: Tx, job_id: str) -> Job | None:
 def _numbers(asked: Asked) -> numbers.Numbers:
     """As it is now, whoever leads."""
     seen = asked.node.statistics()
+    clock = asked.clock
+    is_read = asked.node.is_leader and clock.offset_ns is not None
     return numbers.Numbers(
         replica=seen.replica,
         role=seen.role.value,
@@ -287,6 +294,11 @@ def _numbers(asked: Asked) -> numbers.Numbers:
         digest=asked.machine.digest,
         disk_is_full=asked.disk_is_full,
         counted=asked.counters,
+        clock=(
+            numbers.ClockNumbers(clock.course.value, clock.ahead_ns, clock.shown_ns)
+            if is_read
+            else None
+        ),
     )
 
 

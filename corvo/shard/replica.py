@@ -51,6 +51,7 @@ from corvo.shard.relaying import Batch, Relaying
 from corvo.shard.state import entry
 from corvo.shard.state.select import has_work
 from corvo.shard.upkeep import Upkeep
+from corvo.steered_clock import SteeredClock
 
 GRACE_MS: Final = 5_000
 """No lease ends so long after a leader took over."""
@@ -85,7 +86,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     shards_wanted: tuple[int, ...] = ()  # other shards to which a link is needed from now on
     snapshot_wanted: int | None = None
     has_more: bool = False  # whether `work` should be called again at once
-    wake_ns: int | None = None  # when it should be called again, if nothing happens before
+    wake_ns: int | None = None
+    """The elapsed time at which it should be called again, if nothing happens before."""
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -105,9 +107,17 @@ class Question(msgspec.Struct, frozen=True, gc=False):
 class Replica:
     """One replica of one shard. Not thread-safe; every method returns at once."""
 
-    def __init__(self, settings: Settings, node: Node, machine: Machine, random: Random) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        node: Node,
+        machine: Machine,
+        random: Random,
+        clock: SteeredClock,
+    ) -> None:
         self.node = node
         self.machine = machine
+        self.clock: Final = clock
         self.disk_is_full = False
         """Set by the driver while there is no room: nothing new is taken, and reads go on."""
         self._settings = settings
@@ -128,7 +138,9 @@ class Replica:
         self._led_term = 0
         self._announced: tuple[int | None, int] = (None, 0)
         self._memberships = [(machine.applied, node.membership)]
-        self._now_ns = machine.now_ns  # the time at which `work` was called last
+        # The times at which `work` was called last: that of stamps, and elapsed time.
+        self._now_ns = machine.now_ns
+        self._elapsed_ns = 0
         self.applying: int | None = None
         """The entry that is being applied: asked for when an exception came out of `work`."""
         self._untaken: Ready | None = None  # what is to be applied with the next call of `work`
@@ -221,15 +233,17 @@ class Replica:
 
     # What is to be done.
 
-    def work(self, now_ns: int, *, may_write: bool = True) -> Work:
-        """Everything to be done now. Unless it `may_write`, what is submitted goes on gathering."""
+    def work(self, elapsed_ns: int, wall_ns: int, *, may_write: bool = True) -> Work:
+        """Everything to be done now. Unless it `may_write`, what is submitted goes on gathering.
+
+        `elapsed_ns` is the time since the boot of the machine, `wall_ns` what its wall clock shows.
+        """
         messages: list[AnyMessage] = []
         write: Write | None = None
         wanted: int | None = None
         has_more = True
         applied_bytes = 0
-        # Behind the state's own time nothing is due that was not due before.
-        now_ns = self._now_ns = max(now_ns, self.machine.now_ns)
+        now_ns = self._read_clock(elapsed_ns, wall_ns)
         if self._untaken is not None:
             ready, self._untaken = self._untaken, None
             applied_bytes += self._take_in(ready)
@@ -270,6 +284,13 @@ class Replica:
             has_more=has_more,
             wake_ns=self._wake_ns(),
         )
+
+    def _read_clock(self, elapsed_ns: int, wall_ns: int) -> int:
+        """The time for what is done now. Only a leader has one that is not in the log."""
+        self._elapsed_ns, self._now_ns = elapsed_ns, self.machine.now_ns
+        if self.node.is_leader:
+            self._now_ns = self.clock.read(elapsed_ns, wall_ns, last_ns=self.machine.now_ns)
+        return self._now_ns
 
     def _take_in(self, ready: Ready) -> int:
         """Apply what is committed, and answer. Returns how many bytes that was."""
@@ -359,13 +380,15 @@ class Replica:
 
     def _apply(self, index: int, term: int, kind: Kind, data: bytes) -> None:
         ours, lost = self._gathering.applied(index=index, term=term)
-        machine = self.machine
+        machine, node = self.machine, self.node
         self.applying = index
         if kind is Kind.NORMAL and data:
             decoded = ours.decoded(data) if ours is not None else None
             answers = machine.apply(index=index, term=term, data=data, decoded=decoded)
             if machine.tx.keys_changed:
                 self._tell_of_keys(index)
+            if not node.is_leader and node.leader is not None and term == node.term:
+                self.clock.follow(self._elapsed_ns, machine.now_ns)
             if ours is not None:
                 self._deliver(ours.submissions, answers, index)
         else:
@@ -519,7 +542,9 @@ class Replica:
             return None
         wake_ns = self._upkeep.next_ns(self.machine.tx)
         retry_ns = self._watchers.next_ns
-        return wake_ns if retry_ns is None else min(wake_ns, retry_ns)
+        if retry_ns is not None:
+            wake_ns = min(wake_ns, retry_ns)
+        return self.clock.elapsed_at(wake_ns)
 
     def standing(self) -> "Standing":
         """How far this replica has come."""

@@ -25,6 +25,7 @@ from corvo.shard.relaying import Batch
 from corvo.shard.replica import Replica, Settings, Work
 from corvo.shard.state import entry
 from corvo.shard.state.entry import Record
+from corvo.steered_clock import SteeredClock
 from tests.support.memory import MemoryStates
 
 START_NS: Final = 1_700_000_000_000_000_000
@@ -49,6 +50,9 @@ class Replicas:
         leads: bool = True,
     ) -> None:
         self.now_ns = START_NS
+        """Elapsed time, as if the machines were booted in 1970."""
+        self.wall_ahead_ns = 0
+        """What their wall clocks show more."""
         self.shards = shards
         self.settings = settings or Settings()
         self.page_bytes_max = page_bytes_max
@@ -94,7 +98,8 @@ class Replicas:
             Random(number + 10 * machine.applied),
             applied=machine.applied,
         )
-        self.replicas[number] = Replica(self.settings, node, machine, Random(number))
+        clock = SteeredClock(last_ns=machine.now_ns, ahead_max_ns=365 * 86_400_000 * MS)
+        self.replicas[number] = Replica(self.settings, node, machine, Random(number), clock)
         self.writes[number].clear()
         self.replicas[number].joined(1)
 
@@ -134,7 +139,9 @@ class Replicas:
         """Let one replica work once; whether that came to anything."""
         replica, writes = self.replicas[number], self.writes[number]
         applied = replica.machine.applied
-        work = self.last[number] = replica.work(self.now_ns, may_write=not writes)
+        work = self.last[number] = replica.work(
+            self.now_ns, self.now_ns + self.wall_ahead_ns, may_write=not writes
+        )
         self._mail.extend(work.messages)
         self.heard[number] += work.outbound
         self.batches += work.batches

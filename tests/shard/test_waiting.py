@@ -353,37 +353,56 @@ def test_a_follower_does_nothing_by_itself() -> None:
     group.cut_off[2] = None
     group.now_ns += 6_000 * MS
 
-    work = group.replicas[2].work(group.now_ns)
+    work = group.replicas[2].work(group.now_ns, group.now_ns)
 
     assert work.wake_ns is None
     assert work.write is None
 
 
-def test_a_clock_behind_the_state_does_not_hold_up_what_is_due() -> None:
+@pytest.mark.parametrize("ahead_s", [-3_600, -20, 20, 25 * 3_600, 100 * 365 * 86_400])
+def test_what_is_due_waits_for_elapsed_time_whatever_the_wall_clock_shows(ahead_s: int) -> None:
     group = Replicas()
-    group.do(later(5_000))
-    group.now_ns += 4_000 * MS
-    group.put(JOB)
-    group.now_ns -= 3_600_000 * MS
+    group.do(later(20_000))
+    group.wall_ahead_ns += ahead_s * 1_000 * MS
+    for _ in range(18):
+        group.pass_time(1_000)
     early = upkeep(group)
 
-    group.now_ns += 3_601_000 * MS
-    group.settle()
+    for _ in range(5):
+        group.pass_time(1_000)
 
     assert early == []
     assert upkeep(group) == [Promote(limit=BATCH)]
 
 
-def test_what_is_due_in_the_states_own_time_is_done_whatever_the_clock_says() -> None:
+def test_a_wall_clock_that_was_ahead_for_a_while_does_not_hold_up_what_is_due() -> None:
     group = Replicas()
+    group.wall_ahead_ns = 3_600_000 * MS
+    group.put(JOB)
+    group.wall_ahead_ns = 0
     group.do(later(5_000))
-    group.now_ns += 5_000 * MS - 1
-    group.put(JOB)
-    group.now_ns -= 3_600_000 * MS
+
+    group.pass_time(5_000)
+
+    assert upkeep(group) == [Promote(limit=BATCH)]
+
+
+@pytest.mark.parametrize(("ahead_s", "passes_ms"), [(-7, 9_000), (0, 8_100), (7, 7_364)])
+def test_the_driver_is_asked_to_come_back_when_it_is_due_by_elapsed_time(
+    ahead_s: int, passes_ms: int
+) -> None:
+    group = Replicas()
+    group.wall_ahead_ns = ahead_s * 1_000 * MS
+    group.do(later(8_100))
+    group.tick()
+
+    group.now_ns = wake_ns(group) - 10
+    group.settle()
     early = upkeep(group)
+    group.now_ns += 20
+    group.settle()
 
-    group.put(JOB)
-
+    assert group.now_ns - START_NS == pytest.approx(passes_ms * MS, abs=MS)
     assert early == []
     assert upkeep(group) == [Promote(limit=BATCH)]
 

@@ -7,14 +7,16 @@ only behind a checkpoint, has the rest.
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
+from typing import Final
 
 import msgspec
 
 from corvo.errors import StoreDamaged
 from corvo.kv.store import States
 from corvo.kv.tables import Meta, read_meta
-from corvo.raft import LogDamaged, Membership, Node
+from corvo.raft import Kind, LogDamaged, Membership, Node
 from corvo.raft import Settings as RaftSettings
 from corvo.raft.disk.filesystem import Files
 from corvo.raft.disk.identity import Identity
@@ -24,6 +26,12 @@ from corvo.shard.config import ShardConfig
 from corvo.shard.driver.known import Known
 from corvo.shard.machine import Machine
 from corvo.shard.replica import APPLIED_BYTES_MAX, Replica, Settings
+from corvo.shard.state import entry
+from corvo.steered_clock import SteeredClock
+
+_MS: Final = 1_000_000
+_LOOK_BACK: Final = 1_000
+"""Entries at the end of the log among which the last stamp is looked for: Raft has few in a row."""
 
 
 class Aside(msgspec.Struct, frozen=True):
@@ -85,8 +93,18 @@ def first_membership(config: ShardConfig, instance: int) -> Membership:
     return Membership(voters=tuple(sorted(config.voters)))
 
 
-def assemble(config: ShardConfig, storage: DiskStorage, states: States, random: Random) -> Replica:
-    """The replica that goes on where log and state are. Raises `StoreDamaged` where they part."""
+def assemble(
+    config: ShardConfig,
+    storage: DiskStorage,
+    states: States,
+    random: Random,
+    *,
+    clock_offset_ns: int | None = None,
+) -> Replica:
+    """The replica that goes on where log and state are. Raises `StoreDamaged` where they part.
+
+    `clock_offset_ns` is that of the clock of the process before this one, if it is known.
+    """
     applied = read_meta(states.store).applied
     if applied < storage.base.index:
         kept = storage.snapshot()
@@ -119,7 +137,25 @@ def assemble(config: ShardConfig, storage: DiskStorage, states: States, random: 
     settings = Settings(
         retention_ms=config.retention_ms, grace_ms=config.grace_ms, limits=config.limits
     )
-    return Replica(settings, node, machine_on(config, states), random)
+    machine = machine_on(config, states)
+    clock = SteeredClock(
+        last_ns=max(machine.now_ns, last_stamp_ns(storage)),
+        ahead_max_ns=config.clock_ahead_max_ms * _MS,
+        offset_ns=clock_offset_ns,
+    )
+    return Replica(settings, node, machine, random, clock)
+
+
+def last_stamp_ns(storage: DiskStorage) -> int:
+    """The last stamp in the log, or 0. The state may lack it, as an old checkpoint does."""
+    index = storage.last_index
+    for _ in range(min(_LOOK_BACK, index - storage.base.index)):
+        [last] = storage.entries(index, index, 1)
+        if last.kind is Kind.NORMAL and last.data:
+            with suppress(entry.BadEntry):  # whoever applies it says so
+                return entry.decode(last.data)[0].now_ns
+        index -= 1
+    return 0
 
 
 def machine_on(config: ShardConfig, states: States) -> Machine:

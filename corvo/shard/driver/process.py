@@ -4,6 +4,7 @@
     <data_dir>/state/    the state and checkpoints     corvo.kv.checkpoints
     <data_dir>/poison    the entry that ended this process, if one did
     <known>              what it is known to have had       corvo.shard.driver.known
+    <data_dir>/clock     the clock, for the next process      corvo.shard.driver.timekeeping
 
 It is told what it is by one line of JSON on stdin and leaves when stdin closes, so that nothing
 outlives its parent. Once it can be reached it says `ready` on stdout. Exit codes: 0 as asked; 70
@@ -27,7 +28,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo import clock
+from corvo import clock, telemetry
 from corvo.child import (
     DAMAGED,
     FAILED,
@@ -76,8 +77,11 @@ from corvo.shard.driver.opening import Aside, Parts, assemble, machine_on, open_
 from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
 from corvo.shard.driver.syncing import Syncer
+from corvo.shard.driver.timekeeping import NAME as CLOCK_NOTE
+from corvo.shard.driver.timekeeping import ClockNote, log_notice
 from corvo.shard.gathering import INTERNAL
 from corvo.shard.replica import Work
+from corvo.telemetry import SILENT, Log
 
 _RETRY_S: Final = 0.25
 """Between two tries of what may come back: room on the disk."""
@@ -91,6 +95,8 @@ _TICKS_ALONE: Final = 10
 """Of a replica that has nobody beside it, so many go in one: no timeout is at stake, and a node
 that idles should cost next to nothing."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_TIME_NAMESPACE: Final = Path("/proc/self/ns/time")
+"""Each has an elapsed time of its own."""
 
 
 class Disk(msgspec.Struct, frozen=True):
@@ -103,7 +109,15 @@ class Disk(msgspec.Struct, frozen=True):
     boot_id: Callable[[], str] = lambda: _BOOT_ID.read_text().strip()
 
 
-def open_parts(config: ShardConfig, disk: Disk) -> Parts:
+def open_clock_note(config: ShardConfig, disk: Disk) -> ClockNote:
+    """The note of the shard's clock."""
+    boot = disk.boot_id()
+    if _TIME_NAMESPACE.exists():
+        boot = f"{boot} {_TIME_NAMESPACE.readlink()}"
+    return ClockNote(Path(config.data_dir) / CLOCK_NOTE, boot=boot)
+
+
+def open_parts(config: ShardConfig, disk: Disk, *, clock_offset_ns: int | None = None) -> Parts:
     """Open everything that is on the disk. Raises what is wrong with it."""
     root = Path(config.data_dir)
     known = Known(config)
@@ -120,7 +134,7 @@ def open_parts(config: ShardConfig, disk: Disk) -> Parts:
     known.check_log(storage)
     states = disk.open_states(root / "state", disk.boot_id())
     random = Random(secrets.randbits(64))  # noqa: S311 -- dice for elections, not for secrets
-    replica = assemble(config, storage, states, random)
+    replica = assemble(config, storage, states, random, clock_offset_ns=clock_offset_ns)
     is_after_crash = states.recovery.after == "process crash"
     return Parts(replica, storage, states, known, aside, is_after_crash)
 
@@ -173,8 +187,21 @@ def make_directories(root: Path) -> None:
 class Process:
     """One replica at work."""
 
-    def __init__(self, config: ShardConfig, parts: Parts, poison: Poison) -> None:
+    def __init__(
+        self,
+        config: ShardConfig,
+        parts: Parts,
+        poison: Poison,
+        note: ClockNote,
+        log: Log = SILENT,
+        *,
+        read_clocks: Callable[[], tuple[int, int]] = clock.elapsed_and_now_ns,
+    ) -> None:
+        """`read_clocks`: elapsed time since the boot of the machine, and its wall clock."""
         self._config = config
+        self._note = note
+        self._log = log
+        self._read_clocks = read_clocks
         self._root = Path(config.data_dir)
         self._replica = parts.replica
         self._storage = parts.storage
@@ -260,7 +287,7 @@ class Process:
             elif work.wake_ns is None:
                 await self._bell.wait()
             else:
-                pause_s = max(0.0, (work.wake_ns - clock.now_ns()) / 1e9)
+                pause_s = max(0.0, (work.wake_ns - self._read_clocks()[0]) / 1e9)
                 with trio.move_on_after(pause_s):
                     await self._bell.wait()
 
@@ -268,7 +295,7 @@ class Process:
         """Work the replica once, and carry out what comes of it."""
         while True:
             with self._poison.watching(self._replica):
-                work = self._replica.work(clock.now_ns(), may_write=self._write is None)
+                work = self._replica.work(*self._read_clocks(), may_write=self._write is None)
             self._carry_out(work)
             self._applied.notify(self._replica.machine.applied)
             if work.write is None or not work.has_more:
@@ -338,7 +365,16 @@ class Process:
             self._replica.tick(missed)
             self._look_for_room()
             self._count(late_s)
+            self._look_at_clock()
             self._bell.set()
+
+    def _look_at_clock(self) -> None:
+        """Log what there is to be said of the clock, and keep the note for the next process."""
+        steered = self._replica.clock
+        if steered.notice is not None:
+            log_notice(self._log, steered.notice)
+            steered.notice = None
+        self._note.keep(steered)
 
     @property
     def _is_alone(self) -> bool:
@@ -653,21 +689,23 @@ def tell_of_damage(aside: Aside) -> None:
     )
 
 
-async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:
+async def serve(config: ShardConfig, disk: Disk, poison: Poison, log: Log) -> None:
     """Be a replica until stdin closes."""
     if not await wait_for_room(config):
         return
-    parts = open_parts(config, disk)
+    note = open_clock_note(config, disk)
+    parts = open_parts(config, disk, clock_offset_ns=note.read())
     if parts.aside is not None:
         tell_of_damage(parts.aside)
     poison.refuse(applied=parts.replica.machine.applied)
     if parts.is_after_crash:
         poison.be_wary()
-    process = Process(config, parts, poison)
+    process = Process(config, parts, poison, note, log)
+    was_asked = False
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(process.run, ready=say_ready))
-            await wait_for_parent()
+            was_asked = await wait_for_parent()
             nursery.cancel_scope.cancel()
     except ExceptionGroup as group:  # what a nursery makes of any failure
         error = first_of(group)
@@ -677,6 +715,8 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison) -> None:
         problem = f"the live state is of no more use, and will be made again: {error}"
         raise StoreFailed(problem) from error
     process.close()
+    if was_asked:
+        note.remove()
 
 
 def main(disk: Disk | None = None) -> int:
@@ -688,10 +728,12 @@ def main(disk: Disk | None = None) -> int:
     collect_seldom()
     sys.setswitchinterval(_SWITCH_S)
     poison = Poison(Path(config.data_dir) / "poison")
-    try:
-        trio.run(serve, config, disk or Disk(), poison)
-    except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
-        return end(first_of(error))
+    name = f"shard-{config.shard}"
+    with telemetry.open_log(name, form=config.log_format, level=config.log_level) as log:
+        try:
+            trio.run(serve, config, disk or Disk(), poison, log)
+        except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
+            return end(first_of(error))
     return OK
 
 

@@ -4,7 +4,7 @@ A shard of several `Replica`s on the model disk, with clients that come over lin
 that goes wrong in `tests.sim`, of which this is the upper half. Where what is:
 
     options     what a run is like, drawn from its seed: that of the Raft simulation, and more
-    clock       a wall clock for each machine: skew, drift and jumps
+    clock       the clocks of a machine: elapsed time, and a wall clock that anybody may set
     host        one replica's process, as `corvo.shard.driver.process` drives it
     links       connections of clients to hosts: in order, or broken
     callers     who asks: attempts, giving up, another replica, the same request key again
@@ -13,6 +13,7 @@ that goes wrong in `tests.sim`, of which this is the upper half. Where what is:
     people      who pauses, limits, cancels, moves, retries and clears
     clients     all of them, and reads
     book        every applied entry once more by the rules, and what all replicas must agree on
+    times       the stamps of all entries: they follow elapsed time, whatever wall clocks show
     history     what clients were told, judged by what was applied
     nemesis     what goes wrong with links and clocks, beside what `tests.sim.faults` does
     world       the phases of a run; behind the healing, everything must be worked off

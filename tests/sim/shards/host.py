@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _RETRY_NS = 250 * MS
 """Between two tries of what a full disk refused, as in the process."""
+_NOTED_NS = 1_000 * MS
+"""A change of the clock's offset that the process notes."""
 _ROUNDS_MAX = 200
 """Calls of `work` in a row that each have more to do."""
 _SPINS_MAX = 20
@@ -77,6 +79,11 @@ class WatchedNode(Node):
         host.world.oracles.look(host, applied_before=before)
         host.world.oracles.in_force(host)
 
+    def propose(self, data: bytes) -> int:
+        host = self._host
+        host.world.times.proposed(host, data)
+        return super().propose(data)
+
     def read_index(self) -> ReadContext:
         host = self._host
         context = super().read_index()
@@ -99,6 +106,7 @@ class WatchedMachine(Machine):
         answers = super().apply(index=index, term=term, data=data, decoded=decoded)
         world = host.world
         world.oracles.applied(host.replica, index, self.digest)
+        world.times.applied(host, data, self.tx.now_ns)
         world.book.applied(host.replica, index, data, answers, now_ns=self.tx.now_ns)
         host.burn()
         return answers
@@ -120,6 +128,8 @@ class ReplicaHost(Host):
 
     def __init__(self, world: "ShardWorld", replica: int, membership: Membership) -> None:
         self.clock = Clock()
+        self.note: tuple[int, int] | None = None
+        """The boot, and the offset of the steered clock: what the process leaves for the next."""
         self.states = MemoryStates(applied=lambda store: read_meta(store).applied)
         self.links: dict[int, Link] = {}
         super().__init__(world, replica, membership)
@@ -146,24 +156,25 @@ class ReplicaHost(Host):
         self._spins = 0
         self._is_checkpointing = False
         self._snapshot_wanted: int | None = None
+        self.believes_wall = False
+        """Whether its time is that of the wall clock, by a start that is not in the log yet."""
+        self.has_followed = False
+        """Whether this process has applied what another leader had just made."""
 
     @property
     def member(self) -> Replica:
         """The replica is told, and tells its node."""
         return self.whole
 
-    @property
-    def wall_ns(self) -> int:
-        """What this machine's clock shows."""
-        shows = self.clock.shows(self.world.now)
-        self.world.book.latest_ns = max(self.world.book.latest_ns, shows)
-        return shows
-
     # Life and death.
 
     def _restore(self, storage: DiskStorage) -> State:
         random = fork(self.world.options.seed, f"replica {self.replica} {self.incarnation}")
-        self.whole = assemble(self._config, storage, self.states, random)
+        offset_ns = None
+        if self.note is not None and self.note[0] == self.clock.boots:
+            offset_ns = self.note[1]
+            self.world.counts["clocks that go on"] += 1
+        self.whole = assemble(self._config, storage, self.states, random, clock_offset_ns=offset_ns)
         self.whole.machine = WatchedMachine(self)
         machine = self.whole.machine
         self.world.oracles.applied(self.replica, machine.applied, machine.digest)
@@ -185,6 +196,9 @@ class ReplicaHost(Host):
     def end(self, *, power_loss: bool) -> None:
         super().end(power_loss=power_loss)
         self.states.crash(power_loss=power_loss)
+        self.clock.thaw(self.world.now)
+        if power_loss:
+            self.clock.reboot(self.world.now)
 
     # Links.
 
@@ -234,12 +248,30 @@ class ReplicaHost(Host):
             if is_idle and limits.gather and self._random.random() < limits.gather:
                 is_idle = False
                 self.do(self._disk_delay() + MS, self._work)
-            work = self.whole.work(self.wall_ns, may_write=is_idle)
+            work = self._work_once(may_write=is_idle)
             self._do_work(work)
             if not work.has_more:
                 self._plan(work)
                 return
         raise Stuck("restless", f"replica {self.replica} always has something to do")
+
+    def _work_once(self, *, may_write: bool) -> Work:
+        clock, now, steered = self.clock, self.world.now, self.whole.clock
+        if steered.offset_ns is None and self.node.is_leader and not self.has_followed:
+            self.believes_wall = True
+        work = self.whole.work(clock.elapsed_ns(now), clock.wall_ns(now), may_write=may_write)
+        if steered.notice is not None:
+            self.world.counts[f"notices {steered.notice.course.value}"] += 1
+            steered.notice = None
+        return work
+
+    def _tick_once(self, missed: int) -> None:
+        super()._tick_once(missed)
+        offset_ns = self.whole.clock.offset_ns
+        if offset_ns is not None:
+            noted_ns = self.note[1] if self.note and self.note[0] == self.clock.boots else None
+            if noted_ns is None or abs(offset_ns - noted_ns) >= _NOTED_NS:
+                self.note = self.clock.boots, offset_ns
 
     def _do_work(self, work: Work) -> None:
         for message in work.messages:

@@ -13,6 +13,8 @@ OWN_FAULTS: Final = (
     "clock_skew",
     "clock_drift",
     "clock_jump",
+    "clock_there_and_back",
+    "clock_freeze",
     "vanish",
     "zombie",
     "people",

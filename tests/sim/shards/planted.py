@@ -96,6 +96,51 @@ QUEUES: Final[tuple[Row, ...]] = (
     ),
 )
 
+CLOCKS: Final[tuple[Row, ...]] = (
+    (
+        "stamps-follow-the-wall-clock",
+        "steered_clock",
+        "            shown_ns += passed_ns\n",
+        "            shown_ns = wall_ns\n",
+        1,
+    ),
+    (
+        "steered-without-bound",
+        "steered_clock",
+        "share_ns = min(passed_ns, REACH_NS) // SHARE",
+        "share_ns = AHEAD_MAX_NS",
+        1,
+    ),
+    (
+        "slowed-to-a-standstill",
+        "steered_clock",
+        "max(-share_ns, min(ahead_ns, share_ns))",
+        "max(-passed_ns, min(ahead_ns, share_ns))",
+        1,
+    ),
+    (
+        "steered-away",
+        "steered_clock",
+        "shown_ns += max(-share_ns, min(ahead_ns, share_ns))",
+        "shown_ns -= max(-share_ns, min(ahead_ns, share_ns))",
+        1,
+    ),
+    (
+        "a-century-believed-at-a-start",
+        "steered_clock",
+        "is_absurd = wall_ns - last_ns > self._ahead_max_ns and last_ns >= UNSET_NS",
+        "is_absurd = False",
+        35,
+    ),
+    (
+        "leader-not-followed",
+        "shard.replica",
+        "                self.clock.follow(self._elapsed_ns, machine.now_ns)",
+        "                pass",
+        20,
+    ),
+)
+
 REPLICAS: Final[tuple[Row, ...]] = (
     (
         "watching-link-not-notified",
@@ -177,6 +222,6 @@ REPLICAS: Final[tuple[Row, ...]] = (
     ),
 )
 
-BUGS: Final = (*LEASES, *QUEUES, *REPLICAS)
+BUGS: Final = (*LEASES, *QUEUES, *CLOCKS, *REPLICAS)
 
 BY_NAME: Final = {row[0]: Bug(*row, package="corvo") for row in BUGS}

@@ -13,6 +13,7 @@ from tests.sim.shards.history import History
 from tests.sim.shards.host import ReplicaHost
 from tests.sim.shards.nemesis import ShardNemesis
 from tests.sim.shards.options import Options
+from tests.sim.shards.times import Times
 from tests.sim.workload import Workload
 from tests.sim.world import Report, World
 
@@ -34,6 +35,7 @@ class ShardWorld(World):
         self.is_draining = False
         """Whether clients only finish what there is."""
         self.history = History(self)
+        self.times = Times(self)
         super().__init__(options, make_workload=self._make_clients)
         self.book = Book(self, self.clients.queues)
         self.nemesis = ShardNemesis(self)
