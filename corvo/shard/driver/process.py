@@ -282,6 +282,7 @@ class Process:
             self._bell = trio.Event()
             work = self._turn()
             self._wake_ns = work.wake_ns
+            self._look_at_clock()
             if work.has_more:
                 await trio.lowlevel.checkpoint()
             elif work.wake_ns is None:
@@ -365,7 +366,6 @@ class Process:
             self._replica.tick(missed)
             self._look_for_room()
             self._count(late_s)
-            self._look_at_clock()
             self._bell.set()
 
     def _look_at_clock(self) -> None:
