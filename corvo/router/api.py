@@ -64,6 +64,9 @@ class Api:
         """Clients that watch a bulk operation."""
         self.bulks_waited_for: Final[set[str]] = set()
         """Jobs that are small bulk operations, which have not begun and clients wait for."""
+        self.warnings: list[str] = []
+        """Warnings of `/readyz`, and from when on they are collected again."""
+        self.warnings_due = 0.0
         self.stopping: Final = trio.Event()
         """Set when this router has been told to leave: `/readyz` says so, and streams end."""
 

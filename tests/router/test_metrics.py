@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from corvo.measures import DISK_S, REQUEST_S, Histogram, ProcessStats, empty
 from corvo.model import STATES
-from corvo.protocol.numbers import Counters, DiskNumbers, Numbers, PeerNumbers, QueueNumbers, Upkeep
+from corvo.protocol.numbers import (
+    ClockNumbers,
+    Counters,
+    DiskNumbers,
+    Numbers,
+    PeerNumbers,
+    QueueNumbers,
+    Upkeep,
+)
 from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.config import RouterConfig
 from corvo.router.metrics import CODES_MAX, MINUTES, OTHER, Metrics, Throughput
@@ -227,6 +235,7 @@ def numbers() -> Numbers:
         digest=1,
         disk_is_full=False,
         counted=counters(),
+        clock=ClockNumbers("faster", 1_500_000_000, NOW_NS),
     )
 
 
@@ -304,6 +313,19 @@ def text(made: Scrape) -> str:
     return b"".join(render(made)).decode()
 
 
+@pytest.mark.parametrize("ahead_ns", [0, 3_600_000_000_000, -60_000_000_000])
+def test_how_long_a_job_waits_is_by_the_clock_of_its_shard(ahead_ns: int) -> None:
+    queues = Queues(ahead_ns=ahead_ns)
+    waits_ns = NOW_NS - ahead_ns - MINUTE_NS
+    queues.add([QueueNumbers("mail", queue("mail", 1, 0).counts, False, waits_ns)])
+    queues.add([QueueNumbers("empty", queue("mail", 0, 0).counts, False, 0)])
+
+    lines = text(scrape(whole(), queues=queues)).splitlines()
+
+    assert 'corvo_queue_oldest_pending_seconds{queue="mail"} 60.0' in lines
+    assert 'corvo_queue_oldest_pending_seconds{queue="empty"} 0' in lines
+
+
 def test_a_page_tells_what_was_counted() -> None:
     queues = Queues()
     queues.add([QueueNumbers("mail", queue("mail", 3, 1).counts, True, NOW_NS - MINUTE_NS)])
@@ -323,6 +345,7 @@ def test_a_page_tells_what_was_counted() -> None:
         "corvo_lifecycle_streams_open 2",
         "corvo_event_listeners 3",
         "corvo_event_listeners_max 1000",
+        'corvo_shard_clock_offset_seconds{shard="0"} 1.5',
         'corvo_queue_jobs{queue="mail",state="pending"} 3',
         'corvo_queue_jobs{queue="mail",state="active"} 1',
         'corvo_queue_jobs{queue="mail",state="dead"} 0',

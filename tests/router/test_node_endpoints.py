@@ -9,11 +9,12 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from corvo import __version__
+from corvo import __version__, clock
 from corvo.placement import shard_of_queue
+from corvo.protocol.numbers import ClockNumbers, Numbers
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.work import Fetch
-from corvo.protocol.queries import GetNumbers
+from corvo.protocol.queries import GetNumbers, Query
 from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.caller import Caller
@@ -22,12 +23,25 @@ from corvo.router.enqueue import endpoints as producing
 from corvo.router.http.messages import ProblemBody, Request, Response
 from corvo.router.leases import endpoints as working
 from corvo.router.node import endpoints as node
-from corvo.router.node.health import Alive, Check, ClusterStatus, Health, Info, Ready, Runtime
+from corvo.router.node.health import (
+    Alive,
+    Check,
+    ClusterStatus,
+    Health,
+    Info,
+    Ready,
+    Runtime,
+    ShardClock,
+    warnings_of,
+)
 from corvo.router.routes import Routes
 from corvo.router.search.bodies import MinuteView
 from corvo.router.server.door import Door
+from corvo.router.shards.links import Answer
 from corvo.scopes import Scope
-from tests.shard.processes import Child, config_in, running
+from tests.router.test_metrics import numbers
+from tests.shard.inside import Inside
+from tests.shard.processes import Child, config_in, put, running
 from tests.support.links import on_sockets
 
 T = TypeVar("T")
@@ -54,7 +68,7 @@ class Node:
         return msgspec.json.decode(answer.body, type=JSON)
 
     async def told(self, path: str, kind: type[T], *, status: int = 200) -> T:
-        answer = await self.get(path, verbose=True)
+        answer = await self.get(path, verbose=path.endswith("z"))  # a probe
         assert answer.status == status, answer.body
         return msgspec.json.decode(answer.body, type=kind)
 
@@ -102,7 +116,7 @@ async def serving(directory: Path, *, shards: int = 1, **changed: object) -> Asy
     async with AsyncExitStack() as stack:
         children = []
         for shard in range(shards):
-            (directory / str(shard)).mkdir()
+            (directory / str(shard)).mkdir(exist_ok=True)
             config = config_in(directory / str(shard), shard=shard, shards=shards)
             children.append(await stack.enter_async_context(running(config)))
         api = Api(config_of(directory, shards, **changed))
@@ -198,6 +212,79 @@ async def test_a_router_that_is_leaving_is_not_ready_and_alive(tmp_path: Path) -
 
     assert ready.missing == ["router"]
     assert alive.status == "ok"
+
+
+@on_sockets
+async def test_a_shard_whose_clock_is_apart_is_a_warning_and_no_failure(tmp_path: Path) -> None:
+    config = config_in(tmp_path / "0", shards=2)
+    (tmp_path / "0").mkdir()
+    future = Inside(config, wall_ns=clock.now_ns() + 3_600_000_000_000)
+    async with future.running() as client:
+        await put(client, NewJob(queue=one_queue_each(2)[0]))
+    (tmp_path / "0" / "data" / "clock").unlink()
+    async with serving(tmp_path, shards=2) as here:
+        probe = await here.get("/readyz")
+        ready = msgspec.json.decode(probe.body, type=Ready)
+        status = await here.told("/api/v1/cluster/status", ClusterStatus)
+        seen = await here.metrics()
+
+    assert (probe.status, ready.status, ready.missing) == (200, "ok", [])
+    assert [warning.partition(":")[0] for warning in ready.warnings] == ["shard-0"]
+    assert " s behind the shard's clock, which runs slower until" in ready.warnings[0]
+    assert status.status == "healthy"
+    clocks = [group.clock for group in status.groups]
+    assert isinstance(clocks[0], ShardClock)
+    assert isinstance(clocks[1], ShardClock)
+    assert (clocks[0].course, clocks[1].course) == ("slower", "in_step")
+    assert -3_600_000 <= clocks[0].wall_ahead_ms < -3_000_000
+    assert seen['corvo_shard_clock_offset_seconds{shard="0"}'] < -3_000
+    assert abs(seen['corvo_shard_clock_offset_seconds{shard="1"}']) < 1
+    [oldest] = [value for name, value in seen.items() if name.startswith("corvo_queue_oldest")]
+    assert oldest < 600
+
+
+@on_sockets
+async def test_probes_that_come_all_the_time_do_not_keep_shards_busy(tmp_path: Path) -> None:
+    async with serving(tmp_path) as here:
+        shard = here.api.shards[0]
+        asked, here.api.warnings_due = shard.ask, 0.0
+        count = 0
+
+        async def counting(query: Query) -> Answer:
+            nonlocal count
+            count += 1
+            return await asked(query)
+
+        shard.ask = counting  # type: ignore[method-assign]
+        for _ in range(20):
+            await here.get("/readyz")
+
+    assert count <= 2  # more only if twenty probes take a second
+
+
+def test_a_warning_names_the_side_and_what_follows() -> None:
+    texts = [
+        warnings_of({3: numbers_with(ClockNumbers(course, ahead_ns, 1))})
+        for course, ahead_ns in (
+            ("faster", 90_000_000_000),
+            ("slower", -1_500_000_000),
+            ("ignored", 90_000_000_000_000),
+            ("in_step", 7),
+        )
+    ]
+
+    assert texts[3] == []
+    assert [text[0].partition(" the shard's clock")[0] for text in texts[:3]] == [
+        "shard-3: the wall clock is 90.0 s ahead of",
+        "shard-3: the wall clock is 1.5 s behind",
+        "shard-3: the wall clock is 90000.0 s ahead of",
+    ]
+    assert "is ignored" in texts[2][0]
+    assert warnings_of({0: numbers_with(None)}) == []
+
+
+def numbers_with(clock: ClockNumbers | None) -> Numbers:
+    return msgspec.structs.replace(numbers(), clock=clock)
 
 
 # ---- Metrics.

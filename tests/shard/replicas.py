@@ -52,7 +52,8 @@ class Replicas:
         self.now_ns = START_NS
         """Elapsed time, as if the machines were booted in 1970."""
         self.wall_ahead_ns = 0
-        """What their wall clocks show more."""
+        """What their wall clocks show more; and what that of one does beside that."""
+        self.walls: dict[int, int] = {}
         self.shards = shards
         self.settings = settings or Settings()
         self.page_bytes_max = page_bytes_max
@@ -140,7 +141,9 @@ class Replicas:
         replica, writes = self.replicas[number], self.writes[number]
         applied = replica.machine.applied
         work = self.last[number] = replica.work(
-            self.now_ns, self.now_ns + self.wall_ahead_ns, may_write=not writes
+            self.now_ns,
+            self.now_ns + self.wall_ahead_ns + self.walls.get(number, 0),
+            may_write=not writes,
         )
         self._mail.extend(work.messages)
         self.heard[number] += work.outbound

@@ -1,11 +1,8 @@
 """A shard's process whose wall clock is set: in this process, with clocks of the test."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import pytest
 import trio
 
@@ -14,12 +11,10 @@ from corvo.link import LinkClient
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.work import Claims, Fetch
 from corvo.protocol.queries import GetQueue, QueueView
-from corvo.shard.config import ShardConfig
-from corvo.shard.driver.poison import Poison
-from corvo.shard.driver.process import Disk, Process, open_clock_note, open_parts
 from corvo.shard.driver.timekeeping import ClockNote, describe
 from corvo.steered_clock import Course, Notice, SteeredClock
-from corvo.telemetry import Level, Log, Style
+from corvo.telemetry import Level
+from tests.shard.inside import NOON, Inside, S
 from tests.shard.processes import (
     ack,
     ask,
@@ -32,68 +27,13 @@ from tests.shard.processes import (
     running,
     status,
     submit,
-    wait_until_leading,
 )
 from tests.support.links import on_sockets
 
-S: Final = 1_000_000_000
 HOUR: Final = 3_600 * S
 DAY: Final = 24 * HOUR
-NOON: Final = 1_700_000_000 * S
 JOB: Final = NewJob(queue="mail")
 LEASE_S: Final = 30
-
-
-class Node:
-    """A shard's process on a machine whose clocks the test has."""
-
-    def __init__(self, directory: Path) -> None:
-        self.config: Final[ShardConfig] = config_in(directory)
-        self.elapsed_ns = 5 * S
-        self.wall_ns = NOON
-        self.logged: Final[list[dict[str, object]]] = []
-        self._seen = trio.Event()
-
-    def read(self) -> tuple[int, int]:
-        return self.elapsed_ns, self.wall_ns
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[LinkClient]:
-        """The process, until it ends without being asked to; and a client of it."""
-        log = Log(self._put, "shard-0", Style(is_text=False), Level.INFO)
-        note = open_clock_note(self.config, Disk())
-        parts = open_parts(self.config, Disk(), clock_offset_ns=note.read())
-        poison = Poison(Path(self.config.data_dir) / "poison")
-        process = Process(self.config, parts, poison, note, log, read_clocks=self.read)
-        is_ready = trio.Event()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: process.run(ready=is_ready.set))
-            await is_ready.wait()
-            async with calling(self.config) as client:
-                await wait_until_leading(client)
-                yield client
-            nursery.cancel_scope.cancel()
-        process.close()
-
-    def _put(self, line: bytes) -> None:
-        self.logged.append(msgspec.json.decode(line, type=dict[str, object]))
-        self._seen.set()
-
-    async def logs(self, event: str) -> dict[str, object]:
-        """The first line of an event that is logged."""
-        while True:
-            found = [line for line in self.logged if line["event"] == event]
-            if found:
-                return found[0]
-            self._seen = trio.Event()
-            await self._seen.wait()
-
-    async def run(self, client: LinkClient, seconds: int) -> None:
-        """Let time pass, and have the shard do in every second what is due."""
-        for _ in range(seconds):
-            self.elapsed_ns += S
-            self.wall_ns += S
-            await put(client, NewJob(queue="other"))
 
 
 async def count(client: LinkClient, state: str) -> int:
@@ -116,7 +56,7 @@ async def lease(client: LinkClient) -> None:
 async def test_a_lease_ends_by_elapsed_time_whatever_the_wall_clock_shows(
     tmp_path: Path, steps_s: tuple[int, ...]
 ) -> None:
-    node = Node(tmp_path)
+    node = Inside(config_in(tmp_path))
     async with node.running() as client:
         await lease(client)
         for step_s in steps_s:
@@ -133,7 +73,7 @@ async def test_a_lease_ends_by_elapsed_time_whatever_the_wall_clock_shows(
 @on_sockets
 @pytest.mark.parametrize("step_ns", [25 * HOUR, 100 * 365 * DAY])
 async def test_a_wall_clock_that_leaps_purges_nothing(tmp_path: Path, step_ns: int) -> None:
-    node = Node(tmp_path)
+    node = Inside(config_in(tmp_path))
     keyed = Enqueue(jobs=[JOB], request_key="one")
     async with node.running() as client:
         first = result(await submit(client, keyed), EnqueueResults)
@@ -152,7 +92,7 @@ async def test_a_wall_clock_that_leaps_purges_nothing(tmp_path: Path, step_ns: i
 async def test_a_due_time_comes_when_the_wall_clock_shows_it_once_both_agree(
     tmp_path: Path,
 ) -> None:
-    node = Node(tmp_path)
+    node = Inside(config_in(tmp_path))
     async with node.running() as client:
         node.wall_ns += 6 * S
         await node.run(client, 61)
@@ -167,7 +107,7 @@ async def test_a_due_time_comes_when_the_wall_clock_shows_it_once_both_agree(
 
 @on_sockets
 async def test_what_is_done_about_the_wall_clock_is_logged_and_told(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+    node = Inside(config_in(tmp_path))
     async with node.running() as client:
         quiet = list(node.logged)
         node.wall_ns += HOUR
@@ -189,7 +129,7 @@ async def test_what_is_done_about_the_wall_clock_is_logged_and_told(tmp_path: Pa
 
 @on_sockets
 async def test_a_process_that_crashed_goes_on_by_elapsed_time(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+    node = Inside(config_in(tmp_path))
     keyed = Enqueue(jobs=[JOB], request_key="one")
     async with node.running() as client:
         await lease(client)
@@ -212,7 +152,7 @@ async def test_a_process_that_crashed_goes_on_by_elapsed_time(tmp_path: Path) ->
 
 @on_sockets
 async def test_after_a_stop_the_wall_clock_is_believed(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+    node = Inside(config_in(tmp_path))
     async with node.running() as client:
         await put(client, JOB)
     (tmp_path / "data" / "clock").unlink()
@@ -233,7 +173,7 @@ async def test_a_start_finds_the_last_stamp_in_the_log_where_the_state_is_old(
     tmp_path: Path,
 ) -> None:
     """After a loss of power the state is a checkpoint that may be years old."""
-    node = Node(tmp_path)
+    node = Inside(config_in(tmp_path))
     async with node.running() as client:
         await put(client, JOB)
     (tmp_path / "data" / "clock").unlink()

@@ -4,7 +4,7 @@ Nothing here waits for a shard longer than `_DEADLINE_S`: whoever asks how a nod
 above all when it is not well.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import Final
@@ -44,6 +44,7 @@ from corvo.router.node.health import (
     mirror_body,
     mirror_glance,
     readiness,
+    warnings_of,
 )
 from corvo.router.node.scrape import ProcessScrape, Queues, Scrape, ShardScrape
 from corvo.router.routes import Parameter, Route
@@ -55,6 +56,10 @@ from corvo.router.workers.endpoints import classify_workers
 
 _DEADLINE_S: Final = 1.0
 """How long shards have to answer."""
+_PROBE_DEADLINE_S: Final = 0.25
+"""The same, for the warnings of a probe. A prober waits for a second as a rule."""
+_WARNINGS_S: Final = 1.0
+"""How long warnings are kept: probes have no API key, and must not keep shards busy."""
 
 _decode_numbers: Final = msgspec.json.Decoder(Numbers).decode
 _decode_queues: Final = msgspec.json.Decoder(QueuePage).decode
@@ -73,7 +78,10 @@ def _stats_reader() -> ProcessStatsReader:
 
 
 async def _each(
-    api: Api, ask: Callable[[Shard], Awaitable[None]], *others: Callable[[], Awaitable[None]]
+    api: Api,
+    ask: Callable[[Shard], Awaitable[None]],
+    *others: Callable[[], Awaitable[None]],
+    deadline_s: float = _DEADLINE_S,
 ) -> None:
     """Ask all shards at once, and others. Those that do not answer in time are given up."""
 
@@ -83,7 +91,7 @@ async def _each(
         except Problem:
             return  # whoever asks says what is missing
 
-    with trio.move_on_after(_DEADLINE_S):
+    with trio.move_on_after(deadline_s):
         await together([*(partial(dare, shard) for shard in api.shards), *others])
 
 
@@ -104,7 +112,9 @@ async def _node(api: Api) -> tuple[dict[int, Numbers], Standing | None]:
     return found, told[0] if told else None
 
 
-async def _numbers(api: Api, *others: Callable[[], Awaitable[None]]) -> dict[int, Numbers]:
+async def _numbers(
+    api: Api, *others: Callable[[], Awaitable[None]], deadline_s: float = _DEADLINE_S
+) -> dict[int, Numbers]:
     """The numbers of the shards that answer in time."""
     found: dict[int, Numbers] = {}
 
@@ -112,7 +122,7 @@ async def _numbers(api: Api, *others: Callable[[], Awaitable[None]]) -> dict[int
         answer = await shard.ask(GetNumbers())
         found[shard.number] = _decode_numbers(answer.body)
 
-    await _each(api, ask, *others)
+    await _each(api, ask, *others, deadline_s=deadline_s)
     return found
 
 
@@ -140,8 +150,10 @@ class _Collection:
         began = trio.current_time()
         try:
             seen.numbers = _decode_numbers((await shard.ask(GetNumbers())).body)
-            queues = await self._ask_for_queues(shard)
-            workers = await self._ask_for_workers(shard)
+            clock_now = seen.numbers.clock
+            ahead_ns = clock_now.ahead_ns if clock_now is not None else 0
+            queues = await self._ask_for_queues(shard, ahead_ns)
+            workers = await self._ask_for_workers(shard, ahead_ns)
         finally:
             seen.seconds = trio.current_time() - began
         seen.is_whole = True
@@ -156,8 +168,8 @@ class _Collection:
         if classified.knows_jobs:
             self.not_fetching = sum(state == NOT_FETCHING for _, state in classified.workers)
 
-    async def _ask_for_queues(self, shard: Shard) -> Queues:
-        queues = Queues()
+    async def _ask_for_queues(self, shard: Shard, ahead_ns: int) -> Queues:
+        queues = Queues(ahead_ns=ahead_ns)
 
         def ask(after: str) -> GetQueueNumbers:
             if queues.is_full:
@@ -168,14 +180,14 @@ class _Collection:
             queues.add(queue for queue in each.page.queues if self._scope.covers(queue.name))
         return queues
 
-    async def _ask_for_workers(self, shard: Shard) -> dict[str, int]:
+    async def _ask_for_workers(self, shard: Shard, ahead_ns: int) -> dict[str, int]:
         workers: dict[str, int] = {}
 
         def ask(after: str) -> GetWorkerNumbers:
             return GetWorkerNumbers(after=after)
 
         async for [each] in read_pages(self._api, ROUTER, ask, _decode_workers, shards=[shard]):
-            workers.update(each.page.workers)
+            workers.update((name, seen_ns + ahead_ns) for name, seen_ns in each.page.workers)
         return workers
 
 
@@ -236,8 +248,8 @@ async def livez(_: Api, __: Request) -> Response:
     return json_response(Alive())
 
 
-def _ready(checks: list[Check], request: Request) -> Response:
-    told = readiness(checks, is_verbose="verbose" in request.query)
+def _ready(checks: list[Check], request: Request, warnings: Sequence[str] = ()) -> Response:
+    told = readiness(checks, is_verbose="verbose" in request.query, warnings=warnings)
     return json_response(told, status=503 if told.missing else 200)
 
 
@@ -247,7 +259,15 @@ async def readyz(api: Api, request: Request) -> Response:
     checks = [Check(f"shard-{shard.number}", shard.is_up, _why(shard)) for shard in api.shards]
     leaving = api.stopping.is_set()
     checks.append(Check("router", not leaving, "the server is stopping" if leaving else ""))
-    return _ready(checks, request)
+    return _ready(checks, request, await _warnings(api))
+
+
+async def _warnings(api: Api) -> list[str]:
+    """What an operator should look at, as of a second ago at most."""
+    if trio.current_time() >= api.warnings_due:
+        api.warnings_due = trio.current_time() + _WARNINGS_S
+        api.warnings = warnings_of(await _numbers(api, deadline_s=_PROBE_DEADLINE_S))
+    return api.warnings
 
 
 def _why(shard: Shard) -> str:
@@ -412,7 +432,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Check that requests can be sent here (readiness).",
         description=(
             "200 if requests can be sent here: each shard has a leader, and the server is not"
-            " stopping."
+            " stopping. `warnings` names what an operator should look at meanwhile."
         ),
         gives={200: Ready},
         query=(_VERBOSE,),

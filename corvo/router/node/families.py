@@ -293,6 +293,12 @@ REPLICA: Final = Group[Numbers](
             lambda it: int(it.is_repairing),
         ),
         gauge(
+            "corvo_shard_clock_offset_seconds",
+            "Seconds by which the wall clock is ahead of the shard's clock (negative: behind)."
+            " Only if this node leads the shard.",
+            lambda it: it.clock.ahead_ns / 1e9 if it.clock is not None else None,
+        ),
+        gauge(
             "corvo_raft_peer_active",
             "1 if the leader has received a message of the peer lately.",
             lambda it: {(str(peer.replica),): int(peer.is_active) for peer in it.peers},

@@ -8,7 +8,7 @@ import msgspec
 from corvo import __version__
 from corvo.measures import Histogram, ProcessStats
 from corvo.protocol.jobs import Time
-from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers
+from corvo.protocol.numbers import WAITING_OPS_MAX, ClockNumbers, Numbers
 from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.config import RouterConfig
 from corvo.times import format_time_or_none
@@ -48,22 +48,44 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str = ""
     error: str = ""
     missing: list[str] = []
+    warnings: list[str] = []
     checks: list[Check] = []
 
 
-def readiness(checks: Sequence[Check], *, is_verbose: bool) -> Ready:
-    """What checks come to together."""
+def readiness(checks: Sequence[Check], *, is_verbose: bool, warnings: Sequence[str] = ()) -> Ready:
+    """What checks come to together. Warnings are shown, and change nothing."""
     missing = [check for check in checks if not check.ok]
     shown = list(checks) if is_verbose else []
     if not missing:
-        return Ready(status="ok", checks=shown)
+        return Ready(status="ok", warnings=list(warnings), checks=shown)
     return Ready(
         status="unavailable",
         code="NOT_READY",
         error="; ".join(f"{check.name}: {check.why}" for check in missing),
         missing=[check.name for check in missing],
+        warnings=list(warnings),
         checks=shown,
     )
+
+
+def warnings_of(found: Mapping[int, Numbers]) -> list[str]:
+    """What an operator should look at, though requests can be sent here."""
+    return [
+        f"shard-{shard}: {warning}"
+        for shard, numbers in sorted(found.items())
+        if numbers.clock is not None and (warning := _clock_warning(numbers.clock))
+    ]
+
+
+def _clock_warning(seen: ClockNumbers) -> str:
+    """How the wall clock differs from the clock of a shard; empty if it does not."""
+    if seen.course == "in_step":
+        return ""
+    side = "ahead of" if seen.ahead_ns > 0 else "behind"
+    apart = f"the wall clock is {abs(seen.ahead_ns) / 1e9:.1f} s {side} the shard's clock"
+    if seen.course == "ignored":
+        return f"{apart} and is ignored; see clock.ignored in the log"
+    return f"{apart}, which runs {seen.course} until both agree; see clock.off in the log"
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -285,6 +307,13 @@ class Checkpoint(msgspec.Struct, frozen=True):
     count: int
 
 
+class ShardClock(msgspec.Struct, frozen=True):
+    """The clock of a shard that this node leads."""
+
+    course: str
+    wall_ahead_ms: int
+
+
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A shard, as its replica on this node sees it. Indexes are strings, as in the original."""
 
@@ -310,6 +339,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     commit_time_hist: Measured | msgspec.UnsetType = msgspec.UNSET
     fsync_time_hist: Measured | msgspec.UnsetType = msgspec.UNSET
     snapshot: Checkpoint | msgspec.UnsetType = msgspec.UNSET
+    clock: ShardClock | msgspec.UnsetType = msgspec.UNSET
     nodes: list[Member] = []
 
 
@@ -371,6 +401,11 @@ def _group(config: RouterConfig, numbers: Numbers | str) -> Group:
         commit_time_hist=measured(numbers.counted.commit),
         fsync_time_hist=measured(numbers.counted.disk.fsync),
         snapshot=Checkpoint(numbers.counted.disk.checkpointed, numbers.counted.disk.checkpoints),
+        clock=(
+            ShardClock(numbers.clock.course, round(numbers.clock.ahead_ns / 1e6))
+            if numbers.clock is not None
+            else msgspec.UNSET
+        ),
         nodes=_members(numbers),
     )
 

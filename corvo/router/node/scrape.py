@@ -14,6 +14,7 @@ from corvo.router.metrics import OTHER, Metrics
 
 QUEUES_MAX: Final = 1_000
 """Queues that have lines of their own."""
+_APART_NS: Final = 100_000_000
 ACTIVE_NS: Final = 60 * 1_000_000_000
 """How long ago a worker may have been heard of to be called active."""
 
@@ -21,7 +22,9 @@ ACTIVE_NS: Final = 60 * 1_000_000_000
 class Queues:
     """The queues of all shards: up to a number of them each by itself, the others together."""
 
-    def __init__(self, queues_max: int = QUEUES_MAX) -> None:
+    def __init__(self, queues_max: int = QUEUES_MAX, *, ahead_ns: int = 0) -> None:
+        """`ahead_ns`: how far the wall clock is ahead of the clock of the shard that is read."""
+        self._ahead_ns = ahead_ns if abs(ahead_ns) >= _APART_NS else 0
         self.count = 0
         self.totals = [0] * len(STATES)
         """Jobs by the number of their state."""
@@ -43,9 +46,15 @@ class Queues:
             self.count += 1
             for number, count in enumerate(queue.counts):
                 totals[number] += count
-            self.shown.append(queue)
+            self.shown.append(self._by_wall_clock(queue))
         if len(self.shown) >= 2 * self._queues_max:
             self.settle()
+
+    def _by_wall_clock(self, queue: QueueNumbers) -> QueueNumbers:
+        """A queue whose times are by the wall clock, as the time of the page is."""
+        if not self._ahead_ns or not queue.oldest_ns:
+            return queue
+        return msgspec.structs.replace(queue, oldest_ns=queue.oldest_ns + self._ahead_ns)
 
     def merge(self, others: "Queues") -> None:
         """Take in those of a shard, as far as they were told one by one."""
