@@ -14,6 +14,7 @@ from bench import (
     backlog,
     bulk,
     calibration,
+    fresh,
     log,
     mirror,
     node,
@@ -71,6 +72,7 @@ BENCHES: Final[dict[str, Bench]] = {
 
 LONG: Final[dict[str, Bench]] = {
     "bulk": here(bulk.measure),
+    "fresh": here(fresh.measure),
     "mirror": here(mirror.measure),
     "search": here(search.measure),
     "backlog_large": here(lambda directory: backlog.measure(directory, backlog.LARGE)),

@@ -139,7 +139,7 @@ def _job(number: int, state: State) -> Job:
 def _backlog(server: Server, place: Path) -> Iterator[Measurement]:
     """What gathered while the mirror stood still, and how fast it is taken in."""
     os.kill(server.mirror, signal.SIGSTOP)
-    trio.run(_busy, server, GATHER_S, 0)
+    trio.run(busy, server, GATHER_S, 0)
     before = processor_seconds(server.mirror)
     os.kill(server.mirror, signal.SIGCONT)
     seconds = trio.run(_catch_up, place)
@@ -154,7 +154,7 @@ def _late(server: Server, place: Path) -> Iterator[Measurement]:
     """A steady load."""
     before = processor_seconds(server.mirror)
     began = trio.run(_standing, place)
-    done = trio.run(_busy, server, LOAD_S, PER_SECOND)
+    done = trio.run(busy, server, LOAD_S, PER_SECOND)
     ended = trio.run(_standing, place)
     used = processor_seconds(server.mirror) - before
     counts = [
@@ -186,7 +186,7 @@ def _cost(directory: Path) -> Iterator[Measurement]:
             place = directory / f"cost-{turn}-{flag}"
             place.mkdir()
             with serving(place, "--mirror", flag) as server:
-                done = trio.run(_busy, server, GATHER_S, 0)
+                done = trio.run(busy, server, GATHER_S, 0)
             of_flag.append(done.cycles / done.seconds)
     on, off = (statistics.median(of_flag) for of_flag in rates.values())
     yield Measurement("4 streams, mirror on", on, "cycles/s")
@@ -200,7 +200,7 @@ class Done(NamedTuple):
     seconds: float
 
 
-async def _busy(server: Server, seconds: float, per_second: int) -> Done:
+async def busy(server: Server, seconds: float, per_second: int) -> Done:
     """Streams of workers: as fast as they can, or so many lifecycles in a second together."""
     done = [0] * STREAMS
     begun = trio.current_time()

@@ -42,7 +42,7 @@ LOUD: Final = (
     "corvo/router/http/lines.py",
     "corvo/router/jobs/find.py",
     "corvo/router/server/*.py",
-    "corvo/router/shards/{addressing,links,long_poll,mirror}.py",
+    "corvo/router/shards/{addressing,links,long_poll,mirror,present}.py",
     "corvo/router/stream/{frame_run,stream}.py",
     "corvo/shard/driver/{following,other_shard,poison,process,syncing,timekeeping}.py",
 )

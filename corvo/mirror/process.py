@@ -13,7 +13,7 @@ import os
 import sqlite3
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from corvo import child, telemetry
 from corvo.errors import CorvoError, WireError
@@ -46,6 +47,7 @@ from corvo.process_stats import ProcessStatsReader
 from corvo.protocol import wire
 from corvo.protocol.questions import (
     QUESTIONS,
+    Freshness,
     GetStanding,
     MirrorAnswer,
     Question,
@@ -113,6 +115,8 @@ class Mirror:
         if refusal is not None:
             return wire.Reply(ask.id, refusal.code, msgspec.json.encode(refusal))
         assert isinstance(question, Question)
+        if question.freshness is not None:
+            question = replace(question, freshness=await self._freshen(question.freshness))
         if self._open >= self._config.questions_max:
             return wire.Busy(ask.id, _RETRY_AFTER_MS)
         self._open += 1
@@ -161,16 +165,42 @@ class Mirror:
     async def _catch_up(self, question: Question) -> Refused | None:
         """Wait for the position that a question needs; the refusal when that takes too long."""
         with trio.move_on_after(self._config.catch_up_ms / 1_000):
-            for number in question.min_seq:
-                if 0 <= number < len(self.followers):
-                    self.followers[number].hurry()
-            await self.writer.wait_for(question.min_seq)
+            await self._wait_for(question.min_seq)
             return None
         return Refused(
             code="not_caught_up",
             error="the mirror has not read this position yet",
             as_of=self.progress.as_of(),
         )
+
+    async def _freshen(self, freshness: Freshness) -> Freshness:
+        """Wait for the rows that a question would like; returns what its answer is held to.
+
+        Rows that cannot come now are not waited for: of a shard without a link, and all rows while
+        the disk is full. A shard without a link may be back with another log, whose positions say
+        nothing about our rows.
+        """
+        shards = self.progress.shards
+        linked = {
+            number: index
+            for number, index in freshness.positions.items()
+            if number in shards and shards[number].is_linked
+        }
+        if not self.progress.has(linked) and not self.writer.is_stuck:
+            with trio.move_on_after(freshness.wait_ms / 1_000):
+                await self._wait_for(linked)
+        away = (number for number in freshness.positions if number not in linked)
+        return replace(freshness, unknown=(*freshness.unknown, *away))
+
+    async def _wait_for(self, least: Mapping[int, int]) -> None:
+        """Wait until the rows are as of these positions, and have them come without pauses."""
+
+        def hurry() -> None:
+            for follower in self.followers:
+                if not self.progress.has({follower.number: least.get(follower.number, 0)}):
+                    follower.hurry()
+
+        await self.writer.wait_for(least, hurry)
 
     async def _standing(self) -> Standing:
         stats = self._stats_reader.read()

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from corvo import clock
 from corvo.mirror.follow.following import WriterTask
@@ -28,6 +29,7 @@ from corvo.protocol.questions import (
     Beats,
     Count,
     Counted,
+    Found,
     FullText,
     GetBeats,
     GetRates,
@@ -203,6 +205,9 @@ def answer(reading: Reading, task: Task) -> MirrorAnswer | Refused:
     """The answer to a question, or the reason why it has no answer."""
     try:
         found = task.answer(reading)
+        freshness = task.question.freshness
+        if freshness is not None and isinstance(found, Found | TextFound | Summary):
+            found = replace(found, is_behind=freshness.is_beyond(found.as_of))
         return MirrorAnswer(encode_json(found), positions_of(found.as_of))
     except NotAnswered as error:
         return error.refused

@@ -7,7 +7,7 @@ is; or, under its code, a `Refused`.
 Text that a client wrote stays a value: no part of a question ever becomes a piece of SQL.
 """
 
-from typing import Annotated, Final, Generic, TypeAlias, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -64,6 +64,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt_max: Attempts | None = None
 
 
+Consistency: TypeAlias = Literal["wait", "stale"]
+
+
 class SearchBody(Filter, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A filter, an order, and which page of it.
 
@@ -76,9 +79,27 @@ class SearchBody(Filter, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     cursor: Text | None = None
     """The `cursor` or `prev_cursor` of an answer, for the page behind or before it."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] | None = None  # 50 if not given
+    consistency: Consistency | None = None
+    """For the router, which makes a `Freshness` of it: the mirror does not read it."""
 
 
 # What is asked.
+
+
+class Freshness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the shards stood when the client asked. The answer waits for that, up to a limit."""
+
+    positions: dict[int, int] = {}  # by shard
+    unknown: tuple[int, ...] = ()
+    """Shards of which this is not known: they are not waited for."""
+    wait_ms: int = 0
+
+    def is_beyond(self, as_of: "AsOf") -> bool:
+        """Whether rows as of these places may lack changes of before the client asked."""
+        places = [(as_of.get(f"s{shard}"), index) for shard, index in self.positions.items()]
+        return bool(self.unknown) or any(
+            place is None or place.index < index or not place.is_whole for place, index in places
+        )
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,6 +108,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scope: Scope = NOTHING
     """The queues that the caller may see. A question without a scope finds nothing."""
     min_seq: dict[int, int] = {}  # by shard, how far the mirror must have come before it answers
+    freshness: Freshness | None = None
     budget_ms: int = 1_000
     """How long it may take to look; then what was found by then is the answer, and says so."""
 
@@ -180,6 +202,9 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 AsOf: TypeAlias = dict[str, Place]
 """By shard, as `s0`."""
 
+IsBehind: TypeAlias = bool | msgspec.UnsetType
+"""Whether changes may be missing that came before the question; unset if it had no `Freshness`."""
+
 J = TypeVar("J")
 
 
@@ -197,6 +222,7 @@ class Found(msgspec.Struct, Generic[J], frozen=True, kw_only=True):
     why_partial: str = ""
     duration_ms: int = 0
     as_of: AsOf = {}
+    is_behind: IsBehind = msgspec.UNSET
 
 
 RawPage: TypeAlias = Found[msgspec.Raw]
@@ -222,6 +248,7 @@ class TextFound(msgspec.Struct, frozen=True, kw_only=True):
     partial: bool = False
     duration_ms: int = 0
     as_of: AsOf = {}
+    is_behind: IsBehind = msgspec.UNSET
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,6 +398,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     queues: list[QueueSummary]
     as_of: AsOf = {}
+    is_behind: IsBehind = msgspec.UNSET
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

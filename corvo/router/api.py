@@ -11,6 +11,7 @@ from corvo import clock
 from corvo.protocol import wire
 from corvo.protocol.ops.keys import HOME
 from corvo.protocol.queries import Query
+from corvo.protocol.questions import Consistency, Freshness
 from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
 from corvo.router.auth.guesses import Guesses
@@ -27,9 +28,11 @@ from corvo.router.shards.addressing import Addresses
 from corvo.router.shards.links import Answer, Shards
 from corvo.router.shards.long_poll import Fetching
 from corvo.router.shards.mirror import Mirror
+from corvo.router.shards.present import PresentPositions
 from corvo.router.shards.queues import queues_of, queues_of_batches
 from corvo.router.summary import Summaries
 from corvo.router.worker_health import WorkerHealth
+from corvo.scopes import Scope
 
 R = TypeVar("R")
 _CATCH_UP_S: Final = 1.0
@@ -48,6 +51,7 @@ class Api:
         self.shards: Final = Shards(config, pushed=self._pushed, came_up=self._came_up)
         self.fetching: Final = Fetching(config, self.shards)
         self.mirror = Mirror(config)
+        self.present: Final = PresentPositions(self.shards)
         self.hub: Final = Hub(config)
         self.summaries: Final = Summaries()
         self.sightings: Final = self.fetching.sightings
@@ -212,3 +216,25 @@ class Api:
             await trio.sleep(_CATCH_UP_S / 20)
             answer = await self.shards[shard].ask(query)
         return answer
+
+    async def freshness(
+        self, caller: Caller, consistency: Consistency | None, shards: Iterable[int]
+    ) -> Freshness | None:
+        """How new the mirror's answer to a caller should be; None if it is answered as it is.
+
+        A caller that names a position by itself waits for that position, and for no other unless
+        it says so.
+        """
+        wait_ms = self.limits.search_wait_ms
+        waits = consistency == "wait" or (consistency is None and not caller.min_seq)
+        if not (waits and wait_ms and self.mirror.is_there):
+            return None
+        return await self.present.read(shards, wait_ms / 1_000)
+
+    def shards_of(self, scope: Scope, queue: str | None = None) -> list[int]:
+        """The shards that may have jobs of a queue, or of any queue of a scope."""
+        names = scope.names if queue is None else (queue,)
+        is_open = queue is None and scope.has_everything
+        if is_open or any(name.endswith("*") for name in scope.names if queue is None):
+            return [*range(len(self.shards))]
+        return sorted({self.shards.of_queue(name).number for name in names})

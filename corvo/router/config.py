@@ -66,6 +66,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Count,
         Meta(description="time that a search may take; then it answers with what it has found"),
     ] = 1_000
+    search_wait_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=60_000,
+            description="time that a search waits for changes that came before it; 0 never waits",
+        ),
+    ] = 250
     listeners_max: Annotated[
         Count, Meta(description="clients that follow events at the same time")
     ] = 1_000

@@ -12,7 +12,7 @@ from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import Rights, Where
 from corvo.router.http.messages import JSON, Request, Response
 
-__all__ = ["Action", "Endpoint", "Found", "Parameter", "Route", "Routes"]
+__all__ = ["CONSISTENCY", "Action", "Endpoint", "Found", "Parameter", "Route", "Routes"]
 
 EXAMPLE_ID: Final = "s02_job_01HF7YAT000000000003800000"
 """A job's id in the examples of requests and answers."""
@@ -38,6 +38,10 @@ class Parameter(msgspec.Struct, frozen=True):
     """Of a text."""
     of: str = ""
     """The schema of the body that has the field."""
+
+
+CONSISTENCY: Final = Parameter("consistency", "string", pattern="^(wait|stale)?$", of="SearchBody")
+"""Of a read that the mirror answers: see `corvo.router.http.params.consistency_of`."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):

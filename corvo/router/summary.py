@@ -8,7 +8,7 @@ import trio
 
 from corvo.protocol.jobs import Time
 from corvo.protocol.queries import QueueView
-from corvo.protocol.questions import AsOf, QueueSummary
+from corvo.protocol.questions import AsOf, IsBehind, QueueSummary
 from corvo.router.caller import Caller
 from corvo.scopes import Scope
 from corvo.times import format_time_or_none
@@ -57,6 +57,7 @@ class SummaryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     shards: list[SummaryShard]
     source: str
     as_of: AsOf = {}
+    is_behind: IsBehind = msgspec.UNSET
 
 
 def summary_queues(told: Iterable[QueueSummary]) -> list[SummaryQueue]:

@@ -463,9 +463,9 @@ def test_a_rest_ends_when_somebody_waits_for_what_is_not_written(
         harness.replica.put(job("a"))
 
         async def until() -> None:
-            await harness.writer.wait_for({0: 1})
+            await harness.writer.wait_for({0: 1}, harness.follower.hurry)
             harness.replica.put(job("b"))
-            await harness.writer.wait_for({0: 2})
+            await harness.writer.wait_for({0: 2}, harness.follower.hurry)
 
         await harness.live(until)
         assert harness.ids() == ["a", "b"]

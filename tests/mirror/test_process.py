@@ -36,6 +36,7 @@ from corvo.protocol import wire
 from corvo.protocol.questions import (
     LAG_BOUNDS_MS,
     NUMBERS,
+    Freshness,
     GetStanding,
     MirrorAnswer,
     Question,
@@ -261,11 +262,14 @@ def test_as_many_sockets_as_shards() -> None:
 
 @asynccontextmanager
 async def open_server(
-    directory: Path, logged: list[str] | None = None, **changed: object
+    directory: Path,
+    logged: list[str] | None = None,
+    replica: Replica | None = None,
+    **changed: object,
 ) -> AsyncIterator[tuple[MirrorConfig, Mirror]]:
     """A mirror that follows a replica with one job, and can be asked."""
     config = config_in(directory, **changed)
-    replica = Replica(config.sockets[0])
+    replica = replica or Replica(config.sockets[0])
     replica.put(job("a"))
     taken: list[str] = [] if logged is None else logged
 
@@ -290,16 +294,135 @@ async def open_server(
 def test_who_needs_more_than_there_is_is_told_how_far_it_is() -> None:
     async def scenario(directory: Path) -> None:
         async with (
-            open_server(directory, catch_up_ms=30) as (config, _),
+            open_server(directory, catch_up_ms=30) as (config, mirror),
             calling(config) as client,
         ):
-            await standing(client, s0=1)
+            while not mirror.progress.has({0: 1}):
+                await mirror.writer._moved.wait()
             late = await ask(client, GetStanding(min_seq={0: 99}))
             nowhere = await ask(client, GetStanding(min_seq={7: 1}))
 
         refused = msgspec.json.decode(late.body, type=Refused)
         assert late.code == nowhere.code == refused.code == "not_caught_up"
         assert refused.as_of["s0"].index == 1
+
+    in_short(scenario)
+
+
+LONG_MS: Final = 600_000
+"""A question that waits so long never comes back within a test."""
+
+
+async def search(
+    client: LinkClient, index: int, wait_ms: int, *, shard: int = 0, unknown: tuple[int, ...] = ()
+) -> RawPage:
+    """All jobs, with those up to a position if that can be had in time."""
+    freshness = Freshness(positions={shard: index}, unknown=unknown, wait_ms=wait_ms)
+    answer = await ask(client, Search(scope=EVERYTHING, freshness=freshness))
+    assert not answer.code, answer.body
+    return msgspec.json.decode(body_of(answer), type=RawPage)
+
+
+def test_a_search_waits_for_the_rows_that_it_should_have_and_ends_all_pauses() -> None:
+    async def scenario(directory: Path) -> None:
+        replica = Replica(str(directory / "s"))
+        pages: list[RawPage] = []
+        async with (
+            open_server(directory, replica=replica, pause_ms=LONG_MS) as (config, _),
+            calling(config) as client,
+        ):
+            for number in range(3):
+                replica.put(job(f"b{number}"))
+                pages.append(await search(client, 2 + number, LONG_MS))
+
+        assert [len(page.jobs) for page in pages] == [2, 3, 4]
+        assert [page.is_behind for page in pages] == [False] * 3
+
+    in_short(scenario)
+
+
+def test_a_search_is_answered_when_the_rows_do_not_come_in_time_and_says_so() -> None:
+    async def scenario(directory: Path) -> None:
+        async with open_server(directory) as (config, mirror), calling(config) as client:
+            await standing(client, s0=1)
+            late = await search(client, 99, wait_ms=1)
+            missing = await search(client, 1, LONG_MS, unknown=(1,))
+            known = await search(client, 1, LONG_MS)
+            plain = await ask(client, Search(scope=EVERYTHING))
+
+        assert [len(page.jobs) for page in (late, missing, known)] == [1, 1, 1]
+        assert [page.is_behind for page in (late, missing, known)] == [True, True, False]
+        assert b"is_behind" not in body_of(plain)
+        assert mirror.writer._waiting == 0
+
+    in_short(scenario)
+
+
+def test_rows_that_cannot_come_are_not_waited_for() -> None:
+    async def scenario(directory: Path) -> None:
+        async with open_server(directory) as (config, mirror), calling(config) as client:
+            await standing(client, s0=1)
+            nowhere = await search(client, 1, LONG_MS, shard=7)
+            mirror.writer.is_stuck = True
+            full = await search(client, 99, LONG_MS)
+            mirror.writer.is_stuck = False
+            mirror.progress.shards[0].is_linked = False
+            unlinked = await search(client, 1, LONG_MS)
+
+        assert [page.is_behind for page in (nowhere, full, unlinked)] == [True] * 3
+
+    in_short(scenario)
+
+
+def test_an_answer_during_a_full_pass_says_that_it_is_behind() -> None:
+    async def scenario(directory: Path) -> None:
+        replica = Replica(str(directory / "s"))
+        async with (
+            open_server(directory, replica=replica) as (config, mirror),
+            calling(config) as client,
+        ):
+            await standing(client, s0=1)
+            replica.answers_max = len(replica.asked)  # the pass does not end
+            await ask(client, Rebuild())
+            while mirror.progress.as_of()["s0"].is_whole:
+                await mirror.writer._moved.wait()
+            page = await search(client, 1, LONG_MS)
+
+        assert page.is_behind is True
+
+    in_short(scenario)
+
+
+def test_many_searches_that_wait_are_not_turned_away() -> None:
+    async def scenario(directory: Path) -> None:
+        replica = Replica(str(directory / "s"))
+        pages: list[RawPage] = []
+        async with (
+            open_server(directory, replica=replica, questions_max=2) as (config, mirror),
+            calling(config) as client,
+        ):
+            await standing(client, s0=1)
+
+            async def one() -> None:
+                while True:
+                    question = Search(
+                        scope=EVERYTHING,
+                        freshness=Freshness(positions={0: 2}, wait_ms=LONG_MS),
+                    )
+                    body = msgspec.json.encode(question)
+                    answer = await client.ask(NUMBERS[Search], body)
+                    if isinstance(answer, wire.Reply):
+                        pages.append(msgspec.json.decode(body_of(answer), type=RawPage))
+                        return
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(one)
+                while mirror.writer._waiting < 10:
+                    await trio.lowlevel.checkpoint()
+                replica.put(job("b"))
+
+        assert [page.is_behind for page in pages] == [False] * 10
 
     in_short(scenario)
 

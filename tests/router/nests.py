@@ -45,6 +45,10 @@ class MachineShard(Shard):
         self.questions: list[Query] = []
         self.is_away = False
 
+    @property
+    def is_up(self) -> bool:
+        return not self.is_away
+
     async def submit(self, op: Op, *, shield: bool = False) -> Answer:
         return await self.finish(self.begin(op), shield=shield)
 

@@ -417,9 +417,9 @@ def test_a_summary_has_queues_their_sums_and_the_shards() -> None:
         assert told["workers"] == {"alive": 0, "not_fetching": 0}
         assert told["source"] == "mirror"
         assert told["shards"] == [
-            {"shard": 0, "status": "away", "mirror": "following"},
-            {"shard": 1, "status": "away", "mirror": "away"},
-            {"shard": 2, "status": "away", "mirror": "following"},
+            {"shard": 0, "status": "up", "mirror": "following"},
+            {"shard": 1, "status": "up", "mirror": "away"},
+            {"shard": 2, "status": "up", "mirror": "following"},
         ]
         assert header(answer, "corvo-seq") == "s0=12,s2=7"
 

@@ -12,6 +12,7 @@ from corvo.protocol.questions import (
     Count,
     Counted,
     Filter,
+    Freshness,
     Member,
     MirrorAnswer,
     Place,
@@ -54,6 +55,8 @@ class WalkingMirror(Mirror):
         self.asked: list[tuple[Question, Caller]] = []
         self.before: Callable[[], None] = lambda: None
         """Called before each answer."""
+        self.follows: Callable[[], bool] = lambda: False
+        """Whether a shard is followed in time, while a question waits for it."""
         vars(nest.api)["mirror"] = self
 
     @property
@@ -68,6 +71,14 @@ class WalkingMirror(Mirror):
         """It does not lag behind any more."""
         self._views = None
 
+    def _follow(self, freshness: Freshness) -> None:
+        """Somebody waits: each shard is followed as far as it was to be, if `follows` says so."""
+        if self._views is not None:
+            for number, now in enumerate(self._walk()):
+                is_due = self._views[number].index < freshness.positions.get(number, 0)
+                if is_due and self.follows():
+                    self._views[number] = now
+
     def _walk(self) -> list[View]:
         return [
             View(shard.machine.documents(JOBS), shard.machine.now_ns, shard.machine.machine.applied)
@@ -79,6 +90,7 @@ class WalkingMirror(Mirror):
         question: Question,
         caller: Caller,
         *,
+        freshness: Freshness | None = None,
         budget_ms: int | None = None,
         patience_s: float | None = None,
     ) -> MirrorAnswer:
@@ -88,6 +100,8 @@ class WalkingMirror(Mirror):
             raise unavailable("this node runs without one")
         if self.is_away:
             raise unavailable("away")
+        if freshness is not None:
+            self._follow(freshness)
         views = self._views if self._views is not None else self._walk()
         if any(views[number].index < index for number, index in caller.min_seq.items()):
             raise Problem(503, "NOT_CAUGHT_UP", "it lags behind", retry_after_ms=1_000)
@@ -100,8 +114,12 @@ class WalkingMirror(Mirror):
             case Search():
                 found = self._found(question.search, caller, views)
                 found.reverse()
-                jobs = [{"id": job.id} for _, job in found[: question.search.limit or 50]]
-                return _answer({"jobs": jobs})
+                page: dict[str, object] = {
+                    "jobs": [{"id": job.id} for _, job in found[: question.search.limit or 50]]
+                }
+                if freshness is not None:
+                    page["is_behind"] = freshness.is_beyond(self._places(views))
+                return _answer(page)
             case _:
                 raise AssertionError(question)
 

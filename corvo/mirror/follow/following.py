@@ -7,7 +7,7 @@ page by page, with changes in between. A later page is newer, so pages are writt
 which they came.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -60,7 +60,7 @@ class WriterTask:
         self._limiter = trio.CapacityLimiter(1)
         self._put, self._taken = trio.open_memory_channel[Page](_PAGES_MAX)
         self._moved = trio.Event()  # something was written
-        self._is_stuck = False
+        self.is_stuck = False
         self._wal_bytes_max = config.wal_bytes_max
         self._waiting = 0  # questions that wait for rows which are not written yet
         self._hurry = trio.Event()
@@ -121,18 +121,18 @@ class WriterTask:
                     _write, self._writing, pages, limiter=self._limiter
                 )
             except Stuck as error:
-                if not self._is_stuck:
+                if not self.is_stuck:
                     self._log.warning(
                         "mirror.stuck",
                         reason=str(error),
                         then="the mirror waits for free disk space, and answers with older data",
                     )
-                self._is_stuck = True
+                self.is_stuck = True
                 await trio.sleep(_RETRY_S)
             else:
-                if self._is_stuck:
+                if self.is_stuck:
                     self._log.info("mirror.unstuck")
-                self._is_stuck = False
+                self.is_stuck = False
                 return rest_s
 
     async def settle(self) -> None:
@@ -176,12 +176,16 @@ class WriterTask:
 
     # Questions that wait for a position.
 
-    async def wait_for(self, least: Mapping[int, int]) -> None:
-        """Wait until everything up to these indexes, by shard, is written."""
+    async def wait_for(self, least: Mapping[int, int], hurry: Callable[[], None]) -> None:
+        """Wait until everything up to these indexes, by shard, is written.
+
+        `hurry` is called as long as it is not: a page may end before them.
+        """
         self._waiting += 1
         self._hurry.set()
         try:
             while not self._progress.has(least):
+                hurry()
                 await self._moved.wait()
         finally:
             self._waiting -= 1
@@ -208,7 +212,7 @@ class Follower:
     def __init__(
         self, number: int, config: MirrorConfig, progress: Progress, writer: WriterTask, log: Log
     ) -> None:
-        self._number = number
+        self.number: Final = number
         self._config = config
         self._seen = progress.shards[number]
         self._writer = writer
@@ -287,7 +291,7 @@ class Follower:
             scanned=(after, answer.last),
         )
         if self._cursor.is_whole:
-            self._log.info("mirror.pass_ended", shard=self._number, through=self._cursor.through)
+            self._log.info("mirror.pass_ended", shard=self.number, through=self._cursor.through)
         return answer.through
 
     async def _follow(self, link: Link) -> int:
@@ -326,13 +330,13 @@ class Follower:
         """Begin a full pass: the rows may be of another log."""
         self._log.info(
             "mirror.reset",
-            shard=self._number,
+            shard=self.number,
             at=self._cursor.index,
             to=reset.index,
             begin=reset.begin,
         )
         cursor = Cursor(
-            self._number,
+            self.number,
             index=reset.index,
             digest=reset.digest,
             now_ns=reset.now_ns,

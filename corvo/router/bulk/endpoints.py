@@ -11,7 +11,7 @@ from corvo import clock
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.jobs import Cancel
 from corvo.protocol.queries import Form, GetJobs, Jobs, StoredJob
-from corvo.protocol.questions import Counted, SearchBody
+from corvo.protocol.questions import Counted, IsBehind, SearchBody
 from corvo.protocol.questions import Search as SearchQuestion
 from corvo.router.api import Api
 from corvo.router.auth.actions import Action
@@ -59,7 +59,7 @@ from corvo.router.http.messages import (
 from corvo.router.http.problems import problem_of
 from corvo.router.jobs.bodies import read_jobs, read_stored
 from corvo.router.jobs.find import find_jobs
-from corvo.router.routes import Parameter, Route
+from corvo.router.routes import CONSISTENCY, Parameter, Route
 from corvo.router.shards.outcomes import read_results
 
 POLL_S: Final = 0.5
@@ -81,6 +81,7 @@ class _Id(msgspec.Struct):
 
 class _Ids(msgspec.Struct):
     jobs: list[_Id]
+    is_behind: IsBehind = msgspec.UNSET
 
 
 _read_ids: Final = msgspec.json.Decoder(_Ids).decode
@@ -240,14 +241,16 @@ async def list_bulks(api: Api, request: Request) -> Response:
     # The queue of bulk operations is in the scope of no key: their owners are looked at here.
     caller = request.caller
     finder = ROUTER.as_of(caller.min_seq)
+    freshness = await api.freshness(finder, params.consistency_of(request), [executor.home(api)])
     wanted = limit if caller.scope.has_everything else LIST_MAX
     search = SearchQuestion(search=SearchBody(queue=QUEUE, limit=wanted))
-    found = await api.mirror.ask(search, finder)
-    ids = [each.id for each in _read_ids(found.body).jobs]
+    answer = await api.mirror.ask(search, finder, freshness=freshness)
+    found = _read_ids(answer.body)
+    ids = [each.id for each in found.jobs]
     bulks: list[BulkStatus] = []
     while ids and len(bulks) < limit:
-        answer = await api.ask(executor.home(api), GetJobs(job_ids=ids, form=Form.STORED), caller)
-        seen = read_jobs(answer.body)
+        read = await api.ask(executor.home(api), GetJobs(job_ids=ids, form=Form.STORED), caller)
+        seen = read_jobs(read.body)
         bulks += [
             status_of(view)
             for view in _stored(seen)
@@ -255,7 +258,7 @@ async def list_bulks(api: Api, request: Request) -> Response:
         ]
         assert seen.looked_at > 0
         ids = ids[seen.looked_at :]
-    return json_response(BulkList(bulks[:limit]))
+    return json_response(BulkList(bulks[:limit], found.is_behind))
 
 
 async def _find(api: Api, caller: Caller, bulk_id: str) -> tuple[StoredJob, int]:
@@ -410,6 +413,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             Parameter(
                 "limit", "integer", f"Number of bulk operations. Default: {LIST}.", 1, LIST_MAX
             ),
+            CONSISTENCY,
         ),
     ),
     _row(

@@ -37,7 +37,7 @@ from corvo.protocol.ops.jobs import (
     Retry,
 )
 from corvo.protocol.queries import StoredJob
-from corvo.protocol.questions import AsOf, Counted, Filter, Member
+from corvo.protocol.questions import AsOf, Counted, Filter, IsBehind, Member
 from corvo.router.caller import Caller
 from corvo.router.http.bodies import not_reserved
 from corvo.router.http.messages import Problem, bad_field, encode_json
@@ -465,6 +465,7 @@ class BulkList(msgspec.Struct, frozen=True):
     """Bulks, the newest first."""
 
     bulks: list[BulkStatus]
+    is_behind: IsBehind = msgspec.UNSET
 
 
 class BulkEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

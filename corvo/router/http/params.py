@@ -3,13 +3,14 @@
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from corvo.nearest import nearest
 from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
 from corvo.protocol.ops.checks import bad_name
+from corvo.protocol.questions import Consistency
 from corvo.router.http.bodies import REQUEST_KEY_MAX
 from corvo.router.http.messages import Request, bad_field
 from corvo.router.http.problems import problem_of
@@ -95,6 +96,20 @@ def text_of(request: Request, name: str, *, at_most: int) -> str:
     if len(text) > at_most:
         raise bad_field(name, f"{name}: expected at most {at_most} characters")
     return text
+
+
+def consistency_of(request: Request) -> Consistency | None:
+    """Whether an answer waits for the mirror, if the query says so. Raises `Problem`."""
+    text = request.query.get("consistency")
+    known: tuple[Consistency, ...] = get_args(Consistency)
+    for each in known:
+        if text == each:
+            return each
+    if text:
+        raise bad_field(
+            "consistency", f"consistency: expected one of {', '.join(known)}; got {text[:60]!r}"
+        )
+    return None
 
 
 def after_of(request: Request) -> str:

@@ -5,12 +5,14 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo import clock
 from corvo.protocol.queries import Form
 from corvo.protocol.questions import (
     LIMIT_MAX,
     TEXT_BYTES_MAX,
+    Freshness,
     FullText,
     GetSummary,
     MirrorAnswer,
@@ -30,7 +32,7 @@ from corvo.router.jobs.bodies import read_stored
 from corvo.router.jobs.find import find_job
 from corvo.router.jobs.timeline import Timeline, timeline
 from corvo.router.queues.endpoints import all_queues
-from corvo.router.routes import EXAMPLE_ID, Parameter, Route
+from corvo.router.routes import CONSISTENCY, EXAMPLE_ID, Parameter, Route
 from corvo.router.search import bodies
 from corvo.router.search.bodies import QUERY_TEXT_MAX, FoundBody, TextFoundBody
 from corvo.router.summary import (
@@ -56,21 +58,30 @@ _read_summary: Final = msgspec.json.Decoder(Told).decode
 
 async def search(api: Api, request: Request) -> Response:
     """Search jobs."""
-    wanted = read_body(_read_search, request.body or b"{}")
-    return _pass_on(await api.mirror.ask(Search(search=wanted), request.caller))
+    return await _search(api, request.caller, read_body(_read_search, request.body or b"{}"))
 
 
 async def list_jobs(api: Api, request: Request) -> Response:
     """The same, with the filter in the query."""
-    wanted = bodies.read_query(request.query)
-    return _pass_on(await api.mirror.ask(Search(search=wanted), request.caller))
+    return await _search(api, request.caller, bodies.read_query(request.query))
+
+
+async def _search(api: Api, caller: Caller, wanted: SearchBody) -> Response:
+    shards = api.shards_of(caller.scope, wanted.queue)
+    freshness = await api.freshness(caller, wanted.consistency, shards)
+    # A cursor belongs to a filter, whether or not its page waits.
+    question = Search(search=replace(wanted, consistency=None))
+    return _pass_on(await api.mirror.ask(question, caller, freshness=freshness))
 
 
 async def full_text(api: Api, request: Request) -> Response:
     """Jobs that have words in their id, queue, payload or tags."""
     text = params.text_of(request, "q", at_most=TEXT_BYTES_MAX)
     limit = params.number_of(request, "limit", default=50, at_most=LIMIT_MAX)
-    return _pass_on(await api.mirror.ask(FullText(q=text, limit=limit), request.caller))
+    consistency, caller = params.consistency_of(request), request.caller
+    freshness = await api.freshness(caller, consistency, api.shards_of(caller.scope))
+    question = FullText(q=text, limit=limit)
+    return _pass_on(await api.mirror.ask(question, caller, freshness=freshness))
 
 
 def _pass_on(answer: MirrorAnswer) -> Response:
@@ -90,12 +101,14 @@ async def get_timeline(api: Api, request: Request) -> Response:
 # The summary.
 
 
-async def summary(api: Api, caller: Caller) -> SummaryBody:
+async def summary(api: Api, caller: Caller, freshness: Freshness | None = None) -> SummaryBody:
     """Everything at a glance that the caller's scope has. Raises `Problem`.
 
     While the mirror is away, the shards are asked, which know no rates.
     """
-    answer = await api.mirror.ask_now(GetSummary(), caller, patience_s=_PATIENCE_S)
+    answer = await api.mirror.ask_now(
+        GetSummary(), caller, freshness=freshness, patience_s=_PATIENCE_S
+    )
     told = _read_summary(answer.body) if answer is not None else Told(queues=[])
     queues = summary_queues(told.queues)
     if answer is None:
@@ -119,12 +132,15 @@ async def summary(api: Api, caller: Caller) -> SummaryBody:
         ],
         source="mirror" if answer is not None else "shards",
         as_of=told.as_of,
+        is_behind=told.is_behind,
     )
 
 
 async def get_summary(api: Api, request: Request) -> Response:
     """Everything at a glance, for a dashboard."""
-    told = await summary(api, request.caller)
+    consistency, caller = params.consistency_of(request), request.caller
+    freshness = await api.freshness(caller, consistency, api.shards_of(caller.scope))
+    told = await summary(api, caller, freshness)
     return json_response(told, reached=positions_of(told.as_of))
 
 
@@ -149,6 +165,8 @@ def _filters() -> Iterator[Parameter]:
             case msgspec.inspect.IntType():
                 most = kind.le if kind.lt is None else kind.lt - 1
                 yield Parameter(name, "integer", about, kind.ge, most, of="SearchBody")
+            case msgspec.inspect.LiteralType():
+                yield CONSISTENCY
             case _:
                 yield Parameter(name, "string", about, None, QUERY_TEXT_MAX, of="SearchBody")
 
@@ -187,6 +205,7 @@ _PAGE: Final[dict[str, object]] = {
     "has_more": True,
     "duration_ms": 1,
     "as_of": _AS_OF,
+    "is_behind": False,
 }
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -249,10 +268,12 @@ ROUTES: Final[tuple[Route, ...]] = (
             ],
             "duration_ms": 2,
             "as_of": _AS_OF,
+            "is_behind": False,
         },
         query=(
             Parameter("q", "string", "The words to search for. Required.", 1, TEXT_BYTES_MAX),
             Parameter("limit", "integer", "Number of jobs on a page. Default: 50.", 1, LIMIT_MAX),
+            CONSISTENCY,
         ),
     ),
     _row(
@@ -313,6 +334,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Read queues, workers and shards at a glance",
         description="Reads queues, workers and shards for a dashboard in one request.",
         gives={200: SummaryBody},
+        query=(CONSISTENCY,),
         gives_example={
             "at": "2026-02-20T10:00:07.5Z",
             "queues": [
@@ -342,6 +364,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             ],
             "source": "mirror",
             "as_of": _AS_OF,
+            "is_behind": False,
         },
     ),
 )

@@ -16,7 +16,14 @@ from corvo.errors import WireError
 from corvo.kept_link import KeptLink
 from corvo.link import Link, LinkClient, LinkLost, UnixAddress, open_client
 from corvo.protocol import wire
-from corvo.protocol.questions import NUMBERS, MirrorAnswer, Question, Refused, positions_of
+from corvo.protocol.questions import (
+    NUMBERS,
+    Freshness,
+    MirrorAnswer,
+    Question,
+    Refused,
+    positions_of,
+)
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
 from corvo.router.http import positions
@@ -96,13 +103,15 @@ class Mirror:
         question: Question,
         caller: Caller,
         *,
+        freshness: Freshness | None = None,
         budget_ms: int | None = None,
         patience_s: float | None = None,
     ) -> MirrorAnswer:
         """The answer to a question. Raises `Problem`.
 
         `budget_ms` is how long the mirror may look, `limits.search_ms_max` unless given, and
-        `patience_s` how long it may take altogether, a mirror that is away included.
+        `patience_s` how long it may take altogether, a mirror that is away included. The wait of
+        `freshness` comes on top of both.
         """
         if not self.is_there:
             raise unavailable("this node runs without a mirror (mirror.enabled)")
@@ -110,11 +119,16 @@ class Mirror:
             question,
             scope=caller.scope,
             min_seq=caller.min_seq,
+            freshness=freshness,
             budget_ms=budget_ms or self._config.limits.search_ms_max,
         )
-        limit_s = asked.budget_ms / 1_000 + _GRACE_S + (_CATCH_UP_S if asked.min_seq else 0.0)
+        if patience_s is None:
+            patience_s = asked.budget_ms / 1_000 + _GRACE_S
+            patience_s += _CATCH_UP_S if asked.min_seq else 0.0
+        if freshness is not None:
+            patience_s += freshness.wait_ms / 1_000
         number, body = NUMBERS[type(question)], encode_json(asked)
-        with trio.move_on_after(limit_s if patience_s is None else patience_s):
+        with trio.move_on_after(patience_s):
             answer = await self._ask(number, body)
             self._silent_until = 0.0
             return answer
@@ -127,7 +141,12 @@ class Mirror:
         raise unavailable("it did not answer in time")
 
     async def ask_now(
-        self, question: Question, caller: Caller, *, patience_s: float = 0.5
+        self,
+        question: Question,
+        caller: Caller,
+        *,
+        freshness: Freshness | None = None,
+        patience_s: float = 0.5,
     ) -> MirrorAnswer | None:
         """The same for what is only good to have: None when it cannot be had at once.
 
@@ -136,7 +155,7 @@ class Mirror:
         """
         if self.is_up and trio.current_time() >= self._silent_until:
             with suppress(Problem):
-                return await self.ask(question, caller, patience_s=patience_s)
+                return await self.ask(question, caller, freshness=freshness, patience_s=patience_s)
         return None
 
     async def _ask(self, number: int, body: bytes) -> MirrorAnswer:
