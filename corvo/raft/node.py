@@ -248,7 +248,8 @@ class Node:
             replication.flush(raft, leadership)
         write = self._next_write() if may_write else None
         committed = raft.log.next_committed(raft.settings.page_bytes_max)
-        core.remember_configs(raft, committed)
+        if committed:
+            core.remember_configs(raft, committed)
         wanted = None
         if raft.leadership is not None:
             wanted, raft.leadership.snapshot_wanted = raft.leadership.snapshot_wanted, None

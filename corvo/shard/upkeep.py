@@ -23,7 +23,6 @@ WALK_EVERY_NS: Final = 1_000_000_000
 WALK_QUEUES: Final = 64
 WALK_AGAIN_NS: Final = 60_000_000_000
 """Pause after all queues were walked."""
-_TIMERS: Final = tuple(Timer)
 _OPS: Final[dict[Timer, type[ops.Upkeep]]] = {
     Timer.PROMOTE: ops.Promote,
     Timer.LEASE: ops.Reclaim,
@@ -47,34 +46,26 @@ class Upkeep:
         self._walk_at_ns = 0
         # Timers change only when an entry is applied, and are read far more often.
         self._seen: tuple[Tx, int] | None = None
-        self._seen_due_ns: int | None = None
+        self._dues: list[tuple[int, Timer]] = []
 
     def due(self, tx: Tx, now_ns: int) -> list[Op]:
         """Ops to propose now: at most one of each kind, all of them bounded."""
-        ops: list[Op] = []
-        first_ns = self._first_due_ns(tx)
-        if first_ns is not None and first_ns <= now_ns:
-            for timer in _TIMERS:
-                due_ns = next_due_ns(tx, timer)
-                if due_ns is not None and due_ns <= now_ns:
-                    ops.append(self._op_for(tx, timer))
+        ops = [self._op_for(tx, timer) for due_ns, timer in self._timers(tx) if due_ns <= now_ns]
         if now_ns >= self._walk_at_ns:
             ops += self._walk(tx, now_ns)
         return ops
 
     def next_ns(self, tx: Tx) -> int:
         """Time of the next look, if no entry is applied before."""
-        first_ns = self._first_due_ns(tx)
-        return self._walk_at_ns if first_ns is None else min(first_ns, self._walk_at_ns)
+        return min([self._walk_at_ns, *(due_ns for due_ns, _ in self._timers(tx))])
 
-    def _first_due_ns(self, tx: Tx) -> int | None:
-        """Time at which the first timer of any kind is due."""
+    def _timers(self, tx: Tx) -> list[tuple[int, Timer]]:
+        """Time at which the first timer of each kind is due."""
         seen, applied = self._seen, tx.meta.applied
         if seen is None or seen[0] is not tx or seen[1] != applied:
-            dues = [due_ns for timer in _TIMERS if (due_ns := next_due_ns(tx, timer)) is not None]
-            self._seen_due_ns = min(dues, default=None)
+            self._dues = first_timers(tx)
             self._seen = tx, applied
-        return self._seen_due_ns
+        return self._dues
 
     def _op_for(self, tx: Tx, timer: Timer) -> Op:
         if timer is not Timer.SWEEP:
@@ -115,13 +106,16 @@ def _is_past(tx: Tx, prefix: bytes, keep_ms: int, now_ns: int) -> bool:
     return bool(first) and int.from_bytes(first[0][at : at + 8], "big") + keep_ms * MS <= now_ns
 
 
-def next_due_ns(tx: Tx, timer: Timer) -> int | None:
-    """Time at which the first timer of a kind is due."""
-    group = TIMERS[timer]
-    first = tx.head(group).keys
-    if not first:
-        return None
-    at = len(group.prefix)
-    due_ns = int.from_bytes(first[0][at : at + 8], "big")
-    # No lease ends in a time of grace.
-    return max(due_ns, tx.grace.until_ns) if timer is Timer.LEASE else due_ns
+def first_timers(tx: Tx) -> list[tuple[int, Timer]]:
+    """Time at which the first timer of each kind is due, if there is one."""
+    found = []
+    for timer, group in TIMERS.items():
+        first = tx.head(group).keys
+        if first:
+            at = len(group.prefix)
+            due_ns = int.from_bytes(first[0][at : at + 8], "big")
+            # No lease ends in a time of grace.
+            found.append(
+                (max(due_ns, tx.grace.until_ns) if timer is Timer.LEASE else due_ns, timer)
+            )
+    return found

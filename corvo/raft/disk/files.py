@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from corvo.raft.disk.filesystem import DirectoryRefused
-from corvo.raft.errors import DiskFull, LogFailed
+from corvo.raft.errors import DiskFull, LogFailed, RaftError
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _ROOT: Final = "the directory"
@@ -35,23 +34,30 @@ class RealFiles:
 
     def names(self, directory: str = "") -> list[str]:
         """What is in the directory, sorted."""
-        with _Failing("list", directory or _ROOT), self._directory(directory) as opened:
-            return sorted(os.listdir(opened))  # noqa: PTH208 -- by descriptor, not by path
+        try:
+            with self._directory(directory) as opened:
+                return sorted(os.listdir(opened))  # noqa: PTH208 -- by descriptor, not by path
+        except OSError as error:
+            raise _failure("list", directory or _ROOT, error) from error
 
     def size(self, name: str) -> int:
         """The bytes in a file."""
-        with _Failing("look at", name):
+        try:
             return os.fstat(self._descriptor(name)).st_size
+        except OSError as error:
+            raise _failure("look at", name, error) from error
 
     def create(self, name: str) -> None:
         """A new, empty file."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with _Failing("create", name):
+        try:
             self._open[name] = os.open(name, flags, 0o600, dir_fd=self._root)
+        except OSError as error:
+            raise _failure("create", name, error) from error
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Up to `length` bytes; the system may hand them out in pieces."""
-        with _Failing("read", name):
+        try:
             descriptor = self._descriptor(name)
             data = os.pread(descriptor, length, offset)
             while len(data) < length:
@@ -60,49 +66,65 @@ class RealFiles:
                     break
                 data += more
             return data
+        except OSError as error:
+            raise _failure("read", name, error) from error
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         """Put all of `data` at `offset`, in one call unless the system takes less."""
-        with _Failing("write", name):
+        try:
             descriptor = self._descriptor(name)
             written = os.pwrite(descriptor, data, offset)
             while written < len(data):
                 written += os.pwrite(descriptor, data[written:], offset + written)
+        except OSError as error:
+            raise _failure("write", name, error) from error
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file to `size`."""
-        with _Failing("cut", name):
+        try:
             os.ftruncate(self._descriptor(name), size)
+        except OSError as error:
+            raise _failure("cut", name, error) from error
 
     def sync(self, name: str) -> None:
         """`fdatasync`: the bytes, and of the rest only what is needed to find them."""
-        with _Failing("sync", name, has_room=True):
+        try:
             os.fdatasync(self._descriptor(name))
+        except OSError as error:
+            raise _failure("sync", name, error, has_room=True) from error
 
     def sync_names(self, directory: str = "") -> None:
         """`fsync` of the directory."""
-        failing = _Failing("sync", directory or _ROOT, has_room=True)
-        with failing, self._directory(directory) as opened:
-            os.fsync(opened)
+        try:
+            with self._directory(directory) as opened:
+                os.fsync(opened)
+        except OSError as error:
+            raise _failure("sync", directory or _ROOT, error, has_room=True) from error
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another name, in place of whatever had it."""
-        with _Failing("rename", f"{source} to {target}"):
+        try:
             os.rename(source, target, src_dir_fd=self._root, dst_dir_fd=self._root)
             self._forget(target)
             if source in self._open:
                 self._open[target] = self._open.pop(source)
+        except OSError as error:
+            raise _failure("rename", f"{source} to {target}", error) from error
 
     def unlink(self, name: str) -> None:
         """Remove a file."""
-        with _Failing("remove", name):
+        try:
             os.unlink(name, dir_fd=self._root)
             self._forget(name)
+        except OSError as error:
+            raise _failure("remove", name, error) from error
 
     def make_directory(self, name: str) -> None:
         """A new, empty directory."""
-        with _Failing("make", name):
+        try:
             os.mkdir(name, 0o700, dir_fd=self._root)
+        except OSError as error:
+            raise _failure("make", name, error) from error
 
     def close(self) -> None:
         """Close everything, and with it give up the lock."""
@@ -133,31 +155,12 @@ class RealFiles:
             os.close(opened)
 
 
-class _Failing:
-    """A block whose `OSError` becomes ours: a full disk is told from one that fails.
+def _failure(verb: str, name: str, error: OSError, *, has_room: bool = False) -> RaftError:
+    """Our error for one of the system: a full disk is told from one that fails.
 
     At a sync there is no telling what a full one kept.
     """
-
-    __slots__ = ("_has_room", "_name", "_verb")
-
-    def __init__(self, verb: str, name: str, *, has_room: bool = False) -> None:
-        self._verb = verb
-        self._name = name
-        self._has_room = has_room
-
-    def __enter__(self) -> None:
-        """Nothing is to be done before."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Raise `DiskFull` or `LogFailed` in place of what the system raised."""
-        if isinstance(error, OSError):
-            problem = f"cannot {self._verb} {self._name}: {error.strerror}"
-            if error.errno in _NO_ROOM and not self._has_room:
-                raise DiskFull(problem) from error
-            raise LogFailed(problem) from error
+    problem = f"cannot {verb} {name}: {error.strerror}"
+    if error.errno in _NO_ROOM and not has_room:
+        return DiskFull(problem)
+    return LogFailed(problem)

@@ -193,11 +193,11 @@ class SegmentedLog:
 
         After `DiskFull` everything is as it was.
         """
-        first = entries[0].index
-        assert self.base.index < first <= self.last_index + 1, "an append leaves no gap"
+        first, last = entries[0].index, self.last_index
+        assert self.base.index < first <= last + 1, "an append leaves no gap"
         assert entries[-1].index == first + len(entries) - 1, "entries follow one another"
         assert self.term(first - 1) <= entries[0].term, "terms never fall"
-        cuts = first <= self.last_index
+        cuts = first <= last
         if self.segments and not cuts and self.segments[-1].tail < self._segment_bytes:
             self.segments[-1].append(entries, room_bytes=self._room_bytes)
         else:
