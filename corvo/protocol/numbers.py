@@ -46,6 +46,24 @@ class DiskNumbers(msgspec.Struct, kw_only=True):
     losses: tuple[Loss, ...] = ()  # of entries of the log, the latest last
 
 
+EFFECTS_STALLED_S: Final = 10.0
+"""Effects that wait for so long while none is taken are reported."""
+
+
+class EffectNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """The effects on another shard that wait there or on the way, as the leader sees them."""
+
+    shard: int
+    waiting: int
+    stalled_s: float  # since when none was taken
+    error: str = ""  # why none is taken, if that is known
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether they wait for so long that an operator should look."""
+        return self.stalled_s >= EFFECTS_STALLED_S
+
+
 class Counters(msgspec.Struct, kw_only=True):
     """The counters of one replica, from its start on."""
 
@@ -66,6 +84,7 @@ class Counters(msgspec.Struct, kw_only=True):
     lag: Histogram = msgspec.field(default_factory=lambda: empty(LAG_S))
     """Seconds by which a tick came too late."""
     stats: ProcessStats = ProcessStats()
+    effects: list[EffectNumbers] = []  # by the other shard, if some wait
 
     def kept_up(self, op: str, done: int, now_ns: int) -> None:
         """Count what an op of upkeep did."""

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from corvo.protocol import wire
+from corvo.protocol.numbers import EffectNumbers
 from corvo.protocol.ops.base import Rejected
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.transfer import Delivered, Receive, ReceiveMany
@@ -83,6 +84,8 @@ class Destination:
         self.is_removing = False  # effects that were taken are being removed from the outbox
         self.delivered = 0  # effects that were taken since the start of this process
         self.error = ""  # why the last batch was refused, or the link is closed
+        self.looked_at = 0  # what was taken when somebody looked
+        self.stalled_from: float | None = None  # when it was seen first that nothing more is taken
 
     @property
     def has_room(self) -> bool:
@@ -194,6 +197,23 @@ class Relaying:
     def removed(self, shard: int) -> None:
         """An op that removes effects was applied, or will never be."""
         self._changed(shard).is_removing = False
+
+    def look(self, now_s: float) -> list[EffectNumbers]:
+        """The shards that have effects to take, and for how long none has taken one."""
+        found = []
+        for shard, each in sorted(self._destinations.items()):
+            waiting = each.given - each.taken
+            if each.taken != each.looked_at or waiting <= 0:
+                each.looked_at, each.stalled_from = each.taken, None
+            if waiting > 0:
+                each.stalled_from = now_s if each.stalled_from is None else each.stalled_from
+                stalled_s = now_s - each.stalled_from
+                found.append(
+                    EffectNumbers(
+                        shard=shard, waiting=waiting, stalled_s=stalled_s, error=each.error
+                    )
+                )
+        return found
 
     # What comes back.
 

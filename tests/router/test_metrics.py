@@ -20,6 +20,7 @@ from corvo.protocol.numbers import (
     ClockNumbers,
     Counters,
     DiskNumbers,
+    EffectNumbers,
     Numbers,
     PeerNumbers,
     QueueNumbers,
@@ -30,6 +31,7 @@ from corvo.router.config import RouterConfig
 from corvo.router.metrics import CODES_MAX, MINUTES, OTHER, Metrics, Throughput
 from corvo.router.node.exposition import Group, Page, histogram
 from corvo.router.node.families import FAMILIES, QUEUE_JOBS, REPLICA, render
+from corvo.router.node.health import readiness, warnings_of
 from corvo.router.node.scrape import (
     ACTIVE_NS,
     QUEUES_MAX,
@@ -193,6 +195,18 @@ def test_no_more_queues_are_kept_than_twice_as_many_as_are_shown() -> None:
     assert (len(queues.shown), queues.dropped, queues.rest[0]) == (10, 990, 990)
 
 
+def test_effects_that_another_shard_does_not_take_are_a_warning() -> None:
+    told = numbers()
+    told.counted.effects.append(EffectNumbers(shard=2, waiting=1, stalled_s=9.9))
+
+    *_, warning = warnings_of({0: told})
+
+    assert warning == (
+        "shard-0: 3 effects wait for shard-1, which has taken none for 12 s: it cannot be reached"
+    )
+    assert readiness([], is_verbose=False, warnings=[warning]).warnings == [warning]
+
+
 # ---- The page.
 
 
@@ -210,6 +224,7 @@ def counters() -> Counters:
         },
         disk=disk,
         stats=ProcessStats(cpu_user_s=1.5, resident_bytes=1 << 20),
+        effects=[EffectNumbers(shard=1, waiting=3, stalled_s=12.5)],
     )
 
 

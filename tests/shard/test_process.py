@@ -335,7 +335,7 @@ async def test_damage_below_the_checkpoint_is_set_aside(tmp_path: Path, kill: bo
     assert first == index + 1
     assert segment.with_name(f"{segment.name}.damaged").exists()
     assert f"{segment.name}.damaged" in said
-    assert f"checkpoint {index}" in said
+    assert f'"checkpoint":{index}' in said
     async with running(config), calling(config) as client:
         assert await counts(client) == jobs
 

@@ -339,3 +339,38 @@ def test_a_shard_that_lost_what_it_had_taken_is_sent_nothing_that_would_leave_a_
         "effect 3 of shard 0 is not the next one: send 1"
     )
     links.shards[A].do(Delete(job_ids=names))
+
+
+# What waits.
+
+
+def test_effects_that_nobody_takes_are_stalled_from_when_that_is_seen(sender: Sender) -> None:
+    sender.give(2)
+    sender.sent()
+    relaying = sender.relaying
+
+    first, later = relaying.look(5.0), relaying.look(15.0)
+
+    assert [(each.shard, each.waiting, each.stalled_s) for each in first] == [(B, 2, 0.0)]
+    assert [each.stalled_s for each in later] == [10.0]
+    assert [each.is_stalled for each in (*first, *later)] == [False, True]
+
+
+def test_effects_are_not_stalled_while_some_are_taken(linked: Sender) -> None:
+    linked.give(500)
+    [batch, *_] = linked.sent()
+    linked.relaying.look(0.0)
+    linked.relaying.answered(batch, taken(batch.last))
+
+    [seen] = linked.relaying.look(60.0)
+
+    assert (seen.waiting, seen.stalled_s) == (500 - batch.last, 0.0)
+
+
+def test_nothing_waits_once_all_is_taken(linked: Sender) -> None:
+    linked.give(1)
+    [batch] = linked.sent()
+    linked.relaying.look(0.0)
+    linked.relaying.answered(batch, taken(1))
+
+    assert linked.relaying.look(60.0) == []

@@ -299,6 +299,18 @@ REPLICA: Final = Group[Numbers](
             lambda it: it.clock.ahead_ns / 1e9 if it.clock is not None else None,
         ),
         gauge(
+            "corvo_shard_effects_waiting",
+            "Effects on another shard (`to`) that it has not taken.",
+            lambda it: {(str(each.shard),): each.waiting for each in it.counted.effects},
+            "to",
+        ),
+        gauge(
+            "corvo_shard_effects_stalled_seconds",
+            "Seconds for which another shard (`to`) has taken no effect, while effects wait.",
+            lambda it: {(str(each.shard),): each.stalled_s for each in it.counted.effects},
+            "to",
+        ),
+        gauge(
             "corvo_raft_peer_active",
             "1 if the leader has received a message of the peer lately.",
             lambda it: {(str(peer.replica),): int(peer.is_active) for peer in it.peers},

@@ -8,7 +8,7 @@ import msgspec
 from corvo import __version__
 from corvo.measures import Histogram, ProcessStats
 from corvo.protocol.jobs import Time
-from corvo.protocol.numbers import WAITING_OPS_MAX, ClockNumbers, Numbers
+from corvo.protocol.numbers import WAITING_OPS_MAX, Loss, Numbers
 from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.config import RouterConfig
 from corvo.times import format_time_or_none
@@ -73,19 +73,30 @@ def warnings_of(found: Mapping[int, Numbers]) -> list[str]:
     return [
         f"shard-{shard}: {warning}"
         for shard, numbers in sorted(found.items())
-        if numbers.clock is not None and (warning := _clock_warning(numbers.clock))
+        for warning in (*_clock_warnings(numbers), *_effect_warnings(numbers))
     ]
 
 
-def _clock_warning(seen: ClockNumbers) -> str:
-    """How the wall clock differs from the clock of a shard; empty if it does not."""
-    if seen.course == "in_step":
-        return ""
+def _clock_warnings(numbers: Numbers) -> list[str]:
+    """How the wall clock differs from the clock of a shard."""
+    seen = numbers.clock
+    if seen is None or seen.course == "in_step":
+        return []
     side = "ahead of" if seen.ahead_ns > 0 else "behind"
     apart = f"the wall clock is {abs(seen.ahead_ns) / 1e9:.1f} s {side} the shard's clock"
     if seen.course == "ignored":
-        return f"{apart} and is ignored; see clock.ignored in the log"
-    return f"{apart}, which runs {seen.course} until both agree; see clock.off in the log"
+        return [f"{apart} and is ignored; see clock.ignored in the log"]
+    return [f"{apart}, which runs {seen.course} until both agree; see clock.off in the log"]
+
+
+def _effect_warnings(numbers: Numbers) -> list[str]:
+    """The other shards that take no effects."""
+    return [
+        f"{each.waiting} effects wait for shard-{each.shard}, which has taken none for"
+        f" {each.stalled_s:.0f} s: {each.error or 'it cannot be reached'}"
+        for each in numbers.counted.effects
+        if each.is_stalled
+    ]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -340,6 +351,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fsync_time_hist: Measured | msgspec.UnsetType = msgspec.UNSET
     snapshot: Checkpoint | msgspec.UnsetType = msgspec.UNSET
     clock: ShardClock | msgspec.UnsetType = msgspec.UNSET
+    losses: list[Loss] = []
     nodes: list[Member] = []
 
 
@@ -406,6 +418,7 @@ def _group(config: RouterConfig, numbers: Numbers | str) -> Group:
             if numbers.clock is not None
             else msgspec.UNSET
         ),
+        losses=list(numbers.counted.disk.losses),
         nodes=_members(numbers),
     )
 

@@ -74,6 +74,8 @@ class Known:
         self._place = Path(config.known) if config.known else None
         self._accepted = config.accept_loss
         self._is_accepted = False
+        self.loss: Loss | None = None
+        """The loss that this start has accepted."""
         self._note = self._read()
 
     @property
@@ -142,6 +144,7 @@ class Known:
             )
         self._is_accepted = True
         loss = Loss(at=format_time(clock.now_ns()), known=note.index, found=has, why=why)
+        self.loss = loss
         self._note = replace(note, losses=(*note.losses, loss)[-LOSSES_MAX:])
 
     # Writing.

@@ -73,7 +73,7 @@ from corvo.raft.disk.identity import OtherIdentity
 from corvo.shard.config import BadConfig, Peer, ShardConfig, read_config
 from corvo.shard.driver.following import AppliedSignal, serve_follower
 from corvo.shard.driver.known import EVERY_S, Known, Note, ShardLost, foreign
-from corvo.shard.driver.opening import Aside, Parts, assemble, machine_on, open_log
+from corvo.shard.driver.opening import Parts, assemble, machine_on, open_log
 from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
 from corvo.shard.driver.syncing import Syncer
@@ -202,6 +202,7 @@ class Process:
         self._note = note
         self._log = log
         self._read_clocks = read_clocks
+        self._stalled: set[int] = set()  # other shards that have taken no effects for long
         self._root = Path(config.data_dir)
         self._replica = parts.replica
         self._storage = parts.storage
@@ -366,6 +367,7 @@ class Process:
             self._replica.tick(missed)
             self._look_for_room()
             self._count(late_s)
+            self._look_at_effects()
             self._bell.set()
 
     def _look_at_clock(self) -> None:
@@ -375,6 +377,24 @@ class Process:
             log_notice(self._log, steered.notice)
             steered.notice = None
         self._note.keep(steered)
+
+    def _look_at_effects(self) -> None:
+        """Log once when another shard takes no effects for long, and when it does again."""
+        replica = self._replica
+        seen = replica.relaying.look(trio.current_time()) if replica.node.is_leader else []
+        self._counters.effects = seen
+        stalled = {each.shard: each for each in seen if each.is_stalled}
+        for shard in sorted(stalled.keys() - self._stalled):
+            each = stalled[shard]
+            self._log.warning(
+                "effects.stalled",
+                to=f"shard-{shard}",
+                waiting=each.waiting,
+                reason=each.error or "it cannot be reached",
+            )
+        for shard in sorted(self._stalled - stalled.keys()):
+            self._log.info("effects.moving", to=f"shard-{shard}")
+        self._stalled = {*stalled}
 
     @property
     def _is_alone(self) -> bool:
@@ -680,13 +700,21 @@ def send_all(link: Link, messages: list[wire.AnyMessage]) -> None:
         link.close("too slow: answers were lost")
 
 
-def tell_of_damage(aside: Aside) -> None:
-    """Say what was set aside."""
-    sys.stderr.write(
-        f"corvo shard: damage was set aside, and nothing is lost: {aside.damage}. The checkpoint"
-        f" {aside.checkpoint} has all entries up to there; the damaged files are now"
-        f" {', '.join(aside.files) or 'none'}: check the disk, and remove them\n"
-    )
+def log_findings(config: ShardConfig, parts: Parts, log: Log) -> None:
+    """Log what was found wrong with the data, and did not keep the shard from starting."""
+    aside, loss = parts.aside, parts.known.loss
+    if aside is not None:
+        log.warning(
+            "log.set_aside",
+            damage=aside.damage,
+            files=aside.files,
+            checkpoint=aside.checkpoint,
+            then="nothing is lost: the checkpoint has these entries; check the disk",
+        )
+    if loss is not None:
+        log.warning("data.loss_accepted", why=loss.why, known=loss.known, found=loss.found)
+    elif config.accept_loss >= 0:
+        log.warning("data.complete", then="remove the setting accept_loss: nothing is lost")
 
 
 async def serve(config: ShardConfig, disk: Disk, poison: Poison, log: Log) -> None:
@@ -695,8 +723,7 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison, log: Log) -> No
         return
     note = open_clock_note(config, disk)
     parts = open_parts(config, disk, clock_offset_ns=note.read())
-    if parts.aside is not None:
-        tell_of_damage(parts.aside)
+    log_findings(config, parts, log)
     poison.refuse(applied=parts.replica.machine.applied)
     if parts.is_after_crash:
         poison.be_wary()
