@@ -47,6 +47,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     send_ms: Annotated[
         Count, Meta(description="time that an answer waits for a client that does not read it")
     ] = 10_000
+    turn_events_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000,
+            description="requests or frames of one connection that are handled in one go, if it"
+            " sends many at once; then it pauses for a millisecond",
+        ),
+    ] = 4
     in_flight_max: Annotated[
         Count,
         Meta(description="requests that are answered at the same time, without waiting fetches"),

@@ -267,6 +267,7 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
         ("corvo_claims_given_back_total", 1),
         ("corvo_lifecycle_streams_open", 2),
         ("corvo_event_listeners", 3),
+        ("corvo_http_pauses_total", 6),
         ("corvo_wrong_api_keys_total", 5),
         ("corvo_wrong_api_keys_waiting", 1),
     ):

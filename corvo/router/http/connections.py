@@ -124,6 +124,8 @@ class Connections:
         self.date = ""
         """The line of every answer that says when, as of the last sweep."""
         self.body_bytes = 0
+        self.pauses = 0
+        """Of connections that sent too much at once: see `corvo.router.server.turns`."""
         self.is_stopping = False
         """Whether each answer is the last one of its connection."""
 

@@ -12,8 +12,12 @@ FRAME_BYTES_MAX: Final = 16_384
 RESETS_MAX: Final = 1_000
 """Of one connection. A client that takes back more than that in good faith connects again."""
 
+REQUEST: Final = 4
+"""Events that a request counts as; every other frame is one."""
+
 _PREFACE_BYTES: Final = 24
 _HEAD_BYTES: Final = 9
+_HEADERS: Final = 1
 _RESET: Final = 3
 
 
@@ -21,28 +25,35 @@ class Http2Guard:
     """Follows the frames of one connection, from its first byte."""
 
     def __init__(self) -> None:
+        self.is_over = False
+        """Whether nothing more may be passed on."""
         self._skip = _PREFACE_BYTES  # bytes to come that are no frame's head
         self._head = b""  # what has come of one
         self._resets = 0
 
-    def allows(self, data: bytes) -> bool:
-        """Whether these bytes may be passed on. If not, nothing behind them may be, either."""
-        at = 0
+    def portion(self, data: bytes, at: int, budget: int) -> tuple[int, int]:
+        """How far to pass these bytes on from `at`, and the events in that.
+
+        A portion ends behind the frame that spends the budget, or with the data.
+        """
+        events = 0
         while True:
-            if self._skip:
-                skipped = min(self._skip, len(data) - at)
-                self._skip -= skipped
-                at += skipped
+            skipped = min(self._skip, len(data) - at)
+            self._skip -= skipped
+            at += skipped
+            if at == len(data) or (events >= budget and not self._head):
+                return at, events
+            begin = at
             piece = data[at : at + _HEAD_BYTES - len(self._head)]
-            if not piece:
-                return True
             at += len(piece)
             self._head += piece
             if len(self._head) < _HEAD_BYTES:
-                return True
-            length = int.from_bytes(self._head[:3], "big")
-            self._resets += self._head[3] == _RESET
-            if length > FRAME_BYTES_MAX or self._resets > RESETS_MAX:
-                return False
+                continue
+            length, kind = int.from_bytes(self._head[:3], "big"), self._head[3]
+            self._resets += kind == _RESET
+            self.is_over = length > FRAME_BYTES_MAX or self._resets > RESETS_MAX
+            if self.is_over:
+                return begin, events
+            events += REQUEST if kind == _HEADERS else 1
             self._skip = length
             self._head = b""

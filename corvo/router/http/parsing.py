@@ -55,6 +55,8 @@ _ASKING: Final = frozenset({"expect", "content-encoding"})
 _WITH_HOST: Final = re.compile(rb"(https?)://([^/?#@]+)(.*)", re.IGNORECASE)
 _PORTS: Final = {"http": ":80", "https": ":443"}
 """What need not be said of a host, by the scheme."""
+_PORTION_BYTES: Final = 1 << 10
+"""Some twenty requests, if they are as short as can be: a quarter of a millisecond."""
 _CHUNK_BYTES_MAX: Final = 8
 """What may surround each byte of a body in chunks; if they are of one byte, that is five."""
 
@@ -88,6 +90,8 @@ class Reader:
         was ready, and WebSocket if it asked for that."""
         self.body_bytes = 0
         """Of the body that is coming in."""
+        self.pieces = 0
+        """Of a body, in what was fed last."""
         self.is_in_head = False
         self.is_in_body = False
         self.wants_continue = False
@@ -107,15 +111,25 @@ class Reader:
         self._excess_bytes = (
             0  # that are no body, of reads that ended neither the head nor the body
         )
-        self._body: list[bytes] = []
+        self._body: bytes | bytearray = b""
+        self._length = 0  # that the body says it has
 
     @property
     def is_idle(self) -> bool:
         """Whether we are between two requests."""
         return not (self.is_in_head or self.is_in_body or self._opening)
 
+    @property
+    def portion_bytes(self) -> int:
+        """How much to feed at a time: so much may be many requests, or many pieces of a body.
+
+        The rest of a body whose length is known is one piece.
+        """
+        return max(_PORTION_BYTES, self._length - self.body_bytes)
+
     def feed(self, data: bytes) -> None:
         """Take what has come in."""
+        self.pieces = 0
         assert self.rest is None
         if self._opening is not None:
             data = self._opening + data
@@ -186,14 +200,14 @@ class Reader:
     def close(self) -> None:
         """Let go of what is half read. We and the parser hold each other, and go only by and by."""
         del self._parser
-        self._body.clear()
+        self._body = b""
         self.ready.clear()
 
     def refuse(self, problem: Problem) -> None:
         """Read nothing more."""
         self.refusal = problem
         self.is_in_head = self.is_in_body = False
-        self._body.clear()
+        self._body = b""
 
     # What the parser calls.
 
@@ -254,7 +268,8 @@ class Reader:
             self._bad_request(
                 "expected no transfer encoding other than `chunked`", field="transfer-encoding"
             )
-        if int(headers.get("content-length", 0)) > self._limits.body_bytes_max:
+        self._length = int(headers.get("content-length", 0))
+        if self._length > self._limits.body_bytes_max:
             self.refuse(too_large_body(self._limits))
             raise _Refused
         if not _ASKING.isdisjoint(headers):
@@ -304,7 +319,13 @@ class Reader:
             self.refuse(too_large_body(self._limits))
             raise _Refused
         self.wants_continue = False
-        self._body.append(data)
+        self.pieces += 1
+        if not self._body:
+            self._body = data
+            return
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += data  # a list of pieces of one byte would take a hundred times as much
 
     def on_message_complete(self) -> None:
         """It is here."""
@@ -316,8 +337,7 @@ class Reader:
             )
             if not is_websocket:
                 return  # `_change` reads it again
-        body = self._body
-        whole = b"" if not body else body[0] if len(body) == 1 else b"".join(body)
+        whole = bytes(self._body)
         target = self._target.decode("ascii")
         path, _, query = target.partition("?")
         keeps = self._version == "1.1" and self._parser.should_keep_alive()
@@ -342,8 +362,8 @@ class Reader:
         self._method = ""  # what is refused before the next one has a method was not of this one
         self.is_in_body = False
         self.wants_continue = False
-        self.body_bytes = 0
-        self._body = []
+        self.body_bytes = self._length = 0
+        self._body = b""
 
 
 def join(name: str, before: str, value: str) -> str:

@@ -110,6 +110,11 @@ NODE: Final = Group[Scrape](
             "corvo_http_connections", "Open client connections.", _reading("corvo_http_connections")
         ),
         counter(
+            "corvo_http_pauses_total",
+            "Pauses of client connections that sent many requests or frames at once.",
+            _reading("corvo_http_pauses_total"),
+        ),
+        counter(
             "corvo_http_problems_total",
             "HTTP requests answered with an error, by error code.",
             lambda it: {(code,): count for code, count in sorted(it.metrics.problems.items())},

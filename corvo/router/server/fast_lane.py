@@ -22,9 +22,16 @@ from corvo.router.http.rendering import CONTINUE, head_of
 from corvo.router.routes import Found
 from corvo.router.server.door import Door, read_query
 from corvo.router.server.slow_lane import Ends, Exchange, SlowLane
+from corvo.router.server.turns import Turns
 
 _LAST_WORDS_S: Final = 1.0
 """How long a client that was too slow is told so."""
+_SHORT_BYTES: Final = 256
+_SHORTS_MAX: Final = 16
+"""Reads so short of one request that cost nothing. Head and body may come in a few pieces; whoever
+sends more of them is read less often, and then gets more read at a time."""
+_PIECES_MAX: Final = 32
+"""Of a body, in one portion: chunks that are as small have to share a turn with others."""
 _TOGETHER_BYTES_MAX: Final = 64 << 10
 """A body up to here goes out in one piece with what stands before it; a larger one is not copied
 for that."""
@@ -53,39 +60,61 @@ class Conversation:
         self._seat = seat
         self._ends = ends
         self._reader = Reader(lane.connections.limits, ends.client[0])
+        self._turns = Turns(lane.connections)
+        self._unread = b""  # of what was received, and not parsed yet
+        self._shorts = 0  # reads of a few bytes, of one request
 
     async def run(self, alpn: str = "http/1.1") -> None:
         """Talk until one of us leaves. Raises `LineBroken`."""
         self._seat.move(Stage.IDLE)
         if alpn == "h2":
-            await self._exchange().hand_over(b"", alpn)
+            await self._exchange().hand_over(b"", b"", alpn)
             return
         reader = self._reader
         while True:
             while not reader.ready:
                 if reader.rest is not None:
-                    await self._exchange().hand_over(reader.rest, "h2")
+                    await self._exchange().hand_over(b"", self._rest(), "h2")
                     return
                 if reader.refusal is not None:
                     await self.refuse(reader.refusal)
                     return
-                data = await self._line.receive()
-                if not data:
+                if not await self._read():
                     return
-                reader.feed(data)
-                if not reader.ready:
-                    await self._note_progress()
             message = reader.ready.popleft()
             if message.is_websocket:
-                rest = reader.rest or b""
-                await self._exchange().hand_over(as_bytes(message) + rest)
+                await self._exchange().hand_over(as_bytes(message), self._rest())
                 return
             if not await self._answer(message):
                 return
-            if not reader.ready:
-                await self._note_progress()
+            if reader.ready or self._unread:
+                await self._turns.spend()
             else:
-                await trio.lowlevel.checkpoint()  # others want to be served, too
+                await self._note_progress()
+
+    async def _read(self) -> bool:
+        """Read a portion of what has come. False when nothing more will come."""
+        reader = self._reader
+        if not self._unread:
+            self._unread = await self._line.receive()
+            if not self._unread:
+                return False
+            self._shorts += len(self._unread) < _SHORT_BYTES
+        portion = self._unread[: reader.portion_bytes]
+        self._unread = self._unread[len(portion) :]
+        reader.feed(portion)
+        if reader.ready:
+            self._shorts = 0
+            return True
+        if not self._unread:
+            await self._note_progress()
+        if self._shorts > _SHORTS_MAX or reader.pieces > _PIECES_MAX:
+            await self._turns.spend()
+        return True
+
+    def _rest(self) -> bytes:
+        """What stands behind a request that changes the protocol."""
+        return (self._reader.rest or b"") + self._unread
 
     async def _note_progress(self) -> None:
         """Say where we are when no request is there as a whole."""
@@ -174,7 +203,7 @@ class Conversation:
             await self._line.send(response.body)
 
     def _exchange(self) -> Exchange:
-        exchange = Exchange(self._lane.slow, self._line, self._seat, self._ends)
+        exchange = Exchange(self._lane.slow, self._line, self._seat, self._ends, self._turns)
         self._seat.on_cut(exchange.cut)
         return exchange
 

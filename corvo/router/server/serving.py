@@ -76,7 +76,9 @@ class Server:
         hangups = Hangups()
         slow = SlowLane(app, config.limits, log, hangups)
         self.connections: Final = Connections(config.limits)
-        door.api.metrics.read("corvo_http_connections", lambda: len(self.connections.seats))
+        read = door.api.metrics.read
+        read("corvo_http_connections", lambda: len(self.connections.seats))
+        read("corvo_http_pauses_total", lambda: self.connections.pauses)
         self.lane: Final = FastLane(door, self.connections, hangups, slow)
         self._config = config
         self._log = log

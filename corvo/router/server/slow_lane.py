@@ -26,6 +26,8 @@ from corvo.router.http.connections import Seat, Stage
 from corvo.router.http.http2_guard import FRAME_BYTES_MAX, Http2Guard
 from corvo.router.http.lines import Hangups, Line, LineBroken
 from corvo.router.http.rendering import with_reason
+from corvo.router.http.websocket_guard import WebSocketGuard
+from corvo.router.server.turns import Turns
 from corvo.telemetry import Log
 
 _STREAMS_MAX: Final = 100
@@ -51,6 +53,7 @@ class SlowLane:
         self.log: Final = log
         self.is_stopping = False
         self.send_s: Final = limits.send_ms / 1_000
+        self.turn_events_max: Final = limits.turn_events_max
         self._app: Final = ASGIWrapper(app)
         self._config: Final = _configure(limits, log)
         self._context: Final = WorkerContext(None)
@@ -85,7 +88,7 @@ class SlowLane:
 class Exchange:
     """One connection while hypercorn has it."""
 
-    def __init__(self, lane: SlowLane, line: Line, seat: Seat, ends: Ends) -> None:
+    def __init__(self, lane: SlowLane, line: Line, seat: Seat, ends: Ends, turns: Turns) -> None:
         self.is_broken = False
         """Whether something that was to be sent has not left."""
         self.send_s: Final = lane.send_s
@@ -94,10 +97,11 @@ class Exchange:
         self._line = line
         self._seat = seat
         self._ends = ends
+        self._turns = turns
         self._until = math.inf  # what is sent has to have left by then
         self._is_handed_over = False
         self._is_idle = False
-        self._has_sent = False
+        self._begun = trio.Event()  # it was answered, or that has begun
         self._held_bytes = 0
         self._ended = trio.Event()  # hypercorn is done with it, or the client is gone
         self._reading = trio.CancelScope()
@@ -129,27 +133,38 @@ class Exchange:
         self.is_broken = True  # what could still be sent, nobody would read
         self._ended.set()
 
-    async def hand_over(self, data: bytes, alpn: str = "http/1.1") -> None:
-        """Let hypercorn have the connection until it ends. `data` is what was read of it."""
+    async def hand_over(self, head: bytes, data: bytes, alpn: str = "http/1.1") -> None:
+        """Let hypercorn have the connection until it ends.
+
+        `head` is the request that asked for that, if any, and `data` what was read behind it.
+        """
         self._is_handed_over = self._is_idle = True
         try:
             async with TaskGroup() as group:
                 protocol = self._begin(group, alpn)
                 await protocol.initiate()
                 with self._reading:
-                    await self._read(protocol, data, Http2Guard() if alpn == "h2" else None)
+                    if head:
+                        await protocol.handle(RawData(head))
+                        # Hypercorn refuses frames that come before, and forgets its app then.
+                        await self._begun.wait()
+                    await self._read(protocol, data, is_http2=alpn == "h2")
                 await protocol.handle(Closed())
         except* Exception as group_of:  # noqa: BLE001 -- hypercorn's bugs end one connection
             self._failed(group_of)
 
-    async def _read(self, protocol: ProtocolWrapper, data: bytes, guard: Http2Guard | None) -> None:
-        if not data:
-            data = await self._line.receive()
-        while data and (guard is None or guard.allows(data)):
-            await protocol.handle(RawData(data))
-            if self._ended.is_set():
-                break
-            data = await self._line.receive()
+    async def _read(self, protocol: ProtocolWrapper, data: bytes, *, is_http2: bool) -> None:
+        """Pass on what the client sends, a portion at a time."""
+        guard = Http2Guard() if is_http2 else WebSocketGuard()
+        budget = self._lane.turn_events_max
+        while data := data or await self._line.receive():
+            end, events = guard.portion(data, 0, budget)
+            await protocol.handle(RawData(data[:end]))
+            data = data[end:]
+            if self._ended.is_set() or (isinstance(guard, Http2Guard) and guard.is_over):
+                return
+            if data:
+                await self._turns.spend(events)
 
     def _begin(self, group: TaskGroup, alpn: str) -> ProtocolWrapper:
         self._protocol = self._lane.protocol(group, self, self._ends, alpn)
@@ -226,8 +241,8 @@ class Exchange:
         self._reading.cancel()
 
     async def _send(self, data: bytes) -> bool:
-        if not self._has_sent:
-            self._has_sent = True
+        if not self._begun.is_set():
+            self._begun.set()
             data = with_reason(data)
         # Whoever is cancelled in the middle of a frame would break the frames of all others. So
         # nobody is, but by `cut` or `wait_until`, behind which nothing follows.
