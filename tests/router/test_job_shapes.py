@@ -8,10 +8,11 @@ import trio
 
 from corvo.model import ApiKey, State
 from corvo.protocol.jobs import JobBody
-from corvo.protocol.ops.jobs import Cancel, Expedite, Hold, Move
+from corvo.protocol.ops.jobs import Cancel, Delete, Expedite, Hold, Move
 from corvo.protocol.ops.work import Ack, AckItem
 from corvo.protocol.ops.workflow import Chain, NewAgent, Step
 from corvo.protocol.queries import GetJobs
+from corvo.router.http.messages import Response
 from corvo.router.jobs.bodies import DeadJobs, ExplainBody, JobList
 from corvo.times import format_time
 from tests.router.nests import JSON, Nest, die, fail, header, problem, queue_of, run
@@ -288,22 +289,52 @@ def test_a_job_that_has_moved_is_found_by_its_id() -> None:
     run(main)
 
 
-def test_a_job_on_its_way_is_waited_for() -> None:
+async def read_while_it_travels(nest: Nest, job_id: str, travels_s: float) -> tuple[int, float]:
+    """The status of a read, and how long after the arrival of all effects it was answered."""
+    answers: list[Response] = []
+    answered_s = 0.0
+
+    async def look() -> None:
+        nonlocal answered_s
+        answers.append(await nest.ask("GET", f"/api/v1/jobs/{job_id}"))
+        answered_s = trio.current_time()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await trio.sleep(travels_s)
+        arrived_s = trio.current_time()
+        nest.deliver()
+    return answers[0].status, answered_s - arrived_s
+
+
+@pytest.mark.parametrize(("travels_s", "late_s"), [(0.004, 0.005), (0.12, 0.06), (4.5, 0.06)])
+def test_a_job_on_its_way_is_waited_for(travels_s: float, late_s: float) -> None:
     async def main() -> None:
         nest = Nest()
         job_id = nest.put(A)
         nest[A].do(Move(job_ids=[job_id], queue=B))
-        found: list[JobBody] = []
 
-        async def look() -> None:
-            found.append(await nest.read(JobBody, f"/api/v1/jobs/{job_id}"))
+        status, late = await read_while_it_travels(nest, job_id, travels_s)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(look)
-            await trio.sleep(0.12)
-            nest.deliver()
+        assert (status, late <= late_s) == (200, True), late
 
-        assert [job.queue for job in found] == [B]
+    run(main)
+
+
+@pytest.mark.parametrize("travels_s", [0.004, 1.5])
+def test_a_job_that_was_deleted_where_it_had_moved_is_gone_once_its_home_knows(
+    travels_s: float,
+) -> None:
+    async def main() -> None:
+        nest = Nest()
+        job_id = nest.put(A)
+        nest[A].do(Move(job_ids=[job_id], queue=B))
+        nest.deliver()
+        nest[B].do(Delete(job_ids=[job_id]))
+
+        status, late = await read_while_it_travels(nest, job_id, travels_s)
+
+        assert (status, late <= 0.06) == (404, True), late
 
     run(main)
 

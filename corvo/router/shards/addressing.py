@@ -22,10 +22,12 @@ REMEMBERED_MAX: Final = 100_000
 """Chosen ids whose shard is known."""
 HOPS_MAX: Final = 8
 """How often one request follows a job that moves."""
-LOOKS_MAX: Final = 20
-"""How often a shard is asked whether a moved job has arrived."""
-_TRAVEL_S: Final = 0.05
-"""Between two such questions: a move takes a few milliseconds."""
+TRAVEL_S_MAX: Final = 5.0
+"""How long a request waits for a job that travels to another shard. A move takes milliseconds; when
+as many jobs are moved as possible, those that travel at a time need a second or two."""
+_PAUSE_S: Final = 0.001
+"""Before a shard is asked again whether a job has arrived; each pause is twice the one before."""
+_PAUSE_S_MAX: Final = 0.05
 
 
 class Addresses:
@@ -106,15 +108,19 @@ async def landed(shards: Shards, job_id: str, home: int, shard: int) -> int:
     that a job was not there *yet* must not be. Only the home shard's answer that there is no such
     job is final. Raises `Problem` when the move takes too long.
     """
-    for _ in range(LOOKS_MAX):
+    until = trio.current_time() + TRAVEL_S_MAX
+    pause_s = _PAUSE_S
+    while True:
         if job_id in (await whereabouts(shards[shard], [job_id])).queues:
             return shard
         pointed = (await whereabouts(shards[home], [job_id])).moved.get(job_id)
         if pointed is None:
             return -1
         shard = pointed
-        await trio.sleep(_TRAVEL_S)
-    raise moving(job_id)
+        if trio.current_time() >= until:
+            raise moving(job_id)
+        await trio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
 
 def moving(job_id: str) -> Problem:
