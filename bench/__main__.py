@@ -14,6 +14,7 @@ from bench import (
     backlog,
     bulk,
     calibration,
+    effects,
     fresh,
     log,
     mirror,
@@ -72,6 +73,7 @@ BENCHES: Final[dict[str, Bench]] = {
 
 LONG: Final[dict[str, Bench]] = {
     "bulk": here(bulk.measure),
+    "effects": here(effects.measure),
     "fresh": here(fresh.measure),
     "mirror": here(mirror.measure),
     "search": here(search.measure),

@@ -42,6 +42,7 @@ class Server(NamedTuple):
     router: int
     """A process."""
     shards: tuple[int, ...]
+    """By number."""
     mirror: int = 0
     """0 when it has none."""
 
@@ -112,6 +113,5 @@ def _once_ready(process: "subprocess.Popen[bytes]", said: Path) -> Server:
     processes = {event.name: event.pid for event in events if event.event == "process.ready"}
     port = urlsplit(ready[0].listening[0]).port
     assert port is not None
-    shards = tuple(pid for name, pid in processes.items() if name.startswith("shard-"))
-    assert len(shards) == SHARDS
+    shards = tuple(processes[f"shard-{number}"] for number in range(SHARDS))
     return Server(port, processes["router"], shards, processes.get("mirror", 0))
