@@ -25,6 +25,7 @@ from corvo.config import (
     given_by_file,
     resolve,
 )
+from corvo.old_flags import translate
 
 FILE: Final = "corvo.toml"
 """Read from the working directory when it is there and no other is named."""
@@ -71,9 +72,8 @@ _FLAGS: Final = {
 def server(arguments: Sequence[str]) -> int:
     """`corvo server`: run a node."""
     parser = _parser("server", "Start a server.")
-    read = parser.parse_args(arguments)
     try:
-        resolved = gather(read)
+        resolved = gather(parser.parse_args(translate(arguments)))
     except ConfigRefused as error:
         return refuse("server", error)
     return node.main(resolved)
@@ -87,8 +87,8 @@ def config(arguments: Sequence[str]) -> int:
         " would use it.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    read = parser.parse_args(arguments)
     try:
+        read = parser.parse_args(translate(arguments))
         rows = gather(read).rows()
     except ConfigRefused as error:
         return refuse("config", error)
