@@ -21,6 +21,7 @@ from corvo.errors import CorvoError
 from corvo.mirror.config import MirrorSettings
 from corvo.nearest import nearest
 from corvo.protocol.ops.base import Limits as JobLimits
+from corvo.router.config import ApiSettings
 from corvo.router.config import Limits as DoorLimits
 from corvo.shard.config import OP_BYTES_MAX, ShardSettings
 
@@ -141,6 +142,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1_500
     shard: ShardSettings = ShardSettings()
     mirror: Mirror = Mirror()
+    api: ApiSettings = ApiSettings()
     limits: DoorLimits = DoorLimits()
     jobs: JobLimits = JobLimits()
 
@@ -160,11 +162,12 @@ _SECTIONS: Final[tuple[tuple[str, str, type[msgspec.Struct]], ...]] = (
     ("", "", Config),
     ("shard.", "shard", ShardSettings),
     ("mirror.", "mirror", Mirror),
+    ("api.", "api", ApiSettings),
     ("limits.", "limits", DoorLimits),
     ("limits.", "jobs", JobLimits),
 )
 """The keys' prefix, the field of `Config` they are kept in, and the struct with the keys."""
-_GROUPS: Final = {"shard", "mirror", "limits"}
+_GROUPS: Final = {"shard", "mirror", "api", "limits"}
 
 
 # Keys.

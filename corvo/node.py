@@ -177,6 +177,7 @@ def router_config(config: Config, opened: OpenedNode) -> RouterConfig:
         log_format=opened.log_form,
         drain_ms=config.drain_ms,
         limits=config.limits,
+        api=config.api,
     )
     made.check()
     return made

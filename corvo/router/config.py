@@ -1,6 +1,6 @@
 """The config of the router process: one line of JSON on its stdin."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -114,6 +114,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 2_000
 
 
+class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How requests are read, each declared once: `corvo.config` shows them as `api.NAME`."""
+
+    strict: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="`on`: a changing request with an unknown field or query parameter is"
+            " rejected; `off`: it is taken, and its answer names them in `warnings`"
+        ),
+    ] = "off"
+
+
 class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One router. Every field can be given; those without a default must be."""
 
@@ -143,6 +155,7 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     drain_ms: Count = 1_500
     """How long requests under way have to end once we are told to stop."""
     limits: Limits = Limits()
+    api: ApiSettings = ApiSettings()
 
     def check(self) -> None:
         """Raise `BadRouterConfig` naming the first key that cannot work."""

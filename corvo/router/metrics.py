@@ -104,6 +104,8 @@ class Metrics:
         """By metric, numbers that others keep, and that are read by a scrape."""
         self.problems: Final[dict[str, int]] = {}
         """By code, requests that were refused or failed."""
+        self.ignored: Final[dict[str, int]] = {}
+        """By route, fields and parameters of requests that had no effect."""
         self._timings: dict[tuple[str, str], Timing] = {}
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -126,6 +128,10 @@ class Metrics:
         if code not in self.problems and len(self.problems) >= CODES_MAX:
             code = OTHER
         self.problems[code] = self.problems.get(code, 0) + 1
+
+    def ignore(self, route: str, count: int) -> None:
+        """A request had fields without effect. `route` is a path of the table."""
+        self.ignored[route] = self.ignored.get(route, 0) + count
 
     def timings(self) -> list[tuple[str, str, Timing]]:
         """Method, route and what was seen of it, in order."""

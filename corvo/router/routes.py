@@ -93,6 +93,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         assert self.takes is not None or not needs_body, f"{self.path} takes no body"
 
     @property
+    def changes(self) -> bool:
+        """Whether it changes something, and so may be sent under a request key."""
+        return self.method != "GET" and self.action not in {Action.OPEN, Action.READ}
+
+    @property
     def is_filtered(self) -> bool:
         """Whether a misspelt condition would select more than was meant: a read, or a bulk."""
         if self.method == "GET" or self.action is Action.READ:

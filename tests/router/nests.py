@@ -17,7 +17,7 @@ from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
 from corvo.protocol.queries import Query
 from corvo.router.api import Api
 from corvo.router.auth.keyring import hash_key
-from corvo.router.config import RouterConfig
+from corvo.router.config import ApiSettings, RouterConfig
 from corvo.router.http.messages import Problem, Request, Response
 from corvo.router.http.problems import problem_of, read_refusal
 from corvo.router.server.door import Door
@@ -96,7 +96,13 @@ class MachineShard(Shard):
 class Nest:
     """A door and what is behind it."""
 
-    def __init__(self, shards: int = SHARDS, keys: dict[str, ApiKey] | None = None) -> None:
+    def __init__(
+        self,
+        shards: int = SHARDS,
+        keys: dict[str, ApiKey] | None = None,
+        *,
+        strict: bool = False,
+    ) -> None:
         """`keys` are those that open it; without any, it is open."""
         config = RouterConfig(
             cluster="rookery",
@@ -105,6 +111,7 @@ class Nest:
             sockets=["nowhere"] * shards,
             listen=[0],
             is_open=True,
+            api=ApiSettings(strict="on" if strict else "off"),
         )
         self.api: Final = Api(config)
         self.shards: Final = [MachineShard(number, config) for number in range(shards)]

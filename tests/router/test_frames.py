@@ -88,14 +88,14 @@ def text(frame: object) -> str:
 
 def frame_of(message: bytes | str) -> Frame:
     """A frame that is as it should be."""
-    frame = decode(message)
+    frame = decode(message).frame
     assert isinstance(frame, Frame), frame
     return frame
 
 
 def refusal_of(message: bytes | str) -> tuple[int, str, str]:
     """Which frame is refused, for which field, and with which code."""
-    reply = decode(message)
+    reply = decode(message).frame
     assert isinstance(reply, Reply)
     assert reply.error is not None
     assert reply.error.outcome == "not_applied"
@@ -124,8 +124,8 @@ def test_an_item_of_a_frame_is_an_item_of_the_batch_call() -> None:
     encode_json = msgspec.json.encode
     acks = msgspec.json.decode(f'{{"acks": [{ack}]}}', type=AckBatchBody).acks
     fails = msgspec.json.decode(f'{{"fails": [{fail}]}}', type=FailBatchBody).fails
-    beats = decode_heartbeat(f'{{"jobs": [{beat}]}}'.encode()).jobs
-    jobs = decode_enqueue_batch(f'{{"jobs": [{job}]}}'.encode()).jobs
+    beats = decode_heartbeat.decode(f'{{"jobs": [{beat}]}}'.encode()).jobs
+    jobs = decode_enqueue_batch.decode(f'{{"jobs": [{job}]}}'.encode()).jobs
     assert encode_json(frame.acks) == encode_json(acks)
     assert encode_json(frame.fails) == encode_json(fails)
     assert encode_json(frame.heartbeats) == encode_json(beats)
@@ -288,7 +288,7 @@ def test_what_is_no_frame_is_unreadable(message: bytes | str) -> None:
 @given(st.binary(max_size=60) | st.text(max_size=60))
 def test_whatever_comes_is_read_refused_or_unreadable(message: bytes | str) -> None:
     with suppress(Unreadable):
-        assert isinstance(decode(message), Frame | Reply)
+        assert isinstance(decode(message).frame, Frame | Reply)
 
 
 # What is answered.
@@ -388,3 +388,66 @@ def test_the_page_shows_answers_as_they_are() -> None:
 def test_a_reason_names_the_place_in_a_message_that_cannot_be_read() -> None:
     with pytest.raises(Unreadable, match=re.escape("id is required")):
         decode('{"acks": []}')
+
+
+# Fields without effect.
+
+NOTED: Final = {
+    "id": 7,
+    "fetchh": 1,
+    "acks": [{"job_id": "a", "usage": {"cost_usd": 1}}],
+    "enqueues": [
+        {"queue": "a"},
+        {"queue": "a", "chain": {"steps": [{"queue": "a"}, {"queue": "b", "x": 1}]}},
+    ],
+}
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_frame_is_taken_with_fields_that_have_no_effect_and_they_are_named(
+    *, is_text: bool
+) -> None:
+    encode_frame = msgspec.json.encode if is_text else msgspec.msgpack.encode
+    message = encode_frame(NOTED)
+
+    taken = decode(message.decode() if is_text else message)
+
+    assert isinstance(taken.frame, Frame)
+    assert [each.queue for each in taken.frame.enqueues] == ["a", "a"]
+    assert taken.ignored == 3
+    assert [(each.field, each.warning[:40]) for each in taken.warnings] == [
+        ("fetchh", "unknown field; did you mean fetch?"),
+        ("acks[0].usage", "usage is not stored yet; cost_usd is add"),
+        ("enqueues[1].chain.steps[1].x", "unknown field"),
+    ]
+
+
+def test_a_frame_that_is_refused_names_its_unknown_fields_too() -> None:
+    taken = decode('{"id": 7, "fetch": {"queue": "a"}}')
+
+    assert isinstance(taken.frame, Reply)
+    assert taken.frame.error is not None
+    assert taken.frame.error.field == "fetch.queues"
+    assert [each.field for each in taken.warnings] == ["fetch.queue"]
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_where_it_is_strict_a_frame_with_an_unknown_field_is_refused(*, is_text: bool) -> None:
+    encode_frame = msgspec.json.encode if is_text else msgspec.msgpack.encode
+    message = encode_frame({"id": 7, "enqueues": [{"queue": "a", "prio": 1}]})
+
+    refused = decode(message.decode() if is_text else message, is_strict=True).frame
+
+    assert isinstance(refused, Reply)
+    assert refused.error is not None
+    assert (refused.error.code, refused.error.field) == ("VALIDATION_ERROR", "enqueues[0].prio")
+
+
+def test_the_json_within_msgpack_is_looked_into() -> None:
+    config = msgspec.json.encode({"steps": [{"queue": "a"}, {"queue": "b"}], "on_end": "c"})
+
+    taken = decode(
+        msgspec.msgpack.encode({"id": 1, "enqueues": [{"queue": "a", "chain_config": config}]})
+    )
+
+    assert [each.field for each in taken.warnings] == ["enqueues[0].chain_config.on_end"]

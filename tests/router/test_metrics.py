@@ -259,6 +259,7 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
     metrics.observe("POST", "/api/v1/enqueue", 201, 0.002)
     metrics.observe("POST", "/api/v1/ack/{job_id}", 409, 0.002)
     metrics.refuse("RATE_LIMITED")
+    metrics.ignore("/api/v1/enqueue", 2)
     metrics.throughput.enqueued(7)
     metrics.read("corvo_http_requests_in_flight", lambda: 2)
     metrics.read("corvo_http_connections", lambda: 3)

@@ -42,7 +42,7 @@ LOST: Final = Problem(503, "OUTCOME_UNKNOWN", "shard 1 went away", outcome="unkn
 def said(**fields: object) -> NewJob:
     """What an item with these fields becomes."""
     body = encode_json({"queue": "mail", **fields})
-    return new_job(read_body(decode_enqueue, body))
+    return new_job(read_body(decode_enqueue.decode, body))
 
 
 def raw(data: bytes) -> msgspec.Raw:

@@ -88,7 +88,7 @@ def as_json(*values: msgspec.Struct) -> list[bytes]:
 
 def fetching(**fields: object) -> tuple[Fetch, float]:
     """The op, and how long it waits."""
-    body = read_body(decode_fetch_batch, encode_json({"queues": ["mail"], **fields}))
+    body = read_body(decode_fetch_batch.decode, encode_json({"queues": ["mail"], **fields}))
     return fetch_op(body, "", "", body.count), wait_s(body, 60)
 
 
@@ -397,7 +397,7 @@ BEATS: Final = [
     ],
 )
 def test_heartbeats_come_by_id_or_as_a_list(jobs: object) -> None:
-    body = read_body(decode_heartbeat, encode_json({"jobs": jobs, "worker_id": "w"}))
+    body = read_body(decode_heartbeat.decode, encode_json({"jobs": jobs, "worker_id": "w"}))
 
     assert as_json(*beat_items(body)) == as_json(*BEATS)
 
@@ -406,7 +406,7 @@ def test_heartbeats_come_by_id_or_as_a_list(jobs: object) -> None:
 def test_a_text_that_is_no_json_stays_a_text(text: bytes) -> None:
     body = b'{"jobs":[{"job_id":"a","progress":' + text + b"}]}"
 
-    [beat] = beat_items(read_body(decode_heartbeat, body))
+    [beat] = beat_items(read_body(decode_heartbeat.decode, body))
 
     assert as_json(beat) == as_json(BeatItem(job_id="a", progress=raw(text)))
 

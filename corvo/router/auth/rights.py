@@ -13,10 +13,10 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from corvo.router.http import params
-from corvo.router.http.bodies import body_of
+from corvo.router.http.bodies import Body, body_of
 from corvo.router.http.messages import Request
 
-BodyT = TypeVar("BodyT")
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 Names: TypeAlias = Callable[[Request], Iterable[str]]
 """Queues or jobs that a request names. Raises `Problem` for an invalid name."""
 
@@ -111,16 +111,16 @@ def queue_in_query(name: str) -> Rights:
 
 
 def in_body(
-    decode: Callable[[bytes], BodyT],
+    body: Body[BodyT],
     *,
     queues: Callable[[BodyT], Iterable[str]] | None = None,
     jobs: Callable[[BodyT], Iterable[str]] | None = None,
     batches: Callable[[BodyT], Iterable[str]] | None = None,
 ) -> Rights:
-    """Queues, jobs and batches in the body, which `decode` reads as the endpoint does."""
+    """Queues, jobs and batches in the body, which is read as the endpoint does."""
 
     def in_request(names: Callable[[BodyT], Iterable[str]]) -> Names:
-        return lambda request: names(body_of(request, decode))
+        return lambda request: names(body_of(request, body))
 
     return Rights(
         where=frozenset({Where.BODY}),

@@ -39,7 +39,7 @@ from corvo.protocol.ops.jobs import (
 from corvo.protocol.queries import StoredJob
 from corvo.protocol.questions import AsOf, Counted, Filter, IsBehind, Member
 from corvo.router.caller import Caller
-from corvo.router.http.bodies import not_reserved
+from corvo.router.http.bodies import Body, not_reserved
 from corvo.router.http.messages import Problem, bad_field, encode_json
 from corvo.router.http.params import Key
 from corvo.router.jobs.bodies import PriorityWord, SetPriority
@@ -137,7 +137,7 @@ class BulkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     request_key: Key | None = None
 
 
-decode_bulk: Final = msgspec.json.Decoder(BulkBody).decode
+decode_bulk: Final = Body(BulkBody)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

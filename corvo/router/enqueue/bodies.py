@@ -36,6 +36,7 @@ from corvo.protocol.ops.workflow import (
     bad_batch_id,
 )
 from corvo.router.http.bodies import (
+    Body,
     Duration,
     GivenTime,
     Plain,
@@ -53,6 +54,7 @@ from corvo.router.http.bodies import (
 )
 from corvo.router.http.messages import APPLIED, NOT_APPLIED, UNKNOWN, Problem, bad_field
 from corvo.router.http.problems import problem_of
+from corvo.router.http.unknown_fields import json_of
 from corvo.router.shards.fan_out import Part
 
 LIMITS: Final = Limits()
@@ -101,6 +103,15 @@ class ChainBody(msgspec.Struct, frozen=True, kw_only=True):
     on_failure: StepBody | str | None = None
     """A text is a queue; `stop` and `continue` are as nothing."""
     on_exit: StepBody | str | None = None
+
+
+class _ChainConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain as the original kept it."""
+
+    steps: list[StepBody] = []
+    on_failure: StepBody | str | None = None
+    on_exit: StepBody | str | None = None
+    depends_on: list[str] | None = None
 
 
 class AgentBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,9 +170,11 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     chain: ChainBody | None = None
     depends_on: Annotated[list[str], msgspec.Meta(max_length=DEPENDENCIES_MAX)] | None = None
     agent: AgentBody | None = None
-    chain_config: Annotated[Json, msgspec.Meta(extra_json_schema={"type": ["object", "null"]})] = (
-        msgspec.UNSET
-    )
+    chain_config: Annotated[
+        Json,
+        msgspec.Meta(extra_json_schema={"type": ["object", "null"]}),
+        json_of(_ChainConfig),
+    ] = msgspec.UNSET
     chain_id: str | None = None
     chain_step: int | None = None
 
@@ -187,17 +200,8 @@ class EnqueueBatchBody(msgspec.Struct, kw_only=True):
     request_key: RequestKey | None = None
 
 
-class _ChainConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain as the original kept it."""
-
-    steps: list[StepBody] = []
-    on_failure: StepBody | str | None = None
-    on_exit: StepBody | str | None = None
-    depends_on: list[str] | None = None
-
-
-decode_enqueue: Final = msgspec.json.Decoder(EnqueueBody).decode
-decode_enqueue_batch: Final = msgspec.json.Decoder(EnqueueBatchBody).decode
+decode_enqueue: Final = Body(EnqueueBody)
+decode_enqueue_batch: Final = Body(EnqueueBatchBody)
 _decode_chain_config: Final = msgspec.json.Decoder(_ChainConfig).decode
 _decode_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 

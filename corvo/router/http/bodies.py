@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from enum import Enum
 from hashlib import blake2b
-from typing import Annotated, Final, TypeVar, cast
+from typing import Annotated, Final, Generic, TypeVar, cast
 
 import msgspec
 
 from corvo.router.http.body_errors import explain
 from corvo.router.http.messages import Problem, Request, bad_field
+from corvo.router.http.unknown_fields import JSON, form_of, twin_of, warn
 from corvo.scopes import RESERVED, is_reserved
 from corvo.times import MS, parse_duration, parse_time
 
@@ -60,10 +61,42 @@ RequestKey = Annotated[
 Usd = Annotated[float, msgspec.Meta(le=USD_MAX - 1, description="US dollars.")]
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 E = TypeVar("E", bound=Enum)
 
 
 # Bodies.
+
+
+class Body(Generic[S]):
+    """How the bodies of a route are read. See `corvo.router.http.unknown_fields`."""
+
+    def __init__(self, kind: type[S]) -> None:
+        self.decode: Final = msgspec.json.Decoder(kind).decode
+        self._decode_known = msgspec.json.Decoder(twin_of(kind)).decode
+        is_lenient = not kind.__struct_config__.forbid_unknown_fields
+        self._form = form_of(kind) if is_lenient else None
+        needs_fields = any(field.required for field in msgspec.structs.fields(kind))
+        self._empty = b"" if needs_fields else b"{}"
+
+    def read(self, request: Request) -> S:
+        """The body of a request; one without required fields may be empty. Raises `Problem`."""
+        data = request.body or self._empty
+        try:
+            known: S = self._decode_known(data)
+            return known
+        except MALFORMED:
+            return self._read_with_unknown(request, data)
+
+    def _read_with_unknown(self, request: Request, data: bytes) -> S:
+        if self._form is not None:
+            try:
+                found = list(self._form.look(data.lstrip(), JSON))
+            except MALFORMED as error:
+                read_body(self.decode, data)
+                raise malformed(error, data) from None  # only the name of an unknown field is
+            warn(request, found)
+        return read_body(self.decode, data)
 
 
 def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
@@ -76,24 +109,33 @@ def read_body(decode: Callable[[bytes], T], body: bytes) -> T:
     except msgspec.ValidationError as error:
         decoder: object = getattr(decode, "__self__", None)
         raise bad_body(error, getattr(decoder, "type", object)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        if not body.strip():
-            what = "the body is empty"
-        raise Problem(400, "PARSE_ERROR", f"invalid JSON: {what}") from None
+    except MALFORMED as error:
+        raise malformed(error, body) from None
 
 
-def body_of(request: Request, decode: Callable[[bytes], T]) -> T:
-    """A request's body, decoded once however often it is asked for. Raises `Problem`.
+MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoders raise. An error of the form is one of the first kind."""
 
-    A route reads its body with one decoder, so that the queues which the caller must have in its
-    scope are those that the endpoint acts on.
+
+def malformed(error: Exception, body: bytes) -> Problem:
+    """Bytes that are not JSON."""
+    what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    if not body.strip():
+        what = "the body is empty"
+    return Problem(400, "PARSE_ERROR", f"invalid JSON: {what}")
+
+
+def body_of(request: Request, body: Body[S]) -> S:
+    """A request's body, read once however often it is asked for. Raises `Problem`.
+
+    A route reads its body in one way, so that the queues which the caller must have in its scope
+    are those that the endpoint acts on.
     """
     if request.decoded is None:
-        request.decoded = decode, read_body(decode, request.body)
-    decoder, body = request.decoded
-    assert decoder is decode, "a route has one body"
-    return cast(T, body)
+        request.decoded = body, body.read(request)
+    reader, read = request.decoded
+    assert reader is body, "a route has one body"
+    return cast(S, read)
 
 
 def bad_body(error: msgspec.ValidationError, expected: object) -> Problem:

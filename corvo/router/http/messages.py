@@ -4,7 +4,8 @@ A lane turns bytes into a `Request` and a `Response` into bytes; nothing behind 
 it was. What goes wrong is raised as a `Problem`, and becomes a response in one place.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -17,6 +18,13 @@ JSON: Final = "application/json"
 NOT_APPLIED: Final = "not_applied"
 APPLIED: Final = "applied"
 UNKNOWN: Final = "unknown"
+
+
+class FieldWarning(msgspec.Struct, frozen=True):
+    """A field or parameter of a request that had no effect."""
+
+    field: str
+    warning: str
 
 
 class Request(msgspec.Struct, kw_only=True, gc=False):
@@ -38,7 +46,13 @@ class Request(msgspec.Struct, kw_only=True, gc=False):
     """The request's own id, for logs; the client's when it sent one that can be used."""
     caller: Caller = NOBODY
     decoded: tuple[object, object] | None = None
-    """A decoder, and the body that it made: see `corvo.router.http.bodies.body_of`."""
+    """A `Body`, and what it read: see `corvo.router.http.bodies.body_of`."""
+    is_strict: bool = False
+    """Whether unknown fields are refused."""
+    warnings: tuple[FieldWarning, ...] = ()
+    """The first fields without effect, to be named in the answer."""
+    ignored: int = 0
+    """Number of fields without effect."""
 
 
 class Sink(Protocol):
@@ -141,6 +155,20 @@ def problem_response(problem: Problem, request_id: str = "") -> Response:
         headers.append(("accept-encoding", "identity"))
     body = encode_json(problem_body(problem, request_id)) + b"\n"
     return Response(status=problem.status, body=body, headers=headers)
+
+
+def add_warnings(response: Response, warnings: Sequence[FieldWarning]) -> None:
+    """Have an answer name the fields of its request that had no effect.
+
+    Only an object has room for them; beside any other body they are in a header.
+    """
+    body = response.body.rstrip()
+    if response.content_type == JSON and body[:1] == b"{":
+        comma = b"" if body == b"{}" else b","
+        response.body = body[:-1] + comma + b'"warnings":' + encode_json(warnings) + b"}\n"
+        return
+    header = json.dumps(msgspec.to_builtins(warnings), separators=(",", ":"))
+    response.headers = [*response.headers, ("corvo-warnings", header)]
 
 
 def json_response(

@@ -14,6 +14,7 @@ from corvo.protocol.questions import Consistency
 from corvo.router.http.bodies import REQUEST_KEY_MAX
 from corvo.router.http.messages import Request, bad_field
 from corvo.router.http.problems import problem_of
+from corvo.router.http.unknown_fields import Finding
 
 Key: TypeAlias = Annotated[
     str, msgspec.Meta(max_length=REQUEST_KEY_MAX, pattern="^[\\x20-\\x7e]*$")
@@ -36,7 +37,7 @@ def check_parameters(given: Iterable[str], known: Iterable[str]) -> None:
     names = sorted(known)
     for name in given:
         if name not in names:
-            raise bad_field(name[:NAME_BYTES_MAX], _unknown_parameter(name, names))
+            raise bad_field(name[:_NAME_SHOWN], _unknown_parameter(name, names))
 
 
 def _unknown_parameter(name: str, known: Sequence[str]) -> str:
@@ -47,6 +48,15 @@ def _unknown_parameter(name: str, known: Sequence[str]) -> str:
         *others, last = known or ["no parameters"]
         hint = f"this request has {', '.join(others)}{' and ' if others else ''}{last}"
     return f"unknown parameter {name[:_NAME_SHOWN]!r}; {hint}"
+
+
+def unknown_parameters(given: Iterable[str], known: frozenset[str]) -> list[Finding]:
+    """The parameters that a route does not declare."""
+    return [
+        Finding(name[:_NAME_SHOWN], name, known, "unknown parameter")
+        for name in given
+        if name not in known
+    ]
 
 
 def job_id_of(request: Request) -> str:

@@ -37,7 +37,7 @@ from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path, in_body, job_in_path, queue_in_query
 from corvo.router.caller import Caller
 from corvo.router.http import params
-from corvo.router.http.bodies import body_of, not_reserved, read_body, request_key
+from corvo.router.http.bodies import Body, body_of, not_reserved, request_key
 from corvo.router.http.messages import Problem, Request, Response, json_response, raw_response
 from corvo.router.http.problems import problem_of
 from corvo.router.jobs.bodies import (
@@ -67,11 +67,11 @@ SOURCES_MAX: Final = 16
 ROUNDS_MAX: Final = 10
 """How often it goes on where a source has found too little."""
 
-_read_bulk_get: Final = msgspec.json.Decoder(BulkGet).decode
-_read_why: Final = msgspec.json.Decoder(Why).decode
-_read_hold: Final = msgspec.json.Decoder(HoldJob).decode
-_read_move: Final = msgspec.json.Decoder(MoveJob).decode
-_read_priority: Final = msgspec.json.Decoder(SetPriority).decode
+_read_bulk_get: Final = Body(BulkGet)
+_read_why: Final = Body(Why)
+_read_hold: Final = Body(HoldJob)
+_read_move: Final = Body(MoveJob)
+_read_priority: Final = Body(SetPriority)
 _read_counts: Final = msgspec.json.Decoder(Counts).decode
 _read_queue: Final = msgspec.json.Decoder(QueueView).decode
 
@@ -92,7 +92,7 @@ async def read_job(api: Api, caller: Caller, job_id: str) -> Response:
 
 async def bulk_get(api: Api, request: Request) -> Response:
     """Many jobs, in the order asked for, without those that are not there."""
-    wanted = read_body(_read_bulk_get, request.body)
+    wanted = body_of(request, _read_bulk_get)
     ids = list(dict.fromkeys(wanted.job_ids))
     found = await find_jobs(api, request.caller, ids)
     jobs = [found.jobs[job_id].json for job_id in ids if job_id in found.jobs]
@@ -130,7 +130,7 @@ def acting_with_why(op: type[Cancel | Reject], *, conflict: str) -> Endpoint:
     """The endpoint of an op on one job whose body may have a reason."""
 
     async def act(api: Api, request: Request) -> Response:
-        body = read_body(_read_why, request.body or b"{}")
+        body = body_of(request, _read_why)
         make = partial(op, why=body.why or body.reason or "")
         return await _change(api, request, make, body.request_key, conflict=conflict)
 
@@ -148,7 +148,7 @@ async def move_job(api: Api, request: Request) -> Response:
 
 async def hold_job(api: Api, request: Request) -> Response:
     """Let a job wait for somebody's word. A worker may hold what it has; others operate."""
-    body = read_body(_read_hold, request.body or b"{}")
+    body = body_of(request, _read_hold)
     if body.lease_token is None:
         keyring.allow(request.caller, Action.OPERATE)
     make = partial(Hold, reason=body.reason or "", lease_token=body.lease_token)
@@ -157,7 +157,7 @@ async def hold_job(api: Api, request: Request) -> Response:
 
 async def change_priority(api: Api, request: Request) -> Response:
     """Let a job be given out sooner or later."""
-    body = read_body(_read_priority, request.body)
+    body = body_of(request, _read_priority)
     make = partial(ChangePriority, priority=body.number)
     conflict = "PRIORITY_ERROR"
     return await _change(api, request, make, body.request_key, conflict=conflict, word="ok")

@@ -16,7 +16,7 @@ from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.auth.keyring import KEY_BITS, hash_key, make_key
 from corvo.router.auth.rights import EVERYTHING, NODE
-from corvo.router.http.bodies import GivenTime, read_body, request_key, time_ns
+from corvo.router.http.bodies import Body, GivenTime, body_of, request_key, time_ns
 from corvo.router.http.messages import (
     Problem,
     Request,
@@ -122,7 +122,7 @@ class AuthStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 async def make(api: Api, request: Request) -> Response:
     """Make a key, and show it: it is not stored, and nobody can show it again."""
-    new = read_body(_decode_new, request.body)
+    new = body_of(request, _decode_new)
     key = _chosen(new.key) if new.key is not None else make_key(secrets.randbits(KEY_BITS))
     scope = new.queue_scope or []
     expires_ns = time_ns("expires_at", new.expires_at)
@@ -165,7 +165,7 @@ async def list_keys(api: Api, request: Request) -> Response:
 
 async def delete(api: Api, request: Request) -> Response:
     """Delete the key that the body names."""
-    old = read_body(_decode_old, request.body)
+    old = body_of(request, _decode_old)
     return await _delete(api, request, old.key_hash)
 
 
@@ -258,8 +258,8 @@ def _view(key: ApiKey) -> KeyView:
     )
 
 
-_decode_new: Final = msgspec.json.Decoder(NewKey).decode
-_decode_old: Final = msgspec.json.Decoder(OldKey).decode
+_decode_new: Final = Body(NewKey)
+_decode_old: Final = Body(OldKey)
 _decode_done: Final = msgspec.json.Decoder(KeyDone).decode
 
 _row: Final = partial(Route, tag="Keys", action=Action.ADMIN, rights=EVERYTHING)

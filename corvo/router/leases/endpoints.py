@@ -11,7 +11,7 @@ from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
 from corvo.router.api import Api
 from corvo.router.auth.rights import in_body, job_in_path
-from corvo.router.http.bodies import alone, body_of, read_body, request_key
+from corvo.router.http.bodies import Body, alone, body_of, request_key
 from corvo.router.http.messages import Problem, Request, Response, bad_field, json_response
 from corvo.router.http.problems import problem_of
 from corvo.router.leases.fan_out import LeaseFanOut
@@ -48,9 +48,6 @@ from corvo.router.routes import EXAMPLE_ID, Action, Route
 from corvo.router.shards.fan_out import send_to_job
 from corvo.router.shards.long_poll import Fetched
 from corvo.router.shards.outcomes import Outcome
-
-_EMPTY: Final = b"{}"
-
 
 # Jobs to be worked on.
 
@@ -93,13 +90,13 @@ class LeaseEndpoints:
 
     def __init__(self, verb: RoutedVerb) -> None:
         self._verb: Final = verb
-        self._decode: Final = msgspec.json.Decoder(verb.body).decode
-        self._decode_batch: Final = msgspec.json.Decoder(verb.batch).decode
+        self._body: Final = Body(verb.body)
+        self._batch: Final = Body(verb.batch)
 
     async def one(self, api: Api, request: Request) -> Response:
         """Do it to one job."""
         verb = self._verb
-        body = read_body(self._decode, request.body or _EMPTY)
+        body = body_of(request, self._body)
         job_id = request.params["job_id"]
         item = body.item(job_id)
         key = request_key(request, body.request_key)
@@ -116,7 +113,7 @@ class LeaseEndpoints:
     async def batch(self, api: Api, request: Request) -> Response:
         """Do it to many jobs, each by itself."""
         verb, field = self._verb, self._verb.op.ITEMS
-        body = body_of(request, self._decode_batch)
+        body = body_of(request, self._batch)
         entries = entries_of(body, field)
         check_count(f"{verb.name} batch", field, len(entries), BATCH_MAX)
         api.charge(request.caller, Action.WORK, items=len(entries), charged=1)
@@ -150,7 +147,7 @@ class LeaseEndpoints:
             _row(
                 path=f"/api/v1/{verb.name}/batch",
                 endpoint=self.batch,
-                rights=in_body(self._decode_batch, jobs=self._ids),
+                rights=in_body(self._batch, jobs=self._ids),
                 summary=verb.batch_summary,
                 description=verb.batch_description,
                 takes=verb.batch,

@@ -7,7 +7,7 @@ import msgspec
 from corvo.protocol.jobs import AgentView, agent_view
 from corvo.protocol.ops.base import Json, Text
 from corvo.protocol.ops.work import FETCH_MAX, LEASE_MS, QUEUES_MAX, Claim, Fetch
-from corvo.router.http.bodies import Plain, QueueName, RequestKey, not_reserved
+from corvo.router.http.bodies import Body, Plain, QueueName, RequestKey, not_reserved
 from corvo.times import format_time
 
 WAIT_S: Final = 30
@@ -39,8 +39,8 @@ class FetchBatchBody(FetchBody, kw_only=True):
     count: int | None = None
 
 
-decode_fetch: Final = msgspec.json.Decoder(FetchBody).decode
-decode_fetch_batch: Final = msgspec.json.Decoder(FetchBatchBody).decode
+decode_fetch: Final = Body(FetchBody)
+decode_fetch_batch: Final = Body(FetchBatchBody)
 
 
 def fetch_op(body: FetchBody, request_key: str, by: str, count: int | None = 1) -> Fetch:

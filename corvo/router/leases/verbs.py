@@ -30,6 +30,7 @@ from corvo.protocol.ops.work import (
 )
 from corvo.protocol.ops.workflow import AgentStatus
 from corvo.router.http.bodies import (
+    Body,
     Duration,
     RequestKey,
     Usd,
@@ -41,6 +42,7 @@ from corvo.router.http.bodies import (
 )
 from corvo.router.http.messages import UNKNOWN, Problem, bad_field
 from corvo.router.http.problems import problem_of
+from corvo.router.http.unknown_fields import not_kept
 from corvo.router.metrics import Throughput
 from corvo.router.routes import EXAMPLE_ID
 from corvo.router.shards.outcomes import Outcome
@@ -88,12 +90,18 @@ class UsageBody(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: Usd | None = None
 
 
+_NOT_STORED: Final = not_kept("usage is not stored yet")
+
+
 class AckFields(LeaseBody, kw_only=True):
     """A job whose work is done."""
 
     result: Json = msgspec.UNSET
     checkpoint: Json = msgspec.UNSET
-    usage: UsageBody | None = None
+    usage: Annotated[
+        UsageBody | None,
+        not_kept("usage is not stored yet; cost_usd is added to the cost of an agent's job"),
+    ] = None
     agent_status: (
         Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["continue", "done", "hold"]})]
         | None
@@ -143,6 +151,7 @@ class FailFields(LeaseBody, kw_only=True):
     retry_after: Duration | None = None
     """When to try again, instead of what the job's backoff says."""
     retry_after_ms: Millis | None = None
+    usage: Annotated[UsageBody | None, _NOT_STORED] = None
 
     def item(self, job_id: str) -> FailItem:
         """The job as the op has it.
@@ -208,7 +217,7 @@ class BeatBody(LeaseBody, kw_only=True):
 
     progress: Json = msgspec.UNSET
     checkpoint: Json = msgspec.UNSET
-    usage: UsageBody | None = None
+    usage: Annotated[UsageBody | None, _NOT_STORED] = None
 
     def item(self, job_id: str, worker_id: str = "") -> BeatItem:
         """The job as the op has it; `worker_id` is that of the whole request."""
@@ -314,7 +323,7 @@ class HeartbeatBody(msgspec.Struct, kw_only=True):
     request_key: RequestKey | None = None
 
 
-decode_heartbeat: Final = msgspec.json.Decoder(HeartbeatBody).decode
+decode_heartbeat: Final = Body(HeartbeatBody)
 
 
 def beat_items(body: HeartbeatBody) -> list[BeatItem]:

@@ -121,6 +121,12 @@ NODE: Final = Group[Scrape](
             "code",
         ),
         counter(
+            "corvo_http_ignored_fields_total",
+            "Fields and query parameters of requests that had no effect, named in `warnings`.",
+            lambda it: {(route,): count for route, count in sorted(it.metrics.ignored.items())},
+            "route",
+        ),
+        counter(
             "corvo_wrong_api_keys_total",
             "API keys of requests that were unknown, disabled or expired.",
             _reading("corvo_wrong_api_keys_total"),

@@ -13,7 +13,7 @@ import msgspec
 from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
 from corvo.router.auth.actions import Action
 from corvo.router.http.bodies import REQUEST_KEY_MAX
-from corvo.router.http.messages import ProblemBody
+from corvo.router.http.messages import FieldWarning, ProblemBody
 from corvo.router.http.params import NO_CONTROL
 from corvo.router.routes import Parameter, Route, Routes
 from corvo.router.texts import key_of, parameter_example, texts
@@ -98,8 +98,9 @@ def document(routes: Routes, version: str) -> bytes:
 
 
 _ABOUT: Final = """\
-Bodies are JSON in UTF-8. Unknown fields are ignored. `null` means not set. Times are RFC 3339.
-A duration is text such as `30s`, `1h30m` or `500ms`.
+Bodies are JSON in UTF-8. `null` means not set. Times are RFC 3339. A duration is text such as
+`30s`, `1h30m` or `500ms`. A changing request takes unknown fields and names them in `warnings` of
+its answer, or rejects them if the setting `api.strict` is on. A read rejects them.
 
 Every error has the same body. `code` is for programs and never changes, `error` is for people, and
 `outcome` says whether the request took effect: `not_applied`, `applied` or `unknown`.
@@ -113,6 +114,11 @@ _HEADERS: Final[Json] = {
         "description": "Position in the log of each shard. Send it as `Corvo-Min-Seq`.",
         "schema": {"type": "string", "pattern": "^(s[0-9]+=[0-9]+(,s[0-9]+=[0-9]+)*)?$"},
         "example": "s0=1042,s3=77",
+    },
+    "Corvo-Warnings": {
+        "description": "The field `warnings` of other answers, for an answer without a body.",
+        "schema": {"type": "string"},
+        "example": '[{"field":"timeout_s","warning":"unknown field; did you mean timeout?"}]',
     },
     "Retry-After": {
         "description": "Whole seconds after which to send the request again.",
@@ -152,7 +158,7 @@ class _Names:
 
     def __init__(self, rows: Iterable[Route]) -> None:
         self.rows: Final = tuple(rows)
-        types: dict[type, None] = {ProblemBody: None}
+        types: dict[type, None] = {ProblemBody: None, FieldWarning: None}
         for row in self.rows:
             named = [row.takes, *row.gives.values()]
             types.update(dict.fromkeys(each for each in named if each is not None))
@@ -166,6 +172,25 @@ class _Names:
         }
         for name in _EITHER.keys() & self.schemas.keys():
             self.schemas[name] |= _needs_either(name)
+        for answer in self._answers_with_warnings():
+            [name] = _named_in(self._references[answer])
+            properties: dict[str, Json] = self.schemas[name]["properties"]  # type: ignore[assignment]
+            properties["warnings"] = self._warnings()
+
+    def _answers_with_warnings(self) -> dict[type, None]:
+        """Answers that may name fields of the request which had no effect: the door adds them."""
+        rows = [row for row in self.rows if row.changes and not row.is_filtered]
+        given = [each for row in rows for each in row.gives.values() if each is not None]
+        return dict.fromkeys([ProblemBody, *given])
+
+    def _warnings(self) -> Json:
+        text = texts().fields["warnings"]
+        return {
+            "type": "array",
+            "items": self._references[FieldWarning],
+            "description": text.about,
+            "examples": [text.example],
+        }
 
     def of(self, type_: type) -> Json:
         """The schema of a type: a reference to it."""
@@ -288,14 +313,9 @@ def _query_parameter(parameter: Parameter) -> Json:
     return _parameter(name, "query", text, schema, parameter_example(name))
 
 
-def changes(row: Route) -> bool:
-    """Whether a route changes something, and so may be sent under a request key."""
-    return row.method != "GET" and row.action not in {Action.OPEN, Action.READ}
-
-
 def _headers(row: Route) -> list[Json]:
     headers: list[Json] = []
-    if changes(row):
+    if row.changes:
         headers.append(
             _parameter(
                 "Idempotency-Key",
@@ -337,16 +357,18 @@ def problems_of(row: Route) -> list[int]:
         statuses |= {*_WITH_KEY}
     if row.method != "GET":
         statuses |= {*_WITH_BODY}
-    if changes(row):
+    if row.changes:
         statuses.add(_KEY_REUSED)
     return sorted(statuses)
 
 
 def _responses(named: str, row: Route, names: _Names) -> Json:
     responses: dict[int, Json] = {}
-    seq = ["Corvo-Seq"] if changes(row) or row.has_min_seq else []
+    seq = ["Corvo-Seq"] if row.changes or row.has_min_seq else []
     for status, gives in sorted(row.gives.items()):
-        response: Json = {"description": texts().statuses[status], "headers": _named(*seq)}
+        also = ["Corvo-Warnings"] if status in _NO_BODY and row.changes else []
+        headers = _named(*seq, *also)
+        response: Json = {"description": texts().statuses[status], "headers": headers}
         if gives is not None and status not in _NO_BODY:
             content: Json = {"schema": names.of(gives)}
             if row.gives_example is not None and status < 300:

@@ -28,7 +28,7 @@ from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, queue_in_path
 from corvo.router.caller import Caller
 from corvo.router.http import params
-from corvo.router.http.bodies import not_reserved, read_body, request_key
+from corvo.router.http.bodies import Body, body_of, not_reserved, request_key
 from corvo.router.http.messages import Problem, Request, Response, json_response
 from corvo.router.queues.bodies import (
     PAGE_MAX,
@@ -48,9 +48,9 @@ _NAMED_MAX: Final = 100
 """Queues that the mirror is asked for by their names; for more it tells all."""
 _QUIET: Final = QueueRates()
 
-_read_concurrency: Final = msgspec.json.Decoder(SetConcurrencyBody).decode
-_read_throttle: Final = msgspec.json.Decoder(SetThrottleBody).decode
-_read_retention: Final = msgspec.json.Decoder(SetRetentionBody).decode
+_read_concurrency: Final = Body(SetConcurrencyBody)
+_read_throttle: Final = Body(SetThrottleBody)
+_read_retention: Final = Body(SetRetentionBody)
 _read_view: Final = msgspec.json.Decoder(QueueView).decode
 _read_views: Final = msgspec.json.Decoder(Queues).decode
 _read_done: Final = msgspec.json.Decoder(QueueDone).decode
@@ -188,21 +188,21 @@ def changing(op: type[QueueOp]) -> Endpoint:
 
 async def set_concurrency(api: Api, request: Request) -> Response:
     """Limit how many jobs may be active; 0 and less is no limit."""
-    body = read_body(_read_concurrency, request.body)
+    body = body_of(request, _read_concurrency)
     make = partial(SetConcurrency, max=max(0, body.max))
     return await _change(api, request, make, body.request_key)
 
 
 async def set_throttle(api: Api, request: Request) -> Response:
     """Limit how many jobs may be fetched within a window."""
-    body = read_body(_read_throttle, request.body)
+    body = body_of(request, _read_throttle)
     make = partial(SetThrottle, rate=body.rate, window_ms=body.span_ms)
     return await _change(api, request, make, body.request_key)
 
 
 async def set_retention(api: Api, request: Request) -> Response:
     """Say how long finished jobs are kept."""
-    body = read_body(_read_retention, request.body)
+    body = body_of(request, _read_retention)
     make = partial(SetRetention, retention_ms=body.span_ms)
     return await _change(api, request, make, body.request_key)
 

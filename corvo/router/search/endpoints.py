@@ -26,7 +26,7 @@ from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path
 from corvo.router.caller import Caller
 from corvo.router.http import params
-from corvo.router.http.bodies import read_body
+from corvo.router.http.bodies import Body, body_of
 from corvo.router.http.messages import Request, Response, json_response, raw_response
 from corvo.router.jobs.bodies import read_stored
 from corvo.router.jobs.find import find_job
@@ -49,7 +49,7 @@ from corvo.times import format_time
 
 _PATIENCE_S: Final = 1.0
 """How long a summary waits for the mirror before it is made without it."""
-_read_search: Final = msgspec.json.Decoder(SearchBody).decode
+_read_search: Final = Body(SearchBody)
 _read_summary: Final = msgspec.json.Decoder(Told).decode
 
 
@@ -58,7 +58,7 @@ _read_summary: Final = msgspec.json.Decoder(Told).decode
 
 async def search(api: Api, request: Request) -> Response:
     """Search jobs."""
-    return await _search(api, request.caller, read_body(_read_search, request.body or b"{}"))
+    return await _search(api, request.caller, body_of(request, _read_search))
 
 
 async def list_jobs(api: Api, request: Request) -> Response:

@@ -20,19 +20,21 @@ from corvo.router.http.messages import (
     Problem,
     Request,
     Response,
+    add_warnings,
     bad_field,
     overloaded,
     problem_response,
 )
-from corvo.router.http.params import check_parameters
+from corvo.router.http.params import check_parameters, unknown_parameters
+from corvo.router.http.unknown_fields import unread_body, warn
 from corvo.router.metrics import OTHER
-from corvo.router.routes import Action, Found, Routes
+from corvo.router.routes import Action, Found, Route, Routes
 
 _REQUEST_ID: Final = re.compile("[A-Za-z0-9_.:=+/-]{1,128}")
 _QUERY_FIELDS_MAX: Final = 100
 _NAME_SHOWN: Final = 60
 _CORS_HEADERS: Final = "authorization, content-type, idempotency-key, corvo-min-seq, x-api-key"
-_CORS_EXPOSED: Final = "corvo-seq, retry-after, server-timing, x-request-id"
+_CORS_EXPOSED: Final = "corvo-seq, corvo-warnings, retry-after, server-timing, x-request-id"
 
 OnBug = Callable[[Request, BaseException], None]
 
@@ -47,6 +49,7 @@ class Door:
         self._on_bug = on_bug
         self._ids = f"{secrets.randbits(40):010x}"  # so that two routers give different ids
         self._last_id = 0
+        self._is_strict = api.config.api.strict == "on"
         self._origins = frozenset(api.config.cors_origins)
         api.metrics.read("corvo_http_requests_in_flight", lambda: self.in_flight)
 
@@ -89,6 +92,9 @@ class Door:
                 response = await self._pass(found, request)
         except Problem as problem:
             response = self.refuse(problem, request)
+        if request.warnings:
+            self.api.metrics.ignore(route_path, request.ignored)
+            add_warnings(response, request.warnings)
         took_s = (clock.steady_ns() - began_ns) / 1e9
         self._finish(request, response, took_s)
         self.api.metrics.observe(request.method, route_path, response.status, took_s)
@@ -132,8 +138,10 @@ class Door:
         """Check the caller's scope, and run the endpoint. Raises `Problem`."""
         route, api = found.route, self.api
         try:
-            if request.query and route.is_filtered:
-                check_parameters(request.query, [each.name for each in route.query])
+            if self._is_strict:
+                request.is_strict = True
+            if request.query or (request.body and route.takes is None):
+                _check_names(route, request)
             await api.authorise(request, route.rights)
             header = request.headers.get("corvo-min-seq")
             if header is not None and route.has_min_seq:
@@ -203,6 +211,17 @@ class Door:
                 ("access-control-max-age", "600"),
             ]
         return Response(status=204, headers=headers)
+
+
+def _check_names(route: Route, request: Request) -> None:
+    """Refuse or note parameters, and a body, that a route does not read. Raises `Problem`."""
+    known = frozenset(each.name for each in route.query)
+    if route.is_filtered:
+        check_parameters(request.query, known)
+    elif route.changes:
+        warn(request, unknown_parameters(request.query, known))
+        if route.takes is None and not route.takes_any:
+            warn(request, unread_body(request.body))
 
 
 def _read_positions(header: str, shards: int) -> dict[int, int]:

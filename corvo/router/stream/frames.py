@@ -6,7 +6,7 @@ be fetched in the other, and nothing is written anew. See `docs/stream.md`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -14,12 +14,32 @@ from corvo.errors import CorvoError
 from corvo.protocol.ops.base import Json, Millis, Name, Text
 from corvo.protocol.ops.work import FETCH_MAX, LEASE_MS, LEASE_MS_MIN, QUEUES_MAX
 from corvo.router.enqueue.bodies import BatchedJob, ChainBody, EnqueueItem, StepBody
-from corvo.router.http.bodies import REQUEST_KEY_MAX, bad_body
-from corvo.router.http.messages import Problem, ProblemBody, bad_field, encode_json, problem_body
+from corvo.router.http.bodies import MALFORMED, REQUEST_KEY_MAX, bad_body
+from corvo.router.http.messages import (
+    FieldWarning,
+    Problem,
+    ProblemBody,
+    Request,
+    bad_field,
+    encode_json,
+    problem_body,
+)
+from corvo.router.http.unknown_fields import JSON, MSGPACK, form_of, twin_of, warn
 from corvo.router.leases.fetch import FetchedJob
 from corvo.router.leases.verbs import VERBS, FrameItems, LeaseFrame, LeaseReply
 
 LEASE_MS_MAX: Final = 86_400_000
+
+
+class Incoming(NamedTuple):
+    """A message that was read."""
+
+    frame: "Frame | Reply"
+    """The client's frame; or what to answer, when it is not as a frame should be."""
+    warnings: tuple[FieldWarning, ...] = ()
+    """The first fields of it that have no effect."""
+    ignored: int = 0
+    """Number of fields without effect."""
 
 
 class Unreadable(CorvoError):
@@ -73,6 +93,8 @@ class Reply(LeaseReply, frozen=True, kw_only=True, omit_defaults=True):
     """Why nothing was fetched."""
     seq: str = ""
     """How far the shards have come: see `corvo.router.http.positions`."""
+    warnings: tuple[FieldWarning, ...] = ()
+    """Fields of the frame that had no effect."""
 
 
 def refuse(frame_id: int, problem: Problem) -> Reply:
@@ -83,19 +105,34 @@ def refuse(frame_id: int, problem: Problem) -> Reply:
 # Formats: JSON in text messages, msgpack in binary ones.
 
 
-def decode(message: bytes | str) -> Frame | Reply:
-    """A client's frame; or what to answer, when it is not as a frame should be.
-
-    Raises `Unreadable`.
-    """
+def decode(message: bytes | str, *, is_strict: bool = False) -> Incoming:
+    """A client's message; `is_strict` refuses unknown fields. Raises `Unreadable`."""
+    noted = Request(method="", path="", is_strict=is_strict)
+    frame: Frame | Reply
     try:
-        return _decode_text(message) if isinstance(message, str) else _unpack(message)
+        frame = _decode(message, noted)
     except Problem as problem:
-        return _refuse(message, problem)
+        frame = _refuse(message, problem)
     except msgspec.ValidationError as error:
-        return _refuse(message, bad_body(error, Frame))
-    except _MALFORMED as error:
+        frame = _refuse(message, bad_body(error, Frame))
+    except MALFORMED as error:
         raise _unreadable(error) from None
+    return Incoming(frame, noted.warnings, noted.ignored)
+
+
+def _decode(message: bytes | str, noted: Request) -> Frame:
+    try:
+        if isinstance(message, str):
+            known: Frame = _decode_known_text(message)
+            return known
+        return _unwrapped(_decode_known_packed(message))
+    except MALFORMED:
+        # A frame with a field that is unknown or not stored, or none at all.
+        if isinstance(message, str):
+            warn(noted, list(_FORM.look(message.lstrip().encode(), JSON)))
+            return _decode_text(message)
+        warn(noted, list(_FORM.look(message, MSGPACK)))
+        return _unwrapped(_decode_packed(message))
 
 
 def encode(reply: Reply, *, is_text: bool) -> bytes | str:
@@ -110,7 +147,7 @@ def _refuse(message: bytes | str, problem: Problem) -> Reply:
         return refuse(_decode_packed_id(message).id, problem)
     except msgspec.ValidationError as error:
         raise Unreadable(f"no frame: {bad_body(error, _FrameId).error}") from None
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise _unreadable(error) from None
 
 
@@ -119,14 +156,16 @@ def _unreadable(error: Exception) -> Unreadable:
     return Unreadable(f"no frame: {what}")
 
 
-_MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_FORM: Final = form_of(Frame)
 _decode_text: Final = msgspec.json.Decoder(Frame).decode
+_decode_known_text: Final = msgspec.json.Decoder(twin_of(Frame)).decode
 _decode_text_id: Final = msgspec.json.Decoder(_FrameId).decode
 
 
 # Msgpack: the client's own JSON travels as `bin`.
 
 _decode_packed: Final = msgspec.msgpack.Decoder(Frame).decode
+_decode_known_packed: Final = msgspec.msgpack.Decoder(twin_of(Frame)).decode
 _decode_packed_id: Final = msgspec.msgpack.Decoder(_FrameId).decode
 _encode_packed: Final = msgspec.msgpack.Encoder().encode
 _encode_bin: Final[Callable[[bytes], bytes]] = msgspec.msgpack.Encoder().encode
@@ -138,8 +177,7 @@ _HEADER_BYTES: Final = {0xC4: 2, 0xC5: 3, 0xC6: 5}
 _NIL: Final = 0xC0
 
 
-def _unpack(message: bytes) -> Frame:
-    frame = _decode_packed(message)
+def _unwrapped(frame: Frame) -> Frame:
     for verb, names in _JSON_FIELDS:
         for number, entry in enumerate(getattr(frame, verb.part)):
             _unwrap(entry, names, verb.part, number)

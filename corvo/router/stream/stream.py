@@ -12,12 +12,13 @@ What was claimed for a client that is gone is given back.
 from typing import Final, Protocol
 
 import trio
+from msgspec.structs import replace
 
 from corvo.errors import CorvoError
 from corvo.router.api import Api
 from corvo.router.http.messages import Problem, Request
 from corvo.router.stream.frame_run import FrameRun
-from corvo.router.stream.frames import Frame, Reply, Unreadable, decode, encode, refuse
+from corvo.router.stream.frames import Incoming, Reply, Unreadable, decode, encode, refuse
 
 UNSENT_BYTES_MAX: Final = 4 << 20
 """Of answers that wait to be sent, before no further frame is begun. Those under way by then may
@@ -85,6 +86,7 @@ class _Session:
         self._api = api
         self._request = request
         self._channel = channel
+        self._is_strict = api.config.api.strict == "on"
         self._send_s = api.limits.send_ms / 1_000
         self._all = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -139,19 +141,22 @@ class _Session:
                 self._leave(TOO_LARGE, f"a frame has at most {bytes_max} bytes")
                 return
             try:
-                frame = decode(message)
+                incoming = decode(message, is_strict=self._is_strict)
             except Unreadable as error:
                 self._leave(UNREADABLE, str(error))
                 return
+            if incoming.ignored:
+                self._api.metrics.ignore(self._request.path, incoming.ignored)
             begun = trio.Event()
             self._under_way += 1
-            nursery.start_soon(self._answer, message, frame, begun)
+            nursery.start_soon(self._answer, message, incoming, begun)
             # The next one is begun behind it, and not before.
             await begun.wait()
 
     # Answering.
 
-    async def _answer(self, message: bytes | str, frame: Frame | Reply, begun: trio.Event) -> None:
+    async def _answer(self, message: bytes | str, incoming: Incoming, begun: trio.Event) -> None:
+        frame = incoming.frame
         run: FrameRun | None = None
         is_sent = False
         try:
@@ -166,6 +171,8 @@ class _Session:
                     if problem.status == 401:
                         self._leave(POLICY, problem.error)
                     reply = refuse(frame.id, problem)
+            if incoming.warnings:
+                reply = replace(reply, warnings=incoming.warnings)
             is_sent = await self._send(encode(reply, is_text=isinstance(message, str)))
         finally:
             begun.set()
