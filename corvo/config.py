@@ -21,7 +21,7 @@ from corvo.errors import CorvoError
 from corvo.mirror.config import MirrorSettings
 from corvo.nearest import nearest
 from corvo.protocol.ops.base import Limits as JobLimits
-from corvo.router.config import ApiSettings
+from corvo.router.config import ApiSettings, WebhookSettings
 from corvo.router.config import Limits as DoorLimits
 from corvo.shard.config import OP_BYTES_MAX, ShardSettings
 
@@ -31,6 +31,8 @@ SHARDS_MAX: Final = 64
 _NUMBER_MAX: Final = (1 << 53) - 1
 """What every reader of JSON keeps exact."""
 _TEXT_MAX: Final = 4_096
+_SECRET_MIN: Final = 16
+"""Characters of a webhook's secret, as of an API key."""
 _DAY_MS: Final = 86_400_000
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -143,6 +145,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     shard: ShardSettings = ShardSettings()
     mirror: Mirror = Mirror()
     api: ApiSettings = ApiSettings()
+    webhooks: WebhookSettings = WebhookSettings()
     limits: DoorLimits = DoorLimits()
     jobs: JobLimits = JobLimits()
 
@@ -157,17 +160,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.auth == "on" and not self.admin_key
 
 
-_SECRETS: Final = ("admin_key",)
+_SECRETS: Final = ("admin_key", "webhooks.secrets")
 _SECTIONS: Final[tuple[tuple[str, str, type[msgspec.Struct]], ...]] = (
     ("", "", Config),
     ("shard.", "shard", ShardSettings),
     ("mirror.", "mirror", Mirror),
     ("api.", "api", ApiSettings),
+    ("webhooks.", "webhooks", WebhookSettings),
     ("limits.", "limits", DoorLimits),
     ("limits.", "jobs", JobLimits),
 )
 """The keys' prefix, the field of `Config` they are kept in, and the struct with the keys."""
-_GROUPS: Final = {"shard", "mirror", "api", "limits"}
+_GROUPS: Final = {"shard", "mirror", "api", "webhooks", "limits"}
 
 
 # Keys.
@@ -587,6 +591,13 @@ def contradictions(config: Config, sources: Mapping[str, str]) -> list[str]:
             f"{told('admin_key')} has characters that an HTTP header cannot carry, or spaces at an"
             " end: use printable ASCII"
         )
+    for number, one in enumerate(config.webhooks.secrets, start=1):
+        queue, equals, secret = one.partition("=")
+        if not (queue and equals and len(secret) >= _SECRET_MIN):
+            problems.append(
+                f"{told('webhooks.secrets')}: expected QUEUE=SECRET, with a secret of at least"
+                f" {_SECRET_MIN} characters, in each entry; entry {number} is another"
+            )
     if bool(config.tls_cert) != bool(config.tls_key):
         missing, there = ("tls_key", "tls_cert") if config.tls_cert else ("tls_cert", "tls_key")
         problems.append(f"{told(there)} is set and {missing} is not: set both or neither")

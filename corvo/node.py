@@ -178,6 +178,7 @@ def router_config(config: Config, opened: OpenedNode) -> RouterConfig:
         drain_ms=config.drain_ms,
         limits=config.limits,
         api=config.api,
+        webhooks=config.webhooks,
     )
     made.check()
     return made

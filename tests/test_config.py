@@ -1,5 +1,7 @@
 """The config: which source wins, how values are written, and what is refused in which words."""
 
+from typing import Final
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -67,9 +69,16 @@ def test_a_key_that_is_given_its_default_counts_as_given() -> None:
     assert not resolved.is_given("node")
 
 
+_SHOWN: Final = {
+    "accept_loss": "shard-1:1042",
+    "webhooks.secrets": "mail=sixteen letters and more",
+}
+"""Values of settings that do not take any text."""
+
+
 @pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)
 def test_every_key_can_be_set_in_every_source(key: Key) -> None:
-    shown = key.show(key.default) or {"accept_loss": "shard-1:1042"}.get(key.name, "given")
+    shown = key.show(key.default) or _SHOWN.get(key.name, "given")
     as_text = msgspec.json.encode(shown).decode()
     group, _, field = key.name.rpartition(".")
     text = f"[{group}]\n{field} = {as_text}" if group else f"{field} = {as_text}"
@@ -306,6 +315,8 @@ def test_a_secret_is_never_shown() -> None:
         ({"auth": "off", "admin_key": "k"}, "remove one of the two settings"),
         ({"admin_key": "schlüssel"}, "use printable ASCII"),
         ({"admin_key": " k"}, "use printable ASCII"),
+        ({"webhooks.secrets": "mail=short"}, "a secret of at least 16 characters"),
+        ({"webhooks.secrets": "sixteen letters, and more"}, "expected QUEUE=SECRET"),
         ({"tls_cert": "a.pem"}, "tls_key is not: set both or neither"),
         ({"tls_key": "a.pem"}, "tls_cert is not: set both or neither"),
         ({"accept_loss": "shard-1:1042,shard-2"}, "has 'shard-2': expected a shard and an entry"),

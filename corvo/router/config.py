@@ -126,6 +126,18 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = "off"
 
 
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How webhooks are taken, each declared once: `corvo.config` shows them as `webhooks.NAME`."""
+
+    secrets: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="secrets of queues that take only signed webhooks, as QUEUE=SECRET; a"
+            " queue with two entries takes both secrets"
+        ),
+    ] = ()
+
+
 class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One router. Every field can be given; those without a default must be."""
 
@@ -156,6 +168,7 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long requests under way have to end once we are told to stop."""
     limits: Limits = Limits()
     api: ApiSettings = ApiSettings()
+    webhooks: WebhookSettings = WebhookSettings()
 
     def check(self) -> None:
         """Raise `BadRouterConfig` naming the first key that cannot work."""

@@ -17,7 +17,7 @@ from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
 from corvo.protocol.queries import Query
 from corvo.router.api import Api
 from corvo.router.auth.keyring import hash_key
-from corvo.router.config import ApiSettings, RouterConfig
+from corvo.router.config import ApiSettings, RouterConfig, WebhookSettings
 from corvo.router.http.messages import Problem, Request, Response
 from corvo.router.http.problems import problem_of, read_refusal
 from corvo.router.server.door import Door
@@ -102,6 +102,7 @@ class Nest:
         keys: dict[str, ApiKey] | None = None,
         *,
         strict: bool = False,
+        webhook_secrets: tuple[str, ...] = (),
     ) -> None:
         """`keys` are those that open it; without any, it is open."""
         config = RouterConfig(
@@ -112,6 +113,7 @@ class Nest:
             listen=[0],
             is_open=True,
             api=ApiSettings(strict="on" if strict else "off"),
+            webhooks=WebhookSettings(secrets=webhook_secrets),
         )
         self.api: Final = Api(config)
         self.shards: Final = [MachineShard(number, config) for number in range(shards)]

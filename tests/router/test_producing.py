@@ -844,8 +844,6 @@ async def test_a_refusal_of_a_part_names_the_place_in_the_request() -> None:
         (b"payload=x&y=1", b'"payload=x&y=1"'),
         (b'{"a":', b'"{\\"a\\":"'),
         ("é".encode(), '"é"'.encode()),
-        (b"\xff", '"\ufffd"'.encode()),
-        (b'"\xff"', '"\\"\ufffd\\""'.encode()),
     ],
 )
 def test_a_webhooks_body_is_the_payload_whatever_it_is(body: bytes, payload: bytes) -> None:

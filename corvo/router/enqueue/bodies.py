@@ -648,14 +648,23 @@ def webhook_item(queue: str, query: dict[str, str], body: bytes) -> EnqueueItem:
 
 
 def webhook_payload(body: bytes) -> msgspec.Raw:
-    """JSON as it came; anything else as a text."""
+    """JSON as it came; any other text as a string. Raises `Problem` for what is neither."""
     if not body.strip():
         return msgspec.Raw(b"{}")
     try:
-        body.decode()
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise Problem(
+            400,
+            "PARSE_ERROR",
+            f"the body is not UTF-8 (byte {error.start}): send JSON or text in UTF-8",
+        ) from None
+    try:
         return _decode_json(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return msgspec.Raw(encode_json(body.decode(errors="replace")))
+    except RecursionError:
+        raise Problem(400, "PARSE_ERROR", "invalid JSON: nested too deeply") from None
+    except msgspec.DecodeError:
+        return msgspec.Raw(encode_json(text))
 
 
 def _tags(text: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Final
 import trio
 from msgspec.structs import replace
 
+from corvo import clock
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob
@@ -40,6 +41,7 @@ from corvo.router.enqueue.bodies import (
     webhook_item,
 )
 from corvo.router.enqueue.known import enqueue_op, known, read_enqueued
+from corvo.router.enqueue.signatures import check_signature, secrets_of
 from corvo.router.http.bodies import alone, body_of, key_of, request_key
 from corvo.router.http.messages import Problem, Request, Response, bad_field, json_response
 from corvo.router.routes import Action, Parameter, Route
@@ -59,7 +61,10 @@ async def enqueue(api: Api, request: Request) -> Response:
 
 async def webhook(api: Api, request: Request) -> Response:
     """Make a job of whatever somebody's webhook sends."""
-    item = webhook_item(request.params["queue"], request.query, request.body)
+    queue, body = request.params["queue"], request.body
+    secrets = secrets_of(queue, api.config.webhooks.secrets)
+    check_signature(request.headers, body, secrets, clock.now_ns())
+    item = webhook_item(queue, request.query, body)
     return await _enqueue_one(api, request, item, request_key(request))
 
 
@@ -301,7 +306,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Enqueue a job whose payload is the request body",
         description=(
             "Creates a job whose payload is the body of the request. JSON is kept as it is; any"
-            " other text becomes a JSON string; an empty body becomes `{}`."
+            " other text becomes a JSON string; an empty body becomes `{}`. If the queue has a"
+            " secret in the setting `webhooks.secrets`, the body must be signed with it, in"
+            " `X-Hub-Signature-256` or `Stripe-Signature`."
         ),
         gives={201: EnqueueAnswer, 200: EnqueueAnswer},
         problems=(409, 413, 422),
