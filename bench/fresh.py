@@ -14,11 +14,11 @@ import trio
 
 from bench.http_client import Connection, connected
 from bench.measure import Measurement
-from bench.mirror import PER_SECOND, busy
+from bench.mirror import PER_SECOND, Done, busy
 from bench.server import Server, serving
 from bench.shard_process import processor_seconds
 
-SAMPLES: Final = 200
+LOAD_S: Final = 12.0
 PAUSE_S: Final = 0.05
 """Between two samples: a client that only searches would have the mirror work without a pause."""
 _WARM_S: Final = 2.0
@@ -54,7 +54,7 @@ def _at(server: Server, rate: int) -> Iterator[Measurement]:
     name = f"{rate:,} lifecycles/s"
     for consistency in ("stale", "wait"):
         before = processor_seconds(server.mirror)
-        samples, done, seconds = trio.run(_sample, server, rate, consistency)
+        samples, done = trio.run(_sample, server, rate, consistency)
         used = processor_seconds(server.mirror) - before
         taken = [sample.seconds * 1e3 for sample in samples]
         cuts = statistics.quantiles(taken, n=100)
@@ -65,29 +65,30 @@ def _at(server: Server, rate: int) -> Iterator[Measurement]:
         behind = sum(sample.is_behind for sample in samples)
         yield Measurement(f"{kind}: found", 100 * found / len(samples), "%")
         yield Measurement(f"{kind}: said that it is behind", 100 * behind / len(samples), "%")
-        yield Measurement(f"{kind}: the mirror's processor", 100 * used / seconds, "% of one")
+        yield Measurement(f"{kind}: the mirror's processor", 100 * used / done.seconds, "% of one")
         if rate:
-            yield Measurement(f"{kind}: done", done / seconds, "cycles/s")
+            yield Measurement(f"{kind}: done", done.cycles / done.seconds, "cycles/s")
 
 
-async def _sample(server: Server, rate: int, consistency: str) -> tuple[list[Sample], int, float]:
-    """Samples, beside a load; how many lifecycles were done meanwhile, and in which time."""
+async def _sample(server: Server, rate: int, consistency: str) -> tuple[list[Sample], Done]:
+    """Samples for as long as a load lasts, and what the load came to."""
     samples: list[Sample] = []
-    done = 0
-    begun = trio.current_time()
+    loads: list[Done] = []
 
     async def load() -> None:
-        nonlocal done
         if rate:
-            done = (await busy(server, _WARM_S + SAMPLES * PAUSE_S, rate)).cycles
+            loads.append(await busy(server, LOAD_S, rate))
+        else:
+            await trio.sleep(LOAD_S)
+            loads.append(Done(0, LOAD_S))
 
     async with connected(server.port) as client, trio.open_nursery() as nursery:
         nursery.start_soon(load)
         await trio.sleep(_WARM_S)
-        for number in range(SAMPLES):
-            samples.append(await _one(client, f"fresh-{number % 8}", consistency))
+        while not loads:
+            samples.append(await _one(client, f"fresh-{len(samples) % 8}", consistency))
             await trio.sleep(PAUSE_S)
-    return samples, done, trio.current_time() - begun
+    return samples, loads[0]
 
 
 async def _one(client: Connection, queue: str, consistency: str) -> Sample:
