@@ -13,7 +13,9 @@ from corvo.protocol.ops.jobs import Cancel, Delete, Requeue, Retry
 from corvo.protocol.ops.queues import Clear, DeleteQueue
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.protocol.ops.workflow import NewBatch
+from corvo.shard.ops.transfer import Receive
 from corvo.shard.ops.upkeep import Expire, Purge, Sweep
+from corvo.shard.state.outbox import Tally
 from corvo.shard.state.tables import BATCHES, JOBS
 from tests.shard.cluster import QUEUES, Cluster, home_of
 from tests.shard.links import Links
@@ -169,6 +171,17 @@ def test_a_dead_member_that_is_requeued_is_no_failure_any_more(shard: Shard) -> 
     shard.do(Requeue(job_ids=[first]))
 
     assert counts(shard, batch_id) == (2, 2, 0, 0, 0)
+
+
+def test_a_batch_that_has_lost_the_end_of_a_member_does_not_count_that_it_is_pending_again() -> (
+    None
+):
+    home = Cluster().shards[A]
+    batch_id, *_ = begin(home, 2)
+
+    home.do(Receive(source=B, seq=1, effect=Tally(batch_id, "completed", -1)))
+
+    assert counts(home, batch_id) == (2, 2, 0, 0, 0)
 
 
 def test_a_job_joins_a_batch_until_that_has_ended(shard: Shard) -> None:

@@ -809,3 +809,56 @@ def test_replicas_of_shards_that_sent_and_received_come_to_the_same_state() -> N
     for seed in range(5):
         for shard in run(seed, Cluster()).cluster.shards:
             shard.check_replay()
+
+
+# A home that has lost entries, as its operator has accepted.
+
+
+def to_home(effect: outbox.Effect, seq: int = 1) -> Receive:
+    return Receive(source=B, seq=seq, effect=effect)
+
+
+def test_effects_on_a_home_that_has_forgotten_their_job_are_taken(cluster: Cluster) -> None:
+    home = cluster.shards[A]
+    effects: list[outbox.Effect] = [
+        outbox.JobEnded("s00_job_gone", "completed", 1, "s00_batch_gone"),
+        outbox.JobEnded("s00_job_gone", "dead", -1),
+        Forget("s00_job_gone", "s00_batch_gone"),
+        outbox.Tally("s00_batch_gone", "completed"),
+        outbox.Watch("s00_job_gone"),
+        outbox.WatchAnswer("s01_job_gone", "completed"),
+    ]
+
+    for seq, effect in enumerate(effects, start=1):
+        home.do(to_home(effect, seq))
+
+    assert outbox.last_taken(home.tx, B) == len(effects)
+    home.check()
+
+
+@pytest.mark.parametrize("queue", [SMS, MAIL])
+def test_a_job_comes_back_to_a_home_that_has_forgotten_it(cluster: Cluster, queue: str) -> None:
+    name = put(cluster)
+    before = cluster.shards[A].job(name[1])
+    bare, json = outbox.apart(replace(before, born_in=A))
+    fresh = Cluster()
+    arrival = Arrival(job=bare, json=json, queue=queue)
+
+    fresh.shards[A].do(to_home(arrival))
+    fresh.settle()
+
+    assert fresh.where(name) == [home_of(queue)]
+    for shard in fresh.shards:
+        shard.check()
+
+
+def test_a_job_that_comes_back_takes_the_place_of_its_older_self(cluster: Cluster) -> None:
+    name = put(cluster)
+    home = cluster.shards[A]
+    bare, json = outbox.apart(replace(home.job(name[1]), born_in=A, attempt=3))
+
+    home.do(to_home(Arrival(job=bare, json=json, queue=SMS)))
+
+    assert home.job(name[1]).attempt == 3
+    assert home.counts(SMS) == {State.PENDING: 1}
+    home.check()

@@ -173,9 +173,7 @@ def _arrive(tx: Tx, arrival: Arrival) -> None:
     job = arrival.job
     shard = shard_of_queue(arrival.queue, tx.shards)
     if job.born_in == tx.shard:
-        forward = FORWARDS.get(tx, job.id)
-        assert forward is not None, "the home knows of every job of its own that is away"
-        assert presence.find(tx, job.id) is None, "the id of a job that is away is not given again"
+        _await(tx, job.id)
         if arrival.refused > 1:
             FORWARDS.remove(tx, job.id)
             _stay(tx, arrival)
@@ -191,6 +189,24 @@ def _arrive(tx: Tx, arrival: Arrival) -> None:
         outbox.post(tx, job.born_in, encode_json(back))
     else:
         _land(tx, arrival)
+
+
+def _await(tx: Tx, job_id: str) -> None:
+    """Make the home of a job that comes back what it was when the job left.
+
+    The home knows of every job of its own that is away, and does not give its id again; unless it
+    has lost entries, and its operator has accepted that. Then it may still have the job as it was
+    before it left, or even as one that never left: the job that comes back is the newer one.
+    """
+    if FORWARDS.get(tx, job_id) is None:
+        FORWARDS.put(tx, Forward(job_id, tx.shard, tx.now_ns, ""))
+        stale = presence.find(tx, job_id)
+        if stale is not None:
+            for number in lifecycle.error_numbers(stale.document):
+                lifecycle.remove_error(tx, stale.document, number)
+            consequences.left(tx, stale.document)
+            why = "a newer one has come back"
+            JOBS.remove(tx, job_id, what=EventType.MOVED.stored, why=why)
 
 
 def _is_taken(tx: Tx, job_id: str) -> bool:

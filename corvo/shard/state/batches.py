@@ -119,6 +119,8 @@ def _count(tx: Tx, found: Held[Batch], state: State, step: int) -> None:
         case _:
             assert state is State.CANCELLED
             cancelled += step
+    if min(succeeded, failed, cancelled) < 0:
+        return  # this shard has lost the entry that counted its end, as its operator has accepted
     after = replace(
         batch,
         total=batch.total + is_extra,
