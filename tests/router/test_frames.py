@@ -443,6 +443,18 @@ def test_where_it_is_strict_a_frame_with_an_unknown_field_is_refused(*, is_text:
     assert (refused.error.code, refused.error.field) == ("VALIDATION_ERROR", "enqueues[0].prio")
 
 
+@pytest.mark.parametrize("is_text", [True, False])
+def test_of_a_large_frame_the_first_field_is_named(*, is_text: bool) -> None:
+    enqueues = [{"queue": "a" * 200, "prio": 1}] * 800
+    encode_frame = msgspec.json.encode if is_text else msgspec.msgpack.encode
+    message = encode_frame({"id": 7, "enqueues": enqueues})
+
+    taken = decode(message.decode() if is_text else message)
+
+    assert isinstance(taken.frame, Frame)
+    assert [each.field for each in taken.warnings] == ["enqueues[0].prio"]
+
+
 def test_the_json_within_msgpack_is_looked_into() -> None:
     config = msgspec.json.encode({"steps": [{"queue": "a"}, {"queue": "b"}], "on_end": "c"})
 

@@ -281,6 +281,38 @@ def test_of_a_field_that_is_there_twice_the_last_counts() -> None:
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("field", "named"),
+    [
+        ({"prio": 1}, [("jobs[1].prio", "unknown field")]),
+        ({"agent": {"x": 1}}, [("jobs[1].agent.x", "unknown field")]),
+    ],
+)
+def test_of_a_large_body_the_first_is_named(field: JSON, named: list[tuple[str, str]]) -> None:
+    jobs = [{"queue": "a"}, {"queue": "a", **field}, *[{"queue": "a", "zz": 1}] * 10_000]
+
+    async def main() -> None:
+        answer = await ask(Nest(), "enqueue/batch", {"jobs": jobs[:9_000]})
+        refused = await ask(Nest(strict=True), "enqueue/batch", {"jobs": jobs[:9_000]})
+
+        assert answer.status == 201
+        assert warnings(answer) == named
+        assert problem(refused) == (400, "VALIDATION_ERROR", "", named[0][0])
+
+    run(main)
+
+
+def test_usage_in_a_large_body_is_named() -> None:
+    async def main() -> None:
+        acks = [{"job_id": "a", "usage": {}, "result": "x" * 1_000}] * 200
+
+        answer = await ask(Nest(), "ack/batch", {"acks": acks})
+
+        assert warnings(answer) == [("acks[0].usage", "this field is not stored yet")]
+
+    run(main)
+
+
 # The twin, and a walk over plain values that must find the same.
 
 PLAIN: Final[st.SearchStrategy[object]] = st.sampled_from([0, "a", None])

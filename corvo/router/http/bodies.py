@@ -15,7 +15,7 @@ import msgspec
 
 from corvo.router.http.body_errors import explain
 from corvo.router.http.messages import Problem, Request, bad_field
-from corvo.router.http.unknown_fields import JSON, form_of, twin_of, warn
+from corvo.router.http.unknown_fields import JSON, LOOK_BYTES_MAX, first_of, form_of, twin_of, warn
 from corvo.scopes import RESERVED, is_reserved
 from corvo.times import MS, parse_duration, parse_time
 
@@ -85,10 +85,14 @@ class Body(Generic[S]):
         try:
             known: S = self._decode_known(data)
             return known
-        except MALFORMED:
-            return self._read_with_unknown(request, data)
+        except MALFORMED as error:
+            return self._read_with_unknown(request, data, str(error))
 
-    def _read_with_unknown(self, request: Request, data: bytes) -> S:
+    def _read_with_unknown(self, request: Request, data: bytes, error_of_twin: str) -> S:
+        if self._form is not None and len(data) > LOOK_BYTES_MAX:
+            read = read_body(self.decode, data)
+            warn(request, first_of(error_of_twin))
+            return read
         if self._form is not None:
             try:
                 found = list(self._form.look(data.lstrip(), JSON))

@@ -10,6 +10,7 @@ twin refuses is looked through name by name. A field that is declared and not ke
 the twin, so that it is found in the same way: `NotKept` is its mark.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
@@ -24,6 +25,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 SHOWN_MAX: Final = 8
 """Warnings of one request; the others are only counted."""
+LOOK_BYTES_MAX: Final = 128 << 10
+"""Of a body that is looked through: some ten milliseconds, if it has nothing but unknown fields.
+Of a larger one only the first is named."""
 _NAME_SHOWN: Final = 60
 _TEXT: Final = "text"
 _BODY: Final = "body"
@@ -211,6 +215,21 @@ class Form(msgspec.Struct):
 def _joined(path: str, name: str) -> str:
     shown = name if len(name) <= _NAME_SHOWN else f"{name[:_NAME_SHOWN]}..."
     return f"{path}.{shown}" if path else shown
+
+
+_UNKNOWN: Final = re.compile(
+    r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?", re.DOTALL
+)
+_UNKEPT: Final = re.compile(r"Expected `null`, got `object` - at `\$\.?(.*)`", re.DOTALL)
+
+
+def first_of(error_of_twin: str) -> list[Finding]:
+    """The field for which a twin refused a body that has the form of its struct."""
+    if found := _UNKNOWN.fullmatch(error_of_twin):
+        return [Finding(_joined(found[2] or "", found[1]), found[1])]
+    if found := _UNKEPT.fullmatch(error_of_twin):
+        return [Finding(found[1], unkept="this field is not stored yet")]
+    return []
 
 
 def unread_body(data: bytes) -> list[Finding]:

@@ -24,7 +24,15 @@ from corvo.router.http.messages import (
     encode_json,
     problem_body,
 )
-from corvo.router.http.unknown_fields import JSON, MSGPACK, form_of, twin_of, warn
+from corvo.router.http.unknown_fields import (
+    JSON,
+    LOOK_BYTES_MAX,
+    MSGPACK,
+    first_of,
+    form_of,
+    twin_of,
+    warn,
+)
 from corvo.router.leases.fetch import FetchedJob
 from corvo.router.leases.verbs import VERBS, FrameItems, LeaseFrame, LeaseReply
 
@@ -126,7 +134,14 @@ def _decode(message: bytes | str, noted: Request) -> Frame:
             known: Frame = _decode_known_text(message)
             return known
         return _unwrapped(_decode_known_packed(message))
-    except MALFORMED:
+    except MALFORMED as error:
+        if len(message) > LOOK_BYTES_MAX:
+            if isinstance(message, str):
+                frame: Frame = _decode_text(message)
+            else:
+                frame = _unwrapped(_decode_packed(message))
+            warn(noted, first_of(str(error)))
+            return frame
         # A frame with a field that is unknown or not stored, or none at all.
         if isinstance(message, str):
             warn(noted, list(_FORM.look(message.lstrip().encode(), JSON)))
