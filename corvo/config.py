@@ -112,6 +112,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Annotated[
         str, Meta(description="file with the private key of the TLS certificate, in PEM")
     ] = ""
+    http2: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="`off`: HTTP/1.1 only; `on`: HTTP/2 as well, which HTTP/1.1 is faster than"
+        ),
+    ] = "off"
     cors_origins: Annotated[
         tuple[str, ...],
         Meta(

@@ -168,6 +168,7 @@ def router_config(config: Config, opened: OpenedNode) -> RouterConfig:
         listen=opened.listening,
         tls_cert=config.tls_cert,
         tls_key=config.tls_key,
+        has_http2=config.http2 == "on",
         admin_key=config.admin_key,
         is_open=config.is_open,
         is_auth_off=config.auth == "off",

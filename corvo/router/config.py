@@ -153,6 +153,8 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     came in between waiting there."""
     tls_cert: str = ""
     tls_key: str = ""
+    has_http2: bool = False
+    """Whether HTTP/2 is spoken beside HTTP/1.1."""
     admin_key: str = ""
     is_open: bool = False
     """Whether anybody may do anything: no key is set and only this machine can reach us, or the

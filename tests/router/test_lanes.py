@@ -6,6 +6,7 @@ from typing import Final
 
 import h2.config
 import h2.connection
+import h2.errors
 import h2.events
 import h2.settings
 import pytest
@@ -390,6 +391,22 @@ class Http2Client:
     async def finish(self) -> None:
         while self.open:
             assert await self.hear(), "the server has gone"
+
+
+@LANES
+def test_http2_that_is_off_is_refused_in_its_own_words(fast: bool) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client() as client:
+            http2 = Http2Client(client)
+            await http2.flush()
+            data = bytes(await client.stream.receive_some(1 << 16))
+            events = http2.connection.receive_data(data)
+            assert await client.is_closed()
+        [ended] = [each for each in events if isinstance(each, h2.events.ConnectionTerminated)]
+        assert ended.error_code == h2.errors.ErrorCodes.HTTP_1_1_REQUIRED
+        assert b"use HTTP/1.1" in (ended.additional_data or b"")
+
+    run(scene, fast=fast, told={"has_http2": False})
 
 
 def test_http2_is_spoken_on_the_same_port() -> None:

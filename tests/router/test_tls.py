@@ -69,6 +69,19 @@ def test_both_lanes_go_through_tls(certificate: Certificate, fast: bool) -> None
     run(scene, fast=fast, told=certificate.paths)
 
 
+def test_http2_is_not_agreed_on_where_it_is_off(certificate: Certificate) -> None:
+    async def scene(street: Street) -> None:
+        async with street.client(tls=certificate.client("h2", "http/1.1")) as client:
+            assert isinstance(client.stream, trio.SSLStream)
+            assert client.stream.selected_alpn_protocol() == "http/1.1"
+            assert (await client.ask(post("/hot", b"{}"))).status == 200
+        async with street.client(tls=certificate.client("h2")) as client:
+            assert isinstance(client.stream, trio.SSLStream)
+            assert client.stream.selected_alpn_protocol() is None
+
+    run(scene, told={**certificate.paths, "has_http2": False})
+
+
 def test_http2_is_agreed_on(certificate: Certificate) -> None:
     async def scene(street: Street) -> None:
         async with street.client(tls=certificate.client("h2", "http/1.1")) as client:
@@ -164,4 +177,4 @@ def test_a_certificate_that_cannot_be_used_is_told_by_its_name(certificate: Cert
     certificate.key.write_text("nonsense")
 
     with pytest.raises(BadRouterConfig, match="tls_cert"):
-        load_context(str(certificate.cert), str(certificate.key))
+        load_context(str(certificate.cert), str(certificate.key), has_http2=True)

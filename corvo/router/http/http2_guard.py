@@ -7,6 +7,17 @@ limit on streams that are open (CVE-2023-44487). Both show in the nine bytes bef
 
 from typing import Final
 
+
+def _frame(kind: int, payload: bytes) -> bytes:
+    """A frame of the whole connection."""
+    return len(payload).to_bytes(3, "big") + bytes([kind]) + bytes(5) + payload
+
+
+HTTP2_OFF: Final = _frame(4, b"") + _frame(
+    7, bytes(4) + (0xD).to_bytes(4, "big") + b"HTTP/2 is switched off (http2): use HTTP/1.1"
+)
+"""For a client that speaks HTTP/2 unasked where it is off: SETTINGS, which has to come first, and
+GOAWAY with HTTP_1_1_REQUIRED (RFC 9113, 7)."""
 FRAME_BYTES_MAX: Final = 16_384
 """What we allow in our settings, and what RFC 9113 starts with."""
 RESETS_MAX: Final = 1_000

@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from corvo.router.http.connections import Connections, Seat, Stage, no_room
+from corvo.router.http.http2_guard import HTTP2_OFF
 from corvo.router.http.lines import Hangups, Line
 from corvo.router.http.messages import Problem, Request, Response
 from corvo.router.http.parsing import Message, Reader, as_bytes
@@ -41,12 +42,17 @@ class FastLane:
     """What all conversations share."""
 
     def __init__(
-        self, door: Door, connections: Connections, hangups: Hangups, slow: SlowLane
+        self,
+        door: Door,
+        connections: Connections,
+        hangups: Hangups,
+        slow: SlowLane,
     ) -> None:
         self.door: Final = door
         self.connections: Final = connections
         self.hangups: Final = hangups
         self.slow: Final = slow
+        self.has_http2: Final = door.api.config.has_http2
         self.is_open = True
         """Else every request goes through the slow lane, which must make no difference."""
 
@@ -73,6 +79,10 @@ class Conversation:
         reader = self._reader
         while True:
             while not reader.ready:
+                if reader.rest is not None and not self._lane.has_http2:
+                    await self._line.send(HTTP2_OFF)
+                    await self._hear_out()
+                    return
                 if reader.rest is not None:
                     await self._exchange().hand_over(b"", self._rest(), "h2")
                     return
@@ -211,15 +221,18 @@ class Conversation:
 
     async def refuse(self, problem: Problem) -> None:
         """Tell the client why nothing more is read, and wait until it has heard it."""
-        connections = self._lane.connections
         self._seat.hold(0)
         request = self._reader.unfinished
         response = self._lane.door.turn_away(problem, request)
         await self._deliver(response, request, keeps=False)
+        await self._hear_out()
+
+    async def _hear_out(self) -> None:
+        """Say no more, and wait until the client has read all and gone."""
         await self._line.finish()
         self._seat.move(Stage.LINGERING)
-        while not connections.is_stopping and await self._line.receive():
-            pass
+        while not self._lane.connections.is_stopping and await self._line.receive():
+            await self._turns.spend()
 
     async def last_words(self) -> None:
         """Tell a client that was too slow, unless it does not listen either."""

@@ -257,12 +257,12 @@ def _address(name: tuple[str, int]) -> tuple[str, int]:
     return name[0].removeprefix("::ffff:"), name[1]
 
 
-def load_context(certificate: str, key: str) -> ssl.SSLContext:
+def load_context(certificate: str, key: str, *, has_http2: bool) -> ssl.SSLContext:
     """What TLS needs, from its files. Raises `BadRouterConfig`."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.set_alpn_protocols(["h2", "http/1.1"] if has_http2 else ["http/1.1"])
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
@@ -277,7 +277,11 @@ class _Certificate:
         self._paths = (config.tls_cert, config.tls_key)
         self._log = log
         self._seen = self._stamps()  # before they are read, so that no change is missed
-        self.context = load_context(*self._paths)
+        self._has_http2 = config.has_http2
+        self.context = self._load()
+
+    def _load(self) -> ssl.SSLContext:
+        return load_context(*self._paths, has_http2=self._has_http2)
 
     async def keep_fresh(self) -> None:
         """Load it again when it has changed; what cannot be used is left alone."""
@@ -288,7 +292,7 @@ class _Certificate:
                 continue
             self._seen = found
             try:
-                self.context = load_context(*self._paths)
+                self.context = self._load()
                 self._log.info("certificate.loaded", path=self._paths[0])
             except BadRouterConfig as error:
                 self._log.error("certificate.refused", error=str(error))
