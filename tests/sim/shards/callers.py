@@ -26,7 +26,9 @@ Then: TypeAlias = Callable[[Fields | None], None]
 
 UNKNOWN: Final = "unknown"
 _PATIENCE: Final = 30
-"""Ticks after which a caller takes an attempt for lost."""
+"""Ticks after which a caller takes an attempt for lost; more for each attempt before, up to a bound
+below that of a standstill: a replica that has left its group may never answer."""
+_GROWTHS_MAX: Final = 4
 
 
 class Call:
@@ -81,7 +83,8 @@ class Caller:
         self._waiting[link, self._number] = (call, tag)
         self.world.history.asked(tag, call.op)
         link.send(wire.Submit(self._number, NUMBERS[call.op], body))
-        patience = _PATIENCE * (0.5 + self.random.random()) * 1.5**call.attempts
+        growth = 1.5 ** min(call.attempts, _GROWTHS_MAX)
+        patience = _PATIENCE * (0.5 + self.random.random()) * growth
         if self.world.is_chaos and self.world.options.has("impatience"):
             patience = self.random.choice((patience, self.random.random() * 4))
         self.later(patience, partial(self._give_up, link, self._number))

@@ -24,6 +24,7 @@ from tests.sim.machine import State
 from tests.sim.options import MS
 from tests.sim.shards.clock import Clock
 from tests.sim.shards.links import Link
+from tests.sim.shards.times import Belief
 from tests.support.memory import MemoryStates
 
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ class ReplicaHost(Host):
         self._spins = 0
         self._is_checkpointing = False
         self._snapshot_wanted: int | None = None
-        self.believes_wall = False
-        """Whether its time is that of the wall clock, by a start that is not in the log yet."""
+        self.believes: Belief | None = None
+        """A start that took the wall clock's word, and is not in the log yet."""
         self.has_followed = False
         """Whether this process has applied what another leader had just made."""
 
@@ -258,7 +259,8 @@ class ReplicaHost(Host):
     def _work_once(self, *, may_write: bool) -> Work:
         clock, now, steered = self.clock, self.world.now, self.whole.clock
         if steered.offset_ns is None and self.node.is_leader and not self.has_followed:
-            self.believes_wall = True
+            latest_ns = self.world.times.latest_ns
+            self.believes = Belief(clock.elapsed_ns(now), clock.wall_ns(now), latest_ns)
         work = self.whole.work(clock.elapsed_ns(now), clock.wall_ns(now), may_write=may_write)
         if steered.notice is not None:
             self.world.counts[f"notices {steered.notice.course.value}"] += 1

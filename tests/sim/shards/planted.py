@@ -37,7 +37,7 @@ LEASES: Final[tuple[Row, ...]] = (
     (
         "heartbeat-moves-nothing",
         "shard.ops.work",
-        "max(job.lease_expires_ns, tx.now_ns + job.lease_ms * lifecycle.NS)",
+        "max(job.lease_expires_ns, tx.now_ns + job.lease_ms * MS)",
         "job.lease_expires_ns",
         1,
     ),
@@ -159,16 +159,8 @@ REPLICAS: Final[tuple[Row, ...]] = (
     (
         "promotion-not-told",
         "shard.state.lifecycle",
-        (
-            "    job = found.document\n    tx.touched[job.queue] = None\n    return JOBS.change(\n"
-            "        tx,\n        found,\n        replace(\n            job,\n"
-            "            state=_PENDING,"
-        ),
-        (
-            "    job = found.document\n    return JOBS.change(\n"
-            "        tx,\n        found,\n        replace(\n            job,\n"
-            "            state=_PENDING,"
-        ),
+        "EventType.PROMOTED),\n    )\n    return _change(tx, found, after)",
+        "EventType.PROMOTED),\n    )\n    return JOBS.change(tx, found, after)",
         5,
     ),
     (
@@ -188,8 +180,8 @@ REPLICAS: Final[tuple[Row, ...]] = (
     (
         "snapshot-means-no-effect",
         "shard.replica",
-        "reply = wire.Reply(submission.request, unknown.code, _encode(unknown))",
-        "reply = wire.NotLeader(submission.request, None)",
+        "self._refuse(submission.client, submission.request, unknown)",
+        "self._say(submission.client, wire.NotLeader(submission.request, None))",
         1,
     ),
     (

@@ -34,6 +34,15 @@ _DAY_NS: Final = 86_400 * _SECOND
 _YEAR_NS: Final = 365 * _DAY_NS
 
 
+class Belief(msgspec.Struct, frozen=True):
+    """A start that did not know for how long its machine was off."""
+
+    elapsed_ns: int
+    wall_ns: int
+    latest_ns: int
+    """The latest stamp by then: its log may have had an entry that is lost since."""
+
+
 class Proposed(msgspec.Struct, frozen=True):
     """An entry, as it was proposed."""
 
@@ -44,8 +53,10 @@ class Proposed(msgspec.Struct, frozen=True):
     elapsed_ns: int
     wall_ns: int
     sets: int
-    believes_wall: bool
     stamp_ns: int
+    shown_ns: int
+    """What its clock showed: less, where the log has a later stamp."""
+    believes: "Belief | None"
 
 
 class Times:
@@ -56,11 +67,14 @@ class Times:
         self._proposed: dict[bytes, Proposed] = {}
         self._last: tuple[Proposed, int] | None = None
         """The last entry that anybody applied, and its time."""
-        self._applied = 0
+        self.latest_ns = 0
+        """The latest stamp that was proposed."""
 
     def proposed(self, host: "ReplicaHost", data: bytes) -> None:
         """A leader proposes an entry. Each has dice of its own, so none is like another."""
         now = self._world.now
+        stamp_ns = decode(data)[0]
+        self.latest_ns = max(self.latest_ns, stamp_ns)
         self._proposed[data] = Proposed(
             host.replica,
             host.incarnation,
@@ -69,8 +83,9 @@ class Times:
             host.clock.elapsed_ns(now),
             host.clock.wall_ns(now),
             host.clock.sets,
-            host.believes_wall,
-            decode(data)[0],
+            stamp_ns,
+            host.whole.clock.shown_ns,
+            host.believes,
         )
 
     def applied(self, host: "ReplicaHost", data: bytes, time_ns: int) -> None:
@@ -79,9 +94,9 @@ class Times:
         if made.term == host.node.term and host.node.leader is not None:
             if not host.node.is_leader:
                 host.has_followed = True
-                host.believes_wall = False
+                host.believes = None
             elif _process(made) == (host.replica, host.incarnation):
-                host.believes_wall = False
+                host.believes = None
         if self._last is None or time_ns > self._last[1]:
             self._check(made, time_ns)
             self._last = made, time_ns
@@ -96,9 +111,11 @@ class Times:
         if is_same and made.term == before.term:
             counts["stamps of one process"] += 1
             self._check_pace(before, before_ns, made, time_ns)
-        elif made.believes_wall and not is_same:
+        elif made.believes is not None and not is_same:
             counts["stamps of a start that believes"] += 1
-            if gained_ns > _YEAR_NS or time_ns > max(made.wall_ns, before_ns) + _SLACK_NS:
+            passed_ns = (made.elapsed_ns - made.believes.elapsed_ns) * 11 // 10 + _SLACK_NS
+            most_ns = max(made.believes.wall_ns, made.believes.latest_ns, before_ns) + passed_ns
+            if gained_ns > _YEAR_NS or time_ns > most_ns:
                 raise Violation("believed", f"{gained_ns} ns at a start: {before}, {made}")
         else:
             counts["stamps of another process"] += 1
@@ -112,15 +129,19 @@ class Times:
         elapsed_ns = made.elapsed_ns - before.elapsed_ns
         share_ns = elapsed_ns // 10
         least_ns, most_ns = elapsed_ns - share_ns, elapsed_ns + share_ns
-        ahead_ns = before.wall_ns - before.stamp_ns
+        ahead_ns = before.wall_ns - before.shown_ns
         if before.sets == made.sets and abs(ahead_ns - _DAY_NS) > 100 * _SECOND:
             is_followed = ahead_ns < _DAY_NS and made.wall_ns > BEGIN_NS - 2 * _YEAR_NS
             gained_ns = max(-share_ns, min(share_ns, ahead_ns)) if is_followed else 0
             least_ns = most_ns = elapsed_ns + gained_ns
             self._world.counts["stamps of an undisturbed process"] += 1
-        # The state may be ahead of the first stamps of a leader, by entries of the one before.
-        stamps_ns, times_ns = made.stamp_ns - before.stamp_ns, time_ns - before_ns
-        if stamps_ns < least_ns - _SLACK_NS or times_ns > most_ns + _SLACK_NS:
+        # The log may be ahead of the first readings of a leader, by entries of the one before.
+        stamps_ns, times_ns = made.stamp_ns - before.shown_ns, time_ns - before_ns
+        if (
+            made.stamp_ns < made.shown_ns
+            or stamps_ns < least_ns - _SLACK_NS
+            or times_ns > most_ns + _SLACK_NS
+        ):
             raise Violation("pace", f"{stamps_ns} or {times_ns} ns: {before}, {made}")
 
 
