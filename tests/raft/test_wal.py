@@ -472,7 +472,8 @@ def unchanged_by_a_full_disk(
         files = MemoryFiles()
         storage = open_log(files)
         prepare(storage)
-        storage.sync()
+        storage.close()
+        storage = open_log(files)  # with no room behind the entries
         before = see(storage)
         files.room = room
         try:
@@ -635,7 +636,7 @@ def test_a_log_opens_on_a_full_disk() -> None:
     files.process_crash()
     files.room = 0
 
-    storage = open_log(files, ballast_bytes=100)
+    storage = open_log(files, ballast_bytes=1_000)
 
     assert storage.last_index == 4
     files.room = 0  # without what the log gave back
@@ -651,7 +652,8 @@ def test_ballast_makes_room_and_comes_back() -> None:
     storage = open_log(files, ballast_bytes=3 << 20)
     assert files.size(BALLAST) == 3 << 20
     some_entries(storage)
-    storage.sync()
+    storage.close()
+    storage = open_log(files, ballast_bytes=3 << 20)
     files.room = 0
     with pytest.raises(DiskFull):
         storage.put(SOME)

@@ -21,7 +21,7 @@ def roomy(files: MemoryFiles) -> DiskStorage:
 
 def middling(files: MemoryFiles) -> DiskStorage:
     """A log whose room is a block."""
-    return DiskStorage.open(files, IDENTITY, MEMBERSHIP, segment_bytes=1 << 20)
+    return DiskStorage.open(files, IDENTITY, MEMBERSHIP, segment_bytes=256 << 10)
 
 
 def segments(files: MemoryFiles) -> list[str]:

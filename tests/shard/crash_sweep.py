@@ -158,7 +158,7 @@ def scripted(directory: Path) -> ShardConfig:
         directory,
         checkpoint_entries=10,
         keep_entries=2,
-        segment_bytes=2_048,
+        segment_bytes=12_800,  # a few entries, and room behind some of them
         tick_ms=1_000,
         room_bytes_min=0,
         known=str(directory / "data" / "known.json"),  # where a loss of power is seen

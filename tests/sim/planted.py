@@ -149,7 +149,7 @@ LOGS: Final[tuple[Row, ...]] = (
         "log",
         "if not self.matches(entry.index, entry.term):",
         "if not self.matches(entry.index, entry.term) or entries[-1].index < self.last_index:",
-        27,
+        75,
     ),
     (
         "append-commits-before-it-agrees",

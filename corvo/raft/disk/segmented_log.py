@@ -19,7 +19,7 @@ from corvo.raft.messages import Entry, Membership, Snapshot
 RECENT_BYTES: Final = 4 << 20
 """Of entries kept in memory: four of the largest that ops gather into. What is older is read from
 the disk."""
-_ROOMS: Final = 256
+_ROOMS: Final = 64
 """No more than this part of a segment is room: small segments are for small disks."""
 ENTRY_BYTES: Final = 200
 """What an entry takes in memory beside its data, about."""
