@@ -14,6 +14,7 @@ from bench import (
     backlog,
     bulk,
     calibration,
+    door,
     effects,
     fresh,
     log,
@@ -73,6 +74,7 @@ BENCHES: Final[dict[str, Bench]] = {
 
 LONG: Final[dict[str, Bench]] = {
     "bulk": here(bulk.measure),
+    "door": here(door.measure),
     "effects": here(effects.measure),
     "fresh": here(fresh.measure),
     "mirror": here(mirror.measure),
