@@ -26,6 +26,8 @@ AS_SAMPLES = (
     "watching-link-not-notified",
     "snapshot-keeps-the-old-machine",
     "stamps-follow-the-wall-clock",
+    "half-of-a-batch",
+    "window-skips-on-a-resend",
 )
 """Hunted with the tests; `python -m tests.sim.shards --bugs` hunts all."""
 

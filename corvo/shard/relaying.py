@@ -88,15 +88,9 @@ class Destination:
         self.stalled_from: float | None = None  # when it was seen first that nothing more is taken
 
     @property
-    def has_room(self) -> bool:
-        """Whether another batch may be sent."""
-        under_way = self.under_way.values()
-        return (
-            self.is_open
-            and not self.has_failed
-            and len(under_way) < WINDOW_BATCHES
-            and sum(len(batch.body) for batch in under_way) < WINDOW_BYTES
-        )
+    def bytes_under_way(self) -> int:
+        """Of the batches that are under way."""
+        return sum(len(batch.body) for batch in self.under_way.values())
 
     def start_over(self) -> None:
         """Nothing is under way any more."""
@@ -108,7 +102,11 @@ class Destination:
 class Relaying:
     """The effects of one shard on all others, while its replica leads."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, batch_effects: int = BATCH_EFFECTS, window_batches: int = WINDOW_BATCHES
+    ) -> None:
+        self._batch_effects = batch_effects
+        self._window_batches = window_batches
         self._destinations: dict[int, Destination] = {}
         self._last_number = 0
         self._seen: outbox.Numbers | None = None
@@ -166,7 +164,7 @@ class Relaying:
             if given > removed and not destination.is_wanted:
                 destination.is_wanted = True
                 due.wanted.append(shard)
-            while destination.sent < given and destination.has_room:
+            while destination.sent < given and self._has_room(destination):
                 due.batches.append(self._next(tx, shard, destination))
             taken = min(destination.taken, given)
             if taken > removed and not destination.is_removing:
@@ -174,11 +172,20 @@ class Relaying:
                 due.removals.append(Delivered(shard=shard, seq=taken))
         return due
 
+    def _has_room(self, destination: Destination) -> bool:
+        """Whether another batch may be sent."""
+        return (
+            destination.is_open
+            and not destination.has_failed
+            and len(destination.under_way) < self._window_batches
+            and destination.bytes_under_way < WINDOW_BYTES
+        )
+
     def _next(self, tx: Tx, shard: int, destination: Destination) -> Batch:
         bodies: list[bytes] = []
         size = 0
         first = destination.sent + 1
-        limit = 1 if destination.is_single else BATCH_EFFECTS
+        limit = 1 if destination.is_single else self._batch_effects
         for seq in range(first, min(destination.given, destination.sent + limit) + 1):
             body = outbox.outgoing(tx, shard, seq).body
             size += len(body)

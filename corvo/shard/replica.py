@@ -131,7 +131,7 @@ class Replica:
         self._reading: list[tuple[int, list[Question]]] = []
         self._links: dict[int, bool] = {}  # and whether a shard is at the other end
         self._internal = 0  # ops of our own that are not applied yet
-        self.relaying: Final = Relaying()
+        self.relaying = Relaying()
         """Told by the driver of links to other shards, and of answers to `Work.batches`."""
         self._wanted: list[int] = []
         self._batches: list[Batch] = []

@@ -49,13 +49,17 @@ class Links(Cluster):
 
     def __init__(self) -> None:
         super().__init__()
-        self.relaying = [Relaying() for _ in self.shards]
+        self.relaying = [self._new() for _ in self.shards]
         self.lives = [0] * SHARDS
         self.carried: list[Carried] = []
         self.paused: list[Carried] = []
         self.got: dict[tuple[int, int], list[Receive]] = {}
         """By source and target: the effects that were taken, as they were."""
         self.counts = dict.fromkeys(("batches", "lost", "doubled", "refused", "restarts"), 0)
+
+    def _new(self) -> Relaying:
+        """Of a process that has just begun, with small batches, so that there are many."""
+        return Relaying(batch_effects=2, window_batches=3)
 
     # The dumb twin: what was ever given, in order.
 
@@ -159,7 +163,7 @@ class Links(Cluster):
         """A process ends, and with it what only it knew. What it sent may still arrive."""
         self.look()
         super().restart(number)
-        self.relaying[number] = Relaying()
+        self.relaying[number] = self._new()
         self.lives[number] += 1
         self.counts["restarts"] += 1
 

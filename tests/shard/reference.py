@@ -47,6 +47,8 @@ class Reference:
         self.away: dict[str, tuple[Job, int, int, bool]] = {}
         """Jobs in the other shard: their leases' rests, locks' ends, and if attempts become 0."""
         self.outbox: list[int] = []
+        self.left: dict[int, str] = {}
+        """The job that each effect on the other shard took away."""
         self.sent = self.taken = 0
         self.ids: set[str] = set()
         self.cleared: dict[str, int] = {}
@@ -443,6 +445,7 @@ class Reference:
         job.note(self.now, self.by)
         self.sent += 1
         self.outbox.append(self.sent)
+        self.left[self.sent] = job.id
         left_ns = max(job.lease_expires_ns, job.graced_ns) - self.now
         self.away[job.id] = (job, max(0, left_ns), until_ns, fields.get("reset_attempts") is True)
 

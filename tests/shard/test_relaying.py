@@ -307,10 +307,8 @@ def test_a_leader_that_comes_back_begins_with_what_is_not_removed(linked: Sender
 
 @pytest.mark.parametrize("start", range(0, MANY, 100))
 def test_every_effect_is_taken_once_and_in_order_whatever_becomes_of_links_and_processes(
-    start: int, monkeypatch: pytest.MonkeyPatch
+    start: int,
 ) -> None:
-    monkeypatch.setattr(relaying, "BATCH_EFFECTS", 2)
-    monkeypatch.setattr(relaying, "WINDOW_BATCHES", 3)
     counts: dict[str, int] = {}
     for seed in range(start, start + 100):
         links = Links()

@@ -10,6 +10,7 @@ that goes wrong in `tests.sim`, of which this is the upper half. Where what is:
     callers     who asks: attempts, giving up, another replica, the same request key again
     producers   who enqueues
     workers     who fetches, and what becomes of the jobs then
+    neighbour   another shard: jobs move to it, and come back
     people      who pauses, limits, cancels, moves, retries and clears
     clients     all of them, and reads
     book        every applied entry once more by the rules, and what all replicas must agree on

@@ -15,7 +15,7 @@ from corvo.kv import keys
 from corvo.model import STATES, Job
 from corvo.shard.machine import Answer
 from tests.shard.reference import Reference
-from tests.shard.shapes import Fields, rows, text
+from tests.shard.shapes import Fields, number, rows, text
 from tests.shard.witness import Witness
 from tests.sim.failures import Violation
 from tests.sim.shards.words import NAMES
@@ -71,8 +71,8 @@ class Book:
             self._witness.begin(now_ns)
             if len(records) != len(answers):
                 raise Violation("answers", f"{len(answers)} to {len(records)} ops at {index}")
-            for (number, body), answer in zip(records, answers, strict=True):
-                self._take(index, NAMES[number], msgspec.json.decode(body, type=Fields), answer)
+            for (op, body), answer in zip(records, answers, strict=True):
+                self._take(index, NAMES[op], msgspec.json.decode(body, type=Fields), answer)
         except AssertionError as error:
             rule, colon, _ = str(error).partition(":")
             raise Violation(rule if colon and len(rule) == 2 else "book", str(error)) from error
@@ -104,6 +104,8 @@ class Book:
         self._forgotten |= dict.fromkeys(
             key for key in before if key not in self.reference.requests
         )
+        if op == "Delivered" and number(fields, "seq") > self._world.clients.neighbour.taken:
+            raise Violation("X3", f"{fields} at {index}: not all of it was taken")
         if op == "Sweep" and not seen["more"]:
             self.reference.cleared.pop(text(fields, "queue"), None)
         self._witness.saw(op, fields, seen)
@@ -124,6 +126,9 @@ class Book:
         strangers = [job_id for job_id in jobs if job_id not in self.reference.ghosts]
         if strangers:
             raise Violation("D2", f"replica {replica} has {strangers}")
+        effects = [key for key, _ in _rows(store, keys.OUTBOX.prefix)]
+        if len(effects) != len(self.reference.outbox):
+            raise Violation("X4", f"replica {replica} has {effects} to send")
         self._check_counts(replica, store)
 
     def _check_counts(self, replica: int, store: MemoryStore) -> None:

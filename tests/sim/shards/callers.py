@@ -48,6 +48,8 @@ class Call:
 class Caller:
     """One client."""
 
+    is_shard = False
+
     def __init__(self, world: "ShardWorld", name: str) -> None:
         self.world = world
         self.name = name
@@ -102,7 +104,7 @@ class Caller:
 
     def open_link(self, host: "ReplicaHost") -> Link:
         """A new connection."""
-        link = Link(self.world, self, host, self.random)
+        link = Link(self.world, self, host, self.random, is_shard=self.is_shard)
         self.world.clients.links[link] = None
         return link
 

@@ -9,6 +9,7 @@ from tests.sim.host import Host
 from tests.sim.options import TICK_NS
 from tests.sim.shards.callers import Caller
 from tests.sim.shards.links import Link
+from tests.sim.shards.neighbour import Neighbour
 from tests.sim.shards.people import Operator
 from tests.sim.shards.producers import Producer
 from tests.sim.shards.words import GET_QUEUE
@@ -73,7 +74,8 @@ class Clients(Workload):
         self.world = world
         self.dice = self._random
         options = world.options
-        self.queues = tuple(f"q{number}" for number in range(options.queues))
+        # Of two shards, the first has those with even numbers.
+        self.queues = tuple(f"q{options.shards * number}" for number in range(options.queues))
         self.known: dict[str, None] = {}
         """Jobs that somebody has heard of."""
         self.links: dict[Link, None] = {}
@@ -84,6 +86,7 @@ class Clients(Workload):
         world, options = self.world, self.world.options
         self.prober = Prober(world, "probe")
         self.operator = Operator(world, "o0")
+        self.neighbour = Neighbour(world)
         self.producers = [Producer(world, f"p{number}") for number in range(options.producers)]
         self.workers = [Worker(world, f"w{number}") for number in range(options.workers)]
         for producer in self.producers:
@@ -92,8 +95,14 @@ class Clients(Workload):
             worker.begin()
         if options.has("people"):
             self.operator.begin()
+        if options.has("effects"):
+            self.neighbour.begin()
         if options.reads:
             self.world.later(TICK_NS, self._next)
+
+    def neighbour_ends(self) -> None:
+        """The process of the other shard ends, and is there again."""
+        self.neighbour.end()
 
     def know(self, job_id: str) -> None:
         """Somebody has heard of a job."""
@@ -102,7 +111,8 @@ class Clients(Workload):
     @property
     def is_waiting(self) -> bool:
         """Whether anybody still waits for an answer."""
-        return any(caller.waits for caller in (self.operator, *self.producers, *self.workers))
+        others = (self.operator, self.neighbour)
+        return any(caller.waits for caller in (*others, *self.producers, *self.workers))
 
     def _next(self) -> None:
         hosts = self.world.running

@@ -16,6 +16,7 @@ from corvo.raft.storage import Storage
 from corvo.shard.config import ShardConfig
 from corvo.shard.driver.opening import assemble
 from corvo.shard.machine import Answer, Decoded, Machine
+from corvo.shard.relaying import Batch, Relaying
 from corvo.shard.replica import Replica, Work
 from tests.sim.chance import fork
 from tests.sim.failures import Stuck, Violation
@@ -24,6 +25,7 @@ from tests.sim.machine import State
 from tests.sim.options import MS
 from tests.sim.shards.clock import Clock
 from tests.sim.shards.links import Link
+from tests.sim.shards.neighbour import NEIGHBOUR
 from tests.sim.shards.times import Belief
 from tests.support.memory import MemoryStates
 
@@ -96,7 +98,7 @@ class WatchedMachine(Machine):
     """A state machine whose every entry goes into the book; the process may end around each."""
 
     def __init__(self, host: "ReplicaHost") -> None:
-        super().__init__(host.states.store, shard=0, shards=1)
+        super().__init__(host.states.store, shard=0, shards=host.world.options.shards)
         self._host = host
 
     def apply(
@@ -139,7 +141,7 @@ class ReplicaHost(Host):
             cluster="sim",
             node=replica,
             shard=0,
-            shards=1,
+            shards=options.shards,
             data_dir="",
             socket="",
             election_ticks=options.limits.election_ticks,
@@ -153,6 +155,9 @@ class ReplicaHost(Host):
         super()._forget()
         self.links = {}
         self._last_link = 0
+        self._neighbour: Link | None = None
+        self._batches: dict[int, Batch] = {}
+        self._last_request = 0
         self._wake_at: int | None = None
         self._spins = 0
         self._is_checkpointing = False
@@ -177,6 +182,10 @@ class ReplicaHost(Host):
             self.world.counts["clocks that go on"] += 1
         self.whole = assemble(self._config, storage, self.states, random, clock_offset_ns=offset_ns)
         self.whole.machine = WatchedMachine(self)
+        options = self.world.options
+        self.whole.relaying = Relaying(
+            batch_effects=options.batch_effects, window_batches=options.window_batches
+        )
         machine = self.whole.machine
         self.world.oracles.applied(self.replica, machine.applied, machine.digest)
         return _Present(self)
@@ -195,7 +204,10 @@ class ReplicaHost(Host):
         return node
 
     def end(self, *, power_loss: bool) -> None:
+        neighbour = self._neighbour
         super().end(power_loss=power_loss)
+        if neighbour is not None:
+            neighbour.break_off()
         self.states.crash(power_loss=power_loss)
         self.clock.thaw(self.world.now)
         if power_loss:
@@ -215,7 +227,7 @@ class ReplicaHost(Host):
 
     def _joined(self, client: int) -> None:
         if client in self.links:
-            self.whole.joined(client)
+            self.whole.joined(client, is_shard=self.links[client].is_shard)
             self._work()
 
     def link_brought(self, link: Link, message: wire.Request) -> None:
@@ -239,6 +251,51 @@ class ReplicaHost(Host):
     def _left(self, client: int) -> None:
         self.whole.left(client)
         self._work()
+
+    # The link to another shard, of which this is the client.
+
+    def _reach_neighbour(self) -> None:
+        self._neighbour = self.world.clients.neighbour.reached_by(self)
+
+    def heard(self, link: Link, message: wire.Answer | wire.Push) -> None:
+        """The other shard says something."""
+        if link is self._neighbour:
+            self._guarded(self.incarnation, partial(self._heard, link, message))
+
+    def _heard(self, link: Link, message: wire.Answer | wire.Push) -> None:
+        if link is not self._neighbour:
+            return
+        relaying = self.whole.relaying
+        if isinstance(message, wire.Push):
+            relaying.opened(NEIGHBOUR)
+        else:
+            batch = self._batches.pop(message.id)
+            pause_ms = relaying.answered(batch, message)
+            if pause_ms:
+                self.do(pause_ms * MS, partial(self._try_again, relaying, batch))
+        self._work()
+
+    def _try_again(self, relaying: Relaying, batch: Batch) -> None:
+        relaying.try_again(batch)
+        self._work()
+
+    def lost(self, link: Link) -> None:
+        """The other shard is gone, or the way to it."""
+        if link is self._neighbour:
+            self._neighbour = None
+            self._guarded(self.incarnation, self._lost_neighbour)
+
+    def _lost_neighbour(self) -> None:
+        self._batches.clear()
+        self.whole.relaying.closed(NEIGHBOUR, "the link to it is lost")
+        self.do(50 * MS, self._reach_neighbour)
+
+    def _send_effects(self, batch: Batch) -> None:
+        if self._neighbour is None:
+            return  # and it is about to learn of that
+        self._last_request += 1
+        self._batches[self._last_request] = batch
+        self._neighbour.send(wire.Submit(self._last_request, batch.op, batch.body))
 
     # The duty of a driver.
 
@@ -283,6 +340,11 @@ class ReplicaHost(Host):
             link = self.links.get(client)
             if link is not None:
                 link.answer(answer)
+        for _ in work.shards_wanted:
+            self._reach_neighbour()
+        for batch in work.batches:
+            self.burn()
+            self._send_effects(batch)
         if work.write is not None:
             self._queue.append(work.write)
             self._installing = self._installing or work.write.install is not None

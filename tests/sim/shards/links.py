@@ -1,4 +1,4 @@
-"""Connections of clients to hosts, as TCP makes them.
+"""Connections of clients to hosts, and of hosts to another shard, as TCP makes them.
 
 What is sent arrives once and in order, or the link breaks and both ends learn of it. A message
 travels as the frame that it is in production.
@@ -12,8 +12,24 @@ from typing import TYPE_CHECKING, Protocol
 from corvo.protocol import wire
 
 if TYPE_CHECKING:
-    from tests.sim.shards.host import ReplicaHost
     from tests.sim.shards.world import ShardWorld
+
+
+class Server(Protocol):
+    """The other end."""
+
+    @property
+    def replica(self) -> int:
+        """Its number."""
+
+    def link_began(self, link: "Link") -> None:
+        """A client came."""
+
+    def link_brought(self, link: "Link", message: wire.Request) -> None:
+        """It asks for something."""
+
+    def link_ended(self, link: "Link") -> None:
+        """It is gone."""
 
 
 class Listener(Protocol):
@@ -30,9 +46,17 @@ class Link:
     """One connection."""
 
     def __init__(
-        self, world: "ShardWorld", listener: Listener, host: "ReplicaHost", random: Random
+        self,
+        world: "ShardWorld",
+        listener: Listener,
+        host: Server,
+        random: Random,
+        *,
+        is_shard: bool = False,
     ) -> None:
         self.host = host
+        self.is_shard = is_shard
+        """Whether the client is another shard."""
         self.number = 0
         """The host's number for it, once it is accepted."""
         self.is_open = True

@@ -27,6 +27,7 @@ class ShardNemesis(Nemesis):
             "clock_jump": self._jump,
             "clock_there_and_back": self._jump_there_and_back,
             "clock_freeze": self._freeze,
+            "effects": world.clients.neighbour_ends,
         }
 
     def end(self) -> None:

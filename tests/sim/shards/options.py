@@ -19,8 +19,10 @@ OWN_FAULTS: Final = (
     "zombie",
     "people",
     "impatience",
+    "effects",
 )
-"""What can go wrong with clients, and with clocks that people read."""
+"""What can go wrong with clients, and with clocks that people read; and whether there is another
+shard, which jobs move to and come back from, and whose process ends now and then."""
 
 ELSEWHERE: Final = ("damage", "wipe", "apply_lag", "snapshot")
 """A damaged log ends the process of a shard for good; entries are applied as they come, and
@@ -45,6 +47,14 @@ class Options(raft.Options, frozen=True, kw_only=True):
     polls_every: int
     """Ticks after which a worker that waits asks again by itself; 0 for never."""
     keyed_fetches: bool
+    batch_effects: int
+    """Of the shard's batches of effects; and how many are under way at a time."""
+    window_batches: int
+
+    @property
+    def shards(self) -> int:
+        """How many there are."""
+        return 2 if self.has("effects") else 1
 
 
 def draw(seed: int, *, without: tuple[str, ...] = ()) -> Options:
@@ -80,6 +90,8 @@ def draw(seed: int, *, without: tuple[str, ...] = ()) -> Options:
         keep_entries=random.choice((0, 0, 3)),
         polls_every=random.choice((0, 0, 40)),
         keyed_fetches=random.random() < 0.5,
+        batch_effects=random.choice((1, 2, 5)),
+        window_batches=random.choice((1, 2, 4)),
     )
 
 

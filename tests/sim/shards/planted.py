@@ -214,6 +214,67 @@ REPLICAS: Final[tuple[Row, ...]] = (
     ),
 )
 
-BUGS: Final = (*LEASES, *QUEUES, *CLOCKS, *REPLICAS)
+EFFECTS: Final[tuple[Row, ...]] = (
+    (
+        "inbox-before-the-effects",
+        "shard.ops.transfer",
+        "    taken = 0\n    for effect in op.effects:\n",
+        (
+            "    taken = 0\n    for effect in op.effects:\n"
+            "        if effect.seq == outbox.last_taken(tx, effect.source) + 1:\n"
+            "            outbox.take(tx, effect.source, effect.seq)\n"
+            "    for effect in op.effects:\n"
+        ),
+        1,
+    ),
+    (
+        "half-of-a-batch",
+        "shard.ops.transfer",
+        "        taken += _take(effect, tx)\n",
+        (
+            "        if effect is op.effects[0]:\n            taken += _take(effect, tx)\n"
+            "        elif effect.seq == outbox.last_taken(tx, effect.source) + 1:\n"
+            "            outbox.take(tx, effect.source, effect.seq)\n            taken += 1\n"
+        ),
+        1,
+    ),
+    (
+        "effect-taken-twice",
+        "shard.ops.transfer",
+        (
+            "    if op.seq <= outbox.last_taken(tx, op.source):\n        return False\n"
+            "    outbox.take(tx, op.source, op.seq)\n"
+        ),
+        (
+            "    if op.seq < outbox.last_taken(tx, op.source):\n        return False\n"
+            "    if op.seq > outbox.last_taken(tx, op.source):\n"
+            "        outbox.take(tx, op.source, op.seq)\n"
+        ),
+        1,
+    ),
+    (
+        "window-skips-on-a-resend",
+        "shard.relaying",
+        "        self.sent = self.taken\n",
+        "        pass\n",
+        6,
+    ),
+    (
+        "effects-removed-when-sent",
+        "shard.relaying",
+        "            destination.taken = taken\n",
+        "            destination.taken = destination.sent\n",
+        4,
+    ),
+    (
+        "refusal-of-a-batch-forgotten",
+        "shard.relaying",
+        "        destination.has_failed = True\n",
+        "        destination.under_way.pop(batch.number)\n",
+        6,
+    ),
+)
+
+BUGS: Final = (*LEASES, *QUEUES, *CLOCKS, *REPLICAS, *EFFECTS)
 
 BY_NAME: Final = {row[0]: Bug(*row, package="corvo") for row in BUGS}

@@ -38,6 +38,9 @@ NUMBERS: Final = {
     "CleanWorkers": 74,
     "Sweep": 75,
     "Lead": 76,
+    "Receive": 77,
+    "Delivered": 78,
+    "ReceiveMany": 81,
 }
 NAMES: Final = {number: name for name, number in NUMBERS.items()}
 

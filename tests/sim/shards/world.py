@@ -86,10 +86,14 @@ class ShardWorld(World):
             self.run_until(self.now + TICK_NS)
 
     def _unfinished(self) -> list[tuple[str, str, str]]:
-        jobs = self.book.reference.jobs.values()
-        return [(job.id, job.state, job.queue) for job in jobs if job.state not in _FINISHED]
+        reference = self.book.reference
+        jobs = reference.jobs.values()
+        left = [(job.id, job.state, job.queue) for job in jobs if job.state not in _FINISHED]
+        left += [(job_id, "away", "") for job_id in reference.away]
+        return left + [(f"effect {seq}", "not removed", "") for seq in reference.outbox]
 
     def _finish(self) -> Report:
+        self.clients.neighbour.check_settled()
         for host in self.replicas:
             if host.is_alive and host.state.applied == self.book.last:
                 self.counts["states compared"] += 1
