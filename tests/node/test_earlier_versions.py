@@ -3,7 +3,8 @@
 `directory_version_1.tar.xz` has a directory of two shards whose processes were killed, and
 `told.json`: what that version answered about it. Its jobs are in every state that time alone does
 not change; there are a chain, a batch, agents, moved and deleted jobs, API keys, settings of queues
-and a bulk operation. Archives are added, and never changed.
+and a bulk operation. `directory_version_1_effects.tar.xz` has jobs and steps of chains on their way from one
+one shard to the other. Archives are added, and never changed.
 """
 
 import tarfile
@@ -23,6 +24,7 @@ from tests.support.links import on_sockets
 from tests.support.nodes import Running
 
 ARCHIVE: Final = Path(__file__).parent / "directory_version_1.tar.xz"
+WITH_EFFECTS: Final = Path(__file__).parent / "directory_version_1_effects.tar.xz"
 
 
 class Told(msgspec.Struct):
@@ -134,3 +136,44 @@ async def test_a_directory_of_an_earlier_version_is_opened_as_it_was(
         assert await search(house, len(told.found)) == told.found
 
     assert len(node.find("mirror.made_anew")) == (0 if crash == "process" else 1)
+
+
+class OnTheirWay(msgspec.Struct):
+    """What was on its way when the processes were killed."""
+
+    source: str
+    """The queue that the jobs were moved from, whose shard had the outbox."""
+    target: str
+    moved: list[str]
+    steps: int
+    """Chains whose next step was on its way."""
+
+
+class Counted(msgspec.Struct):
+    pending: int
+
+
+@pytest.mark.parametrize("crash", ["process", "machine"])
+@on_sockets
+async def test_what_was_on_its_way_in_an_earlier_version_arrives_once(
+    tmp_path: Path, crash: str
+) -> None:
+    with tarfile.open(WITH_EFFECTS) as archive:
+        archive.extractall(tmp_path, filter="data")
+    told = msgspec.json.decode((tmp_path / "told.json").read_bytes(), type=OnTheirWay)
+    mark_boot(tmp_path / "data", BOOT_ID.read_text().strip() if crash == "process" else "another")
+    due = len(told.moved) + told.steps
+
+    for _ in range(2):
+        async with opened(tmp_path) as (house, _):
+            client = Client(house.address)
+            pending = 0
+            while pending < due:
+                answer = await client.ask("GET", f"/api/v1/queues/{told.target}")
+                pending = answer.read(Counted).pending if answer.status == 200 else 0
+            assert pending == due
+            for job_id in told.moved:
+                answer = await client.ask("GET", f"/api/v1/jobs/{job_id}")
+                assert answer.status == 200
+                assert msgspec.json.decode(answer.body)["queue"] == told.target
+            client.close()
