@@ -3,8 +3,8 @@
 `directory_version_1.tar.xz` has a directory of two shards whose processes were killed, and
 `told.json`: what that version answered about it. Its jobs are in every state that time alone does
 not change; there are a chain, a batch, agents, moved and deleted jobs, API keys, settings of queues
-and a bulk operation. `directory_version_1_effects.tar.xz` has jobs and steps of chains on their way from one
-one shard to the other. Archives are added, and never changed.
+and a bulk operation. `directory_version_1_effects.tar.xz` has jobs and steps of chains on their way
+from one shard to the other. Archives are added, and never changed.
 """
 
 import tarfile
