@@ -97,6 +97,18 @@ class GetWhereabouts(Query, frozen=True, kw_only=True):
     job_ids: Annotated[list[Id], msgspec.Meta(max_length=ITEMS_MAX)]
 
 
+class RequestKnown(msgspec.Struct, frozen=True):
+    """Whether the answer to a request is stored."""
+
+    is_known: bool
+
+
+class KnowsRequest(Query, frozen=True, kw_only=True):
+    """Whether the answer to the op with a request key is stored here."""
+
+    request_key: str
+
+
 class BatchQueues(msgspec.Struct, frozen=True):
     """The queues that batches belong to, by the ids of those that are here."""
 
@@ -292,6 +304,7 @@ QUERIES: Final[dict[int, type[Query]]] = {
     20: GetWhereabouts,
     21: GetExisting,
     22: GetBatchQueues,
+    23: KnowsRequest,
     30: GetNumbers,
     31: GetQueueNumbers,
     32: GetWorkerNumbers,

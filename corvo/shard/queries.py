@@ -19,7 +19,16 @@ from corvo.shard import rendering
 from corvo.shard.machine import Machine
 from corvo.shard.ops.existing import existing_elsewhere
 from corvo.shard.state import lifecycle, presence, select
-from corvo.shard.state.tables import API_KEYS, BATCHES, FORWARDS, JOBS, QUEUES, WORKERS, queue_keys
+from corvo.shard.state.tables import (
+    API_KEYS,
+    BATCHES,
+    FORWARDS,
+    JOBS,
+    QUEUES,
+    REQUESTS,
+    WORKERS,
+    queue_keys,
+)
 from corvo.shard.state.tx import Tx
 from corvo.steered_clock import SteeredClock
 
@@ -57,6 +66,8 @@ def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
             return _whereabouts(query, tx)
         case protocol.GetExisting(new=new):
             return protocol.Existing(existing_elsewhere(tx, new))
+        case protocol.KnowsRequest(request_key=key):
+            return protocol.RequestKnown(REQUESTS.get(tx, key) is not None)
         case protocol.GetBatchQueues(batch_ids=batch_ids):
             batches = _stored(tx, BATCHES, batch_ids)
             return protocol.BatchQueues({batch.id: batch.belongs_to for batch in batches})

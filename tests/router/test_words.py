@@ -17,14 +17,13 @@ from corvo.router.http.bodies import (
     Duration,
     duration_ms,
     either_ms,
-    key_of,
     micros,
     or_unset,
     read_body,
-    request_key,
     time_ns,
 )
 from corvo.router.http.messages import Problem, Request
+from corvo.router.http.request_keys import NO_KEY, OwnedKey, earlier_key_of, request_key
 from corvo.times import format_duration
 
 S = 1_000_000_000
@@ -267,7 +266,7 @@ def asked(key: str | None) -> Request:
 def test_a_request_key_comes_in_the_header_or_in_the_body(
     header: str | None, in_body: str | None, wanted: str
 ) -> None:
-    assert request_key(asked(header), in_body) == wanted
+    assert request_key(asked(header), in_body).name == wanted
 
 
 @pytest.mark.parametrize(
@@ -290,15 +289,28 @@ def test_a_request_key_that_does_not_do_names_where_it_stands(
     assert (caught.value.status, caught.value.field) == (400, field)
 
 
-def test_each_part_of_a_request_has_a_key_of_its_own_and_always_the_same() -> None:
-    whole = key_of("k", [0, 1, 2], 3)
-    parts = [key_of("k", [0, 1], 3), key_of("k", [2], 3), key_of("k", [0], 3), key_of("j", [2], 3)]
+def test_a_key_is_another_for_another_owner_subject_or_part() -> None:
+    key = OwnedKey("k", "ann")
+    keys = [
+        key.of("queue", 0, "mail"),
+        key.of("queue", 1, "mail"),
+        key.of("queue", 0, "sms"),
+        key.of("jobs", 0, "mail"),
+        OwnedKey("k", "bob").of("queue", 0, "mail"),
+        OwnedKey("j", "ann").of("queue", 0, "mail"),
+        OwnedKey('k","ann', "").of("queue", 0, "mail"),
+    ]
 
-    assert whole == "k"
-    assert len({whole, *parts}) == 5
-    assert parts[0] == key_of("k", [0, 1], 3)
-    assert max(map(len, parts)) <= 64
-    assert key_of("", [0], 3) == ""
+    assert len(set(keys)) == len(keys)
+    assert key.of("queue", 0, "mail") == keys[0]
+    assert max(map(len, keys)) <= 64
+    assert NO_KEY.of("queue", 0, "mail") == ""
+
+
+def test_the_key_of_a_part_from_before_is_as_it_was_then() -> None:
+    assert earlier_key_of("k", [0, 1, 2], 3) == "k"
+    assert earlier_key_of("", [0], 3) == ""
+    assert earlier_key_of("k", [0, 2], 3) == "9e8692dfb0ff76e0a7a02ce63cd23b3917b9bdd460a737e6"
 
 
 def test_the_trail_names_who_has_a_name() -> None:

@@ -96,6 +96,10 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
     request_key: Annotated[str, msgspec.Meta(max_length=64, pattern=_NO_CONTROL)] = ""
     """Request key of the caller: a repeated request has no second effect."""
+    earlier_key: Annotated[str, msgspec.Meta(max_length=64, pattern=_NO_CONTROL)] = ""
+    """The request key that the same request had before version 2 of the ops."""
+    part_of: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Digest of all that the request key is for, if this op has only a part of it."""
     by: Text = ""  # name of the caller, for the trail
 
     NUMBER: ClassVar[int] = 0
@@ -114,7 +118,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
     def asked(self) -> bytes:
         """Its content without the caller, independent of how its JSON was written."""
-        return encode_json(replace(self, request_key="", by=""))
+        return encode_json(replace(self, request_key="", earlier_key="", by=""))
 
 
 Result_co = TypeVar("Result_co", covariant=True)

@@ -139,9 +139,9 @@ class LeaseOp(TypedOp[LeaseResults[R_co]], Generic[R_co], frozen=True, kw_only=T
     ITEMS: ClassVar[str]  # name of the field with the items, in the log and in the code
 
     @classmethod
-    def of(cls, items: Sequence[LeaseItem[R_co]], *, request_key: str = "", by: str = "") -> Self:
+    def of(cls, items: Sequence[LeaseItem[R_co]], *, by: str = "") -> Self:
         """The op with these items, whatever its field is called."""
-        return cls(**{cls.ITEMS: items}, request_key=request_key, by=by)
+        return cls(**{cls.ITEMS: items}, by=by)  # type: ignore[arg-type]  # no other field
 
     @property
     def items(self) -> Sequence[LeaseItem[R_co]]:

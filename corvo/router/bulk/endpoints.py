@@ -46,7 +46,7 @@ from corvo.router.bulk.requests import (
 )
 from corvo.router.caller import ROUTER, Caller
 from corvo.router.http import params, positions, sse
-from corvo.router.http.bodies import body_of, request_key
+from corvo.router.http.bodies import body_of
 from corvo.router.http.messages import (
     Problem,
     Request,
@@ -57,6 +57,7 @@ from corvo.router.http.messages import (
     overloaded,
 )
 from corvo.router.http.problems import problem_of
+from corvo.router.http.request_keys import request_key
 from corvo.router.jobs.bodies import read_jobs, read_stored
 from corvo.router.jobs.find import find_jobs
 from corvo.router.routes import CONSISTENCY, Parameter, Route
@@ -95,7 +96,7 @@ async def bulk(api: Api, request: Request) -> Response:
     began_s = trio.current_time()
     body = body_of(request, decode_bulk)
     order = order_of(body, request.caller)
-    key = request_key(request, body.request_key)
+    key = request_key(request, body.request_key).of("bulk")
     counted: Counted | None = None
     if order.filter is None:
         api.charge(request.caller, Action.OPERATE, items=max(1, order.total), charged=1)
@@ -353,7 +354,8 @@ async def _check(api: Api, request: Request, view: StoredJob) -> None:
 async def cancel_bulk(api: Api, request: Request) -> Response:
     """Let a bulk operation stop. What was done stays done."""
     view, _ = await _find(api, request.caller, params.job_id_of(request))
-    op = Cancel(job_ids=[view.job.id], by=request.caller.name, request_key=request_key(request))
+    cancel = Cancel(job_ids=[view.job.id], by=request.caller.name)
+    op = request_key(request).on(cancel, "jobs", 0, view.job.id)
     answer = await api.shards[executor.home(api)].submit(op)
     [result] = read_results(answer.body)
     if isinstance(result, Rejected):

@@ -55,7 +55,7 @@ from corvo.router.http.bodies import (
 from corvo.router.http.messages import APPLIED, NOT_APPLIED, UNKNOWN, Problem, bad_field
 from corvo.router.http.problems import problem_of
 from corvo.router.http.unknown_fields import json_of
-from corvo.router.shards.fan_out import Part
+from corvo.router.shards.fan_out import Part, digest_of, under_key
 
 LIMITS: Final = Limits()
 """A batch is held to these before any of it is sent. A shard may have been given others."""
@@ -454,17 +454,20 @@ def check_batch(batch: NewBatch | None, jobs: int) -> None:
         raise problem_of(refused)
 
 
-def plan(jobs: Sequence[NewJob], shards: int, batch: NewBatch | None = None) -> list[list[Part]]:
+def plan(
+    jobs: Sequence[NewJob], shards: int, batch: NewBatch | None = None, *, by_queue: bool = False
+) -> list[list[Part]]:
     """The parts of a request, for each shard in the order in which they are to be sent.
 
-    An op has at most `ITEMS_MAX` jobs, and only so many bytes. Raises `Problem` for a job that is
-    too large for any op.
+    An op has at most `ITEMS_MAX` jobs, and only so many bytes. `by_queue` is for a request with a
+    key: each queue has parts of its own, in order. Raises `Problem` for a job that is too large for
+    any op.
     """
     room = LIMITS.op_bytes_max - _ROOM_BYTES
     if batch is not None:
         room -= len(encode_json(batch))
-    by_shard: dict[int, list[Part]] = {}
-    sizes: dict[int, int] = {}
+    groups: dict[int | str, list[Part]] = {}
+    sizes: dict[int | str, int] = {}
     shard_of: dict[str, int] = {}
     for place, job in enumerate(jobs):
         shard = shard_of.get(job.queue)
@@ -474,13 +477,22 @@ def plan(jobs: Sequence[NewJob], shards: int, batch: NewBatch | None = None) -> 
         if size > room:
             error = f"jobs[{place}] is too large: {size} bytes with all of its fields"
             raise Problem(413, "PAYLOAD_TOO_LARGE", error, field=f"jobs[{place}]")
-        parts = by_shard.setdefault(shard, [])
-        if not parts or len(parts[-1].places) == ITEMS_MAX or sizes[shard] + size > room:
+        group = job.queue if by_queue else shard
+        parts = groups.setdefault(group, [])
+        if not parts or len(parts[-1].places) == ITEMS_MAX or sizes[group] + size > room:
             parts.append(Part(shard, []))
-            sizes[shard] = 0
+            sizes[group] = 0
         parts[-1].places.append(place)
-        sizes[shard] += size
-    return list(by_shard.values())
+        sizes[group] += size
+    if not by_queue:
+        return list(groups.values())
+    return [_of_queue(jobs, parts) for parts in groups.values()]
+
+
+def _of_queue(jobs: Sequence[NewJob], parts: Sequence[Part]) -> list[Part]:
+    its_jobs = [jobs[place] for part in parts for place in part.places]
+    whole = digest_of(its_jobs) if len(parts) > 1 else ""
+    return under_key(parts, ("queue", its_jobs[0].queue), whole)
 
 
 def moved(problem: Problem, part: Part) -> Problem:
@@ -592,8 +604,8 @@ def batch_answer(
 ) -> tuple[int, EnqueueBatchAnswer | PartialAnswer]:
     """What a producer hears of its jobs. Raises `Problem` when none of them was made.
 
-    When it is not known of any of them, that is a problem of the whole, too. The status of a part
-    that was not done is that of the whole: what was refused is not done by sending it again.
+    When it is not known of any of them, that is a problem of the whole, too. Of several problems
+    the first counts that is worth another try: then the client sends the request again.
     """
     problems = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
     jobs = [batched(outcome) for outcome in outcomes]
@@ -604,7 +616,8 @@ def batch_answer(
             jobs=jobs,
         )
     unknown = [problem for problem in problems if problem.outcome != NOT_APPLIED]
-    first = unknown[0] if unknown else problems[0]
+    passing = [problem for problem in problems if problem.retry_after_ms]
+    first = (unknown or passing or problems)[0]
     if len(problems) == len(outcomes):
         raise first
     made = len(outcomes) - len(problems)

@@ -42,13 +42,16 @@ from corvo.router.enqueue.bodies import (
 )
 from corvo.router.enqueue.known import enqueue_op, known, read_enqueued
 from corvo.router.enqueue.signatures import check_signature, secrets_of
-from corvo.router.http.bodies import alone, body_of, key_of, request_key
+from corvo.router.http.bodies import alone, body_of
 from corvo.router.http.messages import Problem, Request, Response, bad_field, json_response
+from corvo.router.http.request_keys import NO_KEY, OwnedKey, request_key
 from corvo.router.routes import Action, Parameter, Route
-from corvo.router.shards.fan_out import FanOut, Part, together
+from corvo.router.shards.fan_out import About, FanOut, Part, digest_of, together
 
 _ITEMS_AT_A_TIME: Final = 250
 """Items that are looked at before others have their turn: some milliseconds."""
+_CHAINS_AT_ONCE: Final = 256
+"""Queues of one request with a key, or shards, to which parts are under way."""
 _COMPARED_AT_ONCE: Final = 50
 """Jobs that have moved to other shards, and are looked for there at the same time."""
 
@@ -68,10 +71,10 @@ async def webhook(api: Api, request: Request) -> Response:
     return await _enqueue_one(api, request, item, request_key(request))
 
 
-async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: str) -> Response:
+async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: OwnedKey) -> Response:
     job = new_job(item)
     shard = shard_of_queue(job.queue, len(api.shards))
-    op = enqueue_op([job], key, request.caller.signature)
+    op = key.on(enqueue_op([job], request.caller.signature), "queue", 0, job.queue)
     try:
         answer = await api.shards[shard].submit(op)
     except Problem as problem:
@@ -96,7 +99,7 @@ async def enqueue_batch(api: Api, request: Request) -> Response:
     jobs = await _new_jobs(api, body, batch)
     check_batch(batch, len(jobs))
     sending = _BatchFanOut(api, request.caller, jobs, batch, key=key)
-    await sending.send_in_order(plan(jobs, len(api.shards), batch))
+    await sending.send_in_order(plan(jobs, len(api.shards), batch, by_queue=bool(key.name)))
     api.metrics.throughput.enqueued(sending.created)
     status, answer = batch_answer(sending.enqueued, sending.batch_id, request.id)
     return json_response(answer, status=status, reached=sending.positions)
@@ -126,7 +129,7 @@ class EnqueueFanOut(FanOut[NewJob, Enqueued]):
         items: Sequence[NewJob | Rejected | Problem],
         body_bytes: int,
         *,
-        key: str = "",
+        key: OwnedKey = NO_KEY,
     ) -> None:
         super().__init__(api.shards, api.addresses, items, body_bytes, key=key, by=caller.signature)
         self._api: Final = api
@@ -155,14 +158,13 @@ class EnqueueFanOut(FanOut[NewJob, Enqueued]):
     async def _compare_one(self, place: int) -> None:
         made = self.outcomes[place]
         assert isinstance(made, Enqueued)
-        key = key_of(self._key, [place], len(self.items))
         try:
             self.outcomes[place] = await known(
                 self._api,
                 self._caller,
                 self._item(place),
                 made,
-                key=key,
+                key=self.key,
                 field=f"jobs[{place}].id",
             )
         except Problem as problem:
@@ -176,8 +178,14 @@ class EnqueueFanOut(FanOut[NewJob, Enqueued]):
     def _shard_of(self, item: NewJob) -> int:
         return shard_of_queue(item.queue, len(self._shards))
 
-    def _op(self, items: list[NewJob], key: str) -> Enqueue:
-        return enqueue_op(items, key, self._by)
+    def _about(self, item: NewJob) -> About:
+        return "queue", item.queue
+
+    def _whole(self, _: About, places: Sequence[int], parts: int) -> str:
+        return digest_of([self._item(place) for place in places]) if parts > 1 else ""
+
+    def _op(self, items: list[NewJob]) -> Enqueue:
+        return enqueue_op(items, self._by)
 
     def _read(self, body: bytes) -> Sequence[Enqueued]:
         return read_enqueued(body).jobs
@@ -193,7 +201,7 @@ class _BatchFanOut(EnqueueFanOut):
         jobs: Sequence[NewJob],
         batch: NewBatch | None,
         *,
-        key: str,
+        key: OwnedKey,
     ) -> None:
         super().__init__(api, caller, jobs, 0, key=key)
         self.batch_id = ""
@@ -213,18 +221,21 @@ class _BatchFanOut(EnqueueFanOut):
         if self._batch is not None:
             (first, *rest), *others = planned
             if not await self._finish(self._begin(first)):
+                for part in (part for parts in (rest, *others) for part in parts):
+                    self._leave_out(part, after=first)
                 return
             planned = [rest, *others]
-        await together([partial(self._send_in_order, parts) for parts in planned])
+        for at in range(0, len(planned), _CHAINS_AT_ONCE):
+            some = planned[at : at + _CHAINS_AT_ONCE]
+            await together([partial(self._send_in_order, parts) for parts in some if parts])
         await self._compare()
 
     async def _send_in_order(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            if not await self._finish(self._begin(part)):
-                return  # what comes behind it must not overtake it
+        first, *rest = parts
+        await self._finish_all(self._begin(first)._replace(rest=rest))
 
-    def _op(self, items: list[NewJob], key: str) -> Enqueue:
-        op = super()._op(items, key)
+    def _op(self, items: list[NewJob]) -> Enqueue:
+        op = super()._op(items)
         if self._batch is None:
             return op
         if not self.batch_id:

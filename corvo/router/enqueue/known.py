@@ -15,14 +15,14 @@ from corvo.protocol.ops.enqueue import MOVED, Enqueue, Enqueued, EnqueueResults,
 from corvo.protocol.queries import Existing, GetExisting
 from corvo.router.api import Api
 from corvo.router.caller import Caller
-from corvo.router.http.bodies import key_of
 from corvo.router.http.messages import Problem
+from corvo.router.http.request_keys import OwnedKey
 from corvo.router.shards.addressing import HOPS_MAX, located, moving
 
 
-def enqueue_op(jobs: list[NewJob], key: str, by: str) -> Enqueue:
+def enqueue_op(jobs: list[NewJob], by: str) -> Enqueue:
     """The op that creates jobs."""
-    op = Enqueue(jobs=jobs, request_key=key, by=by)
+    op = Enqueue(jobs=jobs, by=by)
     # Without ids the op is that of an older router: the same request has the same op.
     if any(job.id is not None or job.depends_on for job in jobs):
         return replace(op, has_full_ids=True)
@@ -30,7 +30,7 @@ def enqueue_op(jobs: list[NewJob], key: str, by: str) -> Enqueue:
 
 
 async def known(
-    api: Api, caller: Caller, new: NewJob, made: Enqueued, *, key: str, field: str = "id"
+    api: Api, caller: Caller, new: NewJob, made: Enqueued, *, key: OwnedKey, field: str = "id"
 ) -> Enqueued:
     """The answer for a job whose id is known. Raises `Problem` if it is another job.
 
@@ -45,7 +45,7 @@ async def known(
             raise moving(new.id)
         shard = await located(api.shards, api.addresses, new.id)
         if shard < 0:
-            again = enqueue_op([new], key_of(key, [hops], 0), caller.signature)
+            again = key.on(enqueue_op([new], caller.signature), "queue", new.queue, new.id)
             answer = await api.shards[api.addresses.first(new.id)].submit(again)
             [made] = read_enqueued(answer.body).jobs
         else:

@@ -1,14 +1,13 @@
-"""Reading of bodies: JSON, names, durations, times, amounts of money, request keys.
+"""Reading of bodies: JSON, names, durations, times, amounts of money.
 
 A moment is RFC 3339 outside and nanoseconds inside, a duration is Go's way of writing it outside
 and milliseconds inside, money is dollars outside and millionths inside. Nothing is lost between.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from enum import Enum
-from hashlib import blake2b
 from typing import Annotated, Final, Generic, TypeVar, cast
 
 import msgspec
@@ -261,38 +260,3 @@ def not_reserved(field: str, queue: str) -> None:
         raise bad_field(
             field, f"{field}: queue names with the prefix {RESERVED} are reserved for the server"
         )
-
-
-# Who asks, and what they call it.
-
-
-def request_key(request: Request, in_body: str | None = None) -> str:
-    """The client's name for this request, empty when it gave none. Raises `Problem`."""
-    header = request.headers.get("idempotency-key")
-    if header is None:
-        return _checked("request_key", in_body) if in_body else ""
-    if in_body and header and in_body != header:
-        raise bad_field(
-            "request_key", "request_key and Idempotency-Key differ: send only one of them"
-        )
-    return _checked("Idempotency-Key", header or in_body or "")
-
-
-def _checked(field: str, key: str) -> str:
-    if len(key) > REQUEST_KEY_MAX:
-        raise bad_field(field, f"{field}: expected at most {REQUEST_KEY_MAX} characters")
-    if not (key.isascii() and key.isprintable()):
-        raise bad_field(field, f"{field}: expected printable ASCII characters")
-    return key
-
-
-def key_of(request_key: str, places: Sequence[int], count: int) -> str:
-    """The request key of an op that has only some of the items of a request.
-
-    One key stands for one op in each shard, so each part of a request needs its own; and the same
-    part has to have the same one when the request comes again.
-    """
-    if not request_key or len(places) == count:
-        return request_key
-    name = f"{request_key}\n{','.join(map(str, places))}"
-    return blake2b(name.encode(), digest_size=24).hexdigest()

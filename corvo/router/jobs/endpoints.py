@@ -37,9 +37,10 @@ from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path, in_body, job_in_path, queue_in_query
 from corvo.router.caller import Caller
 from corvo.router.http import params
-from corvo.router.http.bodies import Body, body_of, not_reserved, request_key
+from corvo.router.http.bodies import Body, body_of, not_reserved
 from corvo.router.http.messages import Problem, Request, Response, json_response, raw_response
 from corvo.router.http.problems import problem_of
+from corvo.router.http.request_keys import request_key
 from corvo.router.jobs.bodies import (
     PAGE,
     PAGE_MAX,
@@ -112,9 +113,7 @@ async def explain_job(api: Api, request: Request) -> Response:
 
 
 class _MakeOp(Protocol):
-    def __call__(
-        self, *, job_ids: list[str], by: str, scope: tuple[str, ...], request_key: str
-    ) -> JobsOp: ...
+    def __call__(self, *, job_ids: list[str], by: str, scope: tuple[str, ...]) -> JobsOp: ...
 
 
 def acting(op: type[JobsOp], *, conflict: str, word: str = "") -> Endpoint:
@@ -183,9 +182,8 @@ async def _change(
         by=caller.name,
         # The job may leave the caller's scope after it was checked: the shard checks it once more.
         scope=caller.scope.stored(),
-        request_key=request_key(request, key),
     )
-    sent = await send_to_job(api.shards, api.addresses, job_id, op)
+    sent = await send_to_job(api.shards, api.addresses, job_id, op, request_key(request, key))
     if isinstance(sent.outcome, Rejected):
         raise problem_of(sent.outcome, conflict)
     done = JobDone(status=word or sent.outcome.status, job_id=job_id)

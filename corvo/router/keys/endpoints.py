@@ -16,7 +16,7 @@ from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.auth.keyring import KEY_BITS, hash_key, make_key
 from corvo.router.auth.rights import EVERYTHING, NODE
-from corvo.router.http.bodies import Body, GivenTime, body_of, request_key, time_ns
+from corvo.router.http.bodies import Body, GivenTime, body_of, time_ns
 from corvo.router.http.messages import (
     Problem,
     Request,
@@ -25,6 +25,7 @@ from corvo.router.http.messages import (
     encode_json,
     json_response,
 )
+from corvo.router.http.request_keys import request_key
 from corvo.router.routes import Route
 from corvo.times import format_time, format_time_or_none
 
@@ -129,7 +130,6 @@ async def make(api: Api, request: Request) -> Response:
     if expires_ns and expires_ns <= clock.now_ns():
         raise bad_field("expires_at", "expires_at: expected a time in the future")
     op = UpsertAPIKey(
-        request_key=request_key(request),
         by=request.caller.signature,
         key_hash=hash_key(key),
         name=new.name,
@@ -143,7 +143,7 @@ async def make(api: Api, request: Request) -> Response:
     was_open = api.keyring.is_open
     new_key = msgspec.convert(op, ApiKey, from_attributes=True)
     _refuse_to_lock_out(api, {**api.keyring.keys, op.key_hash: new_key})
-    answer = await api.shards[HOME].submit(op)
+    answer = await api.shards[HOME].submit(request_key(request).on(op, "keys"))
     await _look_again(api)
     closes = was_open and not api.keyring.is_open
     made = MadeKey(
@@ -175,15 +175,13 @@ async def delete_by_path(api: Api, request: Request) -> Response:
 
 
 async def _delete(api: Api, request: Request, key_hash: str) -> Response:
-    op = DeleteAPIKey(
-        request_key=request_key(request), by=request.caller.signature, key_hash=key_hash
-    )
+    op = DeleteAPIKey(by=request.caller.signature, key_hash=key_hash)
     await api.keeper.read()
     left = {**api.keyring.keys}
     left.pop(key_hash, None)
     _refuse_to_lock_out(api, left)
     was_open = api.keyring.is_open
-    answer = await api.shards[HOME].submit(op)
+    answer = await api.shards[HOME].submit(request_key(request).on(op, "keys"))
     await _look_again(api)
     opens = api.keyring.is_open and not was_open
     gone = GoneKey(status=_decode_done(answer.body).status, warning=_OPENED if opens else "")

@@ -11,9 +11,10 @@ from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
 from corvo.router.api import Api
 from corvo.router.auth.rights import in_body, job_in_path
-from corvo.router.http.bodies import Body, alone, body_of, request_key
+from corvo.router.http.bodies import Body, alone, body_of
 from corvo.router.http.messages import Problem, Request, Response, bad_field, json_response
 from corvo.router.http.problems import problem_of
+from corvo.router.http.request_keys import request_key
 from corvo.router.leases.fan_out import LeaseFanOut
 from corvo.router.leases.fetch import (
     FetchBatchAnswer,
@@ -69,7 +70,8 @@ async def fetch_batch(api: Api, request: Request) -> Response:
 
 
 async def _fetch(api: Api, request: Request, body: FetchBody, count: int | None) -> Fetched:
-    op = fetch_op(body, request_key(request, body.request_key), request.caller.signature, count)
+    op = fetch_op(body, request.caller.signature, count)
+    op = request_key(request, body.request_key).on(op, "fetch", *op.queues)
     return await api.fetching.fetch(op, wait_s(body, api.limits.fetch_wait_s_max))
 
 
@@ -100,9 +102,9 @@ class LeaseEndpoints:
         job_id = request.params["job_id"]
         item = body.item(job_id)
         key = request_key(request, body.request_key)
-        op = verb.op.of([item], request_key=key, by=body.worker_id or request.caller.signature)
+        op = verb.op.of([item], by=body.worker_id or request.caller.signature)
         try:
-            sent = await send_to_job(api.shards, api.addresses, job_id, op)
+            sent = await send_to_job(api.shards, api.addresses, job_id, op, key)
         except Problem as problem:
             raise alone(problem) from None
         if isinstance(sent.outcome, Rejected):
@@ -203,16 +205,18 @@ async def _send(
     key: str | None,
 ) -> _Results:
     """Send items, as many ops as there have to be."""
-    key, by = request_key(request, key), request.caller.signature
+    owned, by = request_key(request, key), request.caller.signature
     [item, *others] = items
     if not others and not isinstance(item, Rejected):
-        op = verb.op.of([item], request_key=key, by=by)
+        op = verb.op.of([item], by=by)
         try:
-            sent = await send_to_job(api.shards, api.addresses, item.job_id, op)
+            sent = await send_to_job(api.shards, api.addresses, item.job_id, op, owned)
         except Problem as problem:
             return _Results([problem], {})
         return _Results([sent.outcome], sent.positions)
-    fan_out = LeaseFanOut(api.shards, api.addresses, verb, items, len(request.body), key=key, by=by)
+    fan_out = LeaseFanOut(
+        api.shards, api.addresses, verb, items, len(request.body), key=owned, by=by
+    )
     await fan_out.send()
     return _Results(fan_out.outcomes, fan_out.positions)
 

@@ -8,9 +8,19 @@ from corvo.ids import home_of
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.router.http.messages import UNKNOWN, Problem
 from corvo.router.http.problems import missing
+from corvo.router.http.request_keys import NO_KEY, OwnedKey
 from corvo.router.leases.verbs import Lease, LeaseVerb
 from corvo.router.shards.addressing import Addresses, Search
-from corvo.router.shards.fan_out import NOT_SENT, FanOut, together
+from corvo.router.shards.fan_out import (
+    FOLLOWING,
+    NOT_SENT,
+    NOTHING,
+    About,
+    FanOut,
+    Part,
+    digest_of,
+    together,
+)
 from corvo.router.shards.links import Shards
 from corvo.router.shards.outcomes import Outcome, read_results
 
@@ -26,10 +36,21 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
         items: Sequence[Lease | Rejected | Problem],
         body_bytes: int,
         *,
-        key: str = "",
+        key: OwnedKey = NO_KEY,
         by: str = "",
     ) -> None:
         super().__init__(shards, addresses, items, body_bytes, key=key, by=by)
+        self._named = NOTHING
+        """The jobs of the request, for its key."""
+        self._count = 0
+        self._all = ""
+        """A digest of the request, for its key."""
+        if key.name:
+            sent = [item for item in items if not isinstance(item, (Rejected, Problem))]
+            ids = [item.job_id for item in sent]
+            self._named = ("jobs", ids[0]) if len(ids) == 1 else ("many", digest_of(ids))
+            self._all = digest_of(sent)
+            self._count = len(sent)
         self.verb: Final = verb
         self._searches: dict[int, Search] = {}
         """Items that were sent more than once, by place."""
@@ -46,7 +67,14 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
             for place in again:
                 if self.outcomes[place] is NOT_SENT:
                     by_shard.setdefault(self._searches[place].shard, []).append(place)
-            self._begin_each(by_shard)
+            for shard, places in by_shard.items():
+                if not self.key.name:
+                    self._begin_group(shard, NOTHING, places)
+                    continue
+                # Which of them are in one shard may be otherwise when the request comes again.
+                for place in places:
+                    part = Part(shard, [place], self._following(place))
+                    self._begun.append(self._begin(part))
             await super().finish()
 
     async def _go_on(self, place: int) -> None:
@@ -55,7 +83,8 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
         if not isinstance(outcome, Rejected):
             return  # to the same shard again
         try:
-            final = await self._searches[place].go_on(self._shards, outcome)
+            following = self.key.of(*self._following(place))
+            final = await self._searches[place].go_on(self._shards, outcome, following)
         except Problem as problem:
             self.outcomes[place] = problem
         else:
@@ -81,12 +110,24 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
             return home_of(item.job_id, len(self._shards)) is None
         return outcome.code == "job_moved"
 
+    def _following(self, place: int) -> tuple[str, int, str]:
+        kind, named = self._named
+        return kind, FOLLOWING - place, named
+
+    def _about(self, _: Lease) -> About:
+        return self._named
+
+    def _whole(self, _: About, places: Sequence[int], parts: int) -> str:
+        return self._all if parts > 1 or len(places) < self._count else ""
+
     def _shard_of(self, item: Lease) -> int | Rejected:
+        if self.key.name and home_of(item.job_id, len(self._shards)) is None:
+            return 0  # not the one that is remembered, so that the request has the same parts again
         shard = self._addresses.first(item.job_id)
         return shard if shard >= 0 else missing(item.job_id)
 
-    def _op(self, items: list[Lease], key: str) -> Op:
-        return self.verb.op.of(items, request_key=key, by=self._by)
+    def _op(self, items: list[Lease]) -> Op:
+        return self.verb.op.of(items, by=self._by)
 
     def _read(self, body: bytes) -> Sequence[Outcome | Rejected]:
         return read_results(body)

@@ -43,7 +43,7 @@ decode_fetch: Final = Body(FetchBody)
 decode_fetch_batch: Final = Body(FetchBatchBody)
 
 
-def fetch_op(body: FetchBody, request_key: str, by: str, count: int | None = 1) -> Fetch:
+def fetch_op(body: FetchBody, by: str, count: int | None = 1) -> Fetch:
     """What is asked for as the op has it."""
     queues = body.queues
     for number, queue in enumerate(queues):
@@ -53,7 +53,6 @@ def fetch_op(body: FetchBody, request_key: str, by: str, count: int | None = 1) 
         timeout = body.timeout
         lease_s = 0 if timeout is None or timeout <= 0 else min(timeout, LEASE_S_MAX)
     return Fetch(
-        request_key=request_key,
         by=by,
         queues=queues if len(queues) == 1 else list(dict.fromkeys(queues)),
         worker_id=body.worker_id or "",

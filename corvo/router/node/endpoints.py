@@ -25,8 +25,8 @@ from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import EVERYTHING, NODE, RESULT, queue_in_query
 from corvo.router.caller import ROUTER
 from corvo.router.http import params
-from corvo.router.http.bodies import request_key
 from corvo.router.http.messages import Problem, Request, Response, json_response
+from corvo.router.http.request_keys import request_key
 from corvo.router.node.exposition import CONTENT_TYPE
 from corvo.router.node.families import render
 from corvo.router.node.health import (

@@ -106,7 +106,8 @@ Every error has the same body. `code` is for programs and never changes, `error`
 `outcome` says whether the request took effect: `not_applied`, `applied` or `unknown`.
 
 A changing request can carry an `Idempotency-Key`. Sent again with the same request key and body, it
-has no second effect and gets the same answer for 24 hours. The answer has a position in
+has no second effect and gets the same answer for 24 hours. A request key belongs to the API key
+that sends it, and to the queue or the jobs of the request. The answer has a position in
 `Corvo-Seq`. A read that sends this position as `Corvo-Min-Seq` includes the change."""
 
 _HEADERS: Final[Json] = {

@@ -28,8 +28,9 @@ from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, queue_in_path
 from corvo.router.caller import Caller
 from corvo.router.http import params
-from corvo.router.http.bodies import Body, body_of, not_reserved, request_key
+from corvo.router.http.bodies import Body, body_of, not_reserved
 from corvo.router.http.messages import Problem, Request, Response, json_response
+from corvo.router.http.request_keys import request_key
 from corvo.router.queues.bodies import (
     PAGE_MAX,
     QueueBody,
@@ -174,7 +175,7 @@ async def get_queue(api: Api, request: Request) -> Response:
 
 
 class _MakeOp(Protocol):
-    def __call__(self, *, queue: str, by: str, request_key: str) -> QueueOp: ...
+    def __call__(self, *, queue: str, by: str) -> QueueOp: ...
 
 
 def changing(op: type[QueueOp]) -> Endpoint:
@@ -214,7 +215,7 @@ async def _change(api: Api, request: Request, make: _MakeOp, key: str | None = N
     """
     name = params.queue_of(request)
     not_reserved("name", name)
-    op = make(queue=name, by=request.caller.name, request_key=request_key(request, key))
+    op = request_key(request, key).on(make(queue=name, by=request.caller.name), "queue", 0, name)
     shard = api.shards.of_queue(name)
     answer = await shard.submit(op)
     body = QueueDoneBody(status=_read_done(answer.body).status, queue=name)

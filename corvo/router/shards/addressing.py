@@ -13,7 +13,7 @@ import trio
 
 from corvo.ids import home_of
 from corvo.protocol.ops.base import ID_BYTES_MAX, Rejected
-from corvo.protocol.queries import GetWhereabouts, Whereabouts
+from corvo.protocol.queries import GetWhereabouts, KnowsRequest, RequestKnown, Whereabouts
 from corvo.router.http.messages import Problem
 from corvo.router.http.problems import missing
 from corvo.router.shards.links import Shard, Shards
@@ -73,13 +73,17 @@ class Search:
         self._others = [each for each in addresses.candidates(job_id) if each != shard]
         self._hops = 0
 
-    async def go_on(self, shards: Shards, rejected: Rejected) -> Rejected | None:
+    async def go_on(self, shards: Shards, rejected: Rejected, key: str = "") -> Rejected | None:
         """Turn `shard` into the shard to ask next; or the rejection that stands. Raises `Problem`.
 
-        A job on its way to another shard is waited for.
+        A job on its way to another shard is waited for, unless that shard has answered the op with
+        this request key before: then its answer counts, wherever the job is now.
         """
         if rejected.code == "job_moved" and rejected.shard >= 0 and self._hops < HOPS_MAX:
             self._hops += 1
+            if key and await knows(shards[rejected.shard], key):
+                self.shard = rejected.shard
+                return None
             self.shard = await landed(shards, self._job_id, self.shard, rejected.shard)
             return None if self.shard >= 0 else missing(self._job_id)
         if rejected.code == "job_not_found" and self._others:
@@ -113,10 +117,12 @@ async def landed(shards: Shards, job_id: str, home: int, shard: int) -> int:
     while True:
         if job_id in (await whereabouts(shards[shard], [job_id])).queues:
             return shard
-        pointed = (await whereabouts(shards[home], [job_id])).moved.get(job_id)
-        if pointed is None:
+        seen = await whereabouts(shards[home], [job_id])
+        if job_id in seen.queues:
+            return home
+        if job_id not in seen.moved:
             return -1
-        shard = pointed
+        shard = seen.moved[job_id]
         if trio.current_time() >= until:
             raise moving(job_id)
         await trio.sleep(pause_s)
@@ -139,4 +145,10 @@ async def whereabouts(shard: Shard, job_ids: Sequence[str]) -> Whereabouts:
     return _decode_whereabouts((await shard.ask(GetWhereabouts(job_ids=[*job_ids]))).body)
 
 
+async def knows(shard: Shard, key: str) -> bool:
+    """Whether a shard has answered the op with a request key. Raises `Problem`."""
+    return _decode_known((await shard.ask(KnowsRequest(request_key=key))).body).is_known
+
+
+_decode_known: Final = msgspec.json.Decoder(RequestKnown).decode
 _decode_whereabouts: Final = msgspec.json.Decoder(Whereabouts).decode

@@ -7,17 +7,19 @@ before anything is awaited, so that ops which are begun one after the other arri
 and mostly share an entry of the shard's log. Ops on jobs follow a job that moves.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, Generic, NamedTuple, TypeVar
+from hashlib import blake2b
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from corvo.protocol.ops.base import ITEMS_MAX, Op, Rejected, encode_json
-from corvo.router.http.bodies import key_of
 from corvo.router.http.messages import Problem
 from corvo.router.http.problems import missing
+from corvo.router.http.request_keys import NO_KEY, OwnedKey, earlier_key_of
 from corvo.router.shards.addressing import Addresses, Search
 from corvo.router.shards.links import Begun, Shards
 from corvo.router.shards.outcomes import Outcome, read_results
@@ -39,12 +41,19 @@ class Sent(NamedTuple):
     positions: dict[int, int]
 
 
-async def send_to_job(shards: Shards, addresses: Addresses, job_id: str, op: Op) -> Sent:
-    """Send an op on one job to the shard that has the job. Raises `Problem`."""
+async def send_to_job(
+    shards: Shards, addresses: Addresses, job_id: str, op: Op, key: OwnedKey = NO_KEY
+) -> Sent:
+    """Send an op on one job to the shard that has the job. Raises `Problem`.
+
+    Under a request key, a shard to which the job has moved is sent another key than the first: the
+    job may come back to the first, which has stored that it had moved.
+    """
     positions: dict[int, int] = {}
     search: Search | None = None
     shard = addresses.first(job_id)
     while shard >= 0:
+        op = key.on(op, "jobs", 0 if search is None else FOLLOWING, job_id)
         answer = await shards[shard].submit(op)
         positions[shard] = answer.index
         [outcome] = read_results(answer.body)
@@ -54,14 +63,25 @@ async def send_to_job(shards: Shards, addresses: Addresses, job_id: str, op: Op)
         if outcome.code not in _ELSEWHERE:
             return Sent(outcome, positions)
         search = search or Search(addresses, job_id, shard)
-        final = await search.go_on(shards, outcome)
+        following = key.of("jobs", FOLLOWING, job_id)
+        final = await search.go_on(shards, outcome, following)
         if final is not None:
             return Sent(final, positions)
         shard = search.shard
     return Sent(missing(job_id), positions)
 
 
+FOLLOWING: Final = -1
+"""In a request key: of a job that is followed to another shard, the first of a request. The second
+has -2."""
+
+
 # Many items.
+
+
+About: TypeAlias = tuple[str, str]
+"""What items are about: `queue` and its name, or the jobs of a request."""
+NOTHING: Final[About] = "", ""
 
 
 class Part(NamedTuple):
@@ -69,13 +89,27 @@ class Part(NamedTuple):
 
     shard: int
     places: list[int]
+    subject: tuple[str, int, str] = "", 0, ""
+    """What the items are about, and the number of the part: for the request key."""
+    whole: str = ""
+    """A digest of all items about the same thing, if the part has only some of them."""
+
+
+def under_key(parts: Sequence[Part], about: About, whole: str) -> list[Part]:
+    """Parts with all items about one thing in one shard, with what their keys are made of."""
+    kind, named = about
+    return [
+        part._replace(subject=(kind, number, named), whole=whole)
+        for number, part in enumerate(parts)
+    ]
 
 
 class _Begun(NamedTuple):
-    """A part that was sent."""
+    """A part that was sent, and those that are sent after it."""
 
     part: Part
     begun: Begun
+    rest: Sequence[Part] = ()
 
 
 class FanOut(Generic[ItemT, R]):
@@ -88,7 +122,7 @@ class FanOut(Generic[ItemT, R]):
         items: Sequence[ItemT | Rejected | Problem],
         body_bytes: int,
         *,
-        key: str = "",
+        key: OwnedKey = NO_KEY,
         by: str = "",
     ) -> None:
         """An item that cannot be sent is given as the reason, which is its outcome.
@@ -104,7 +138,7 @@ class FanOut(Generic[ItemT, R]):
         self._shards: Final = shards
         self._addresses: Final = addresses
         self._body_bytes: Final = body_bytes
-        self._key: Final = key
+        self.key: Final = key
         self._by: Final = by
         self._begun: list[_Begun] = []
 
@@ -115,7 +149,7 @@ class FanOut(Generic[ItemT, R]):
 
     def begin(self) -> None:
         """Send all items that can be sent, without waiting for anything."""
-        by_shard: dict[int, list[int]] = {}
+        groups: dict[tuple[int, About], list[int]] = {}
         for place, item in enumerate(self.items):
             if isinstance(item, (Rejected, Problem)):
                 continue
@@ -123,32 +157,56 @@ class FanOut(Generic[ItemT, R]):
             if isinstance(shard, Rejected):
                 self.outcomes[place] = shard
             else:
-                by_shard.setdefault(shard, []).append(place)
-        self._begin_each(by_shard)
+                about = self._about(item) if self.key.name else NOTHING
+                groups.setdefault((shard, about), []).append(place)
+        for (shard, about), places in groups.items():
+            self._begin_group(shard, about, places)
 
     async def finish(self) -> None:
         """Wait for all answers."""
         begun, self._begun = self._begun, []
         if len(begun) == 1 or all(self._shards[each.part.shard].is_up for each in begun):
             for each in begun:
-                await self._finish(each)
+                await self._finish_all(each)
         elif begun:
             # Each that has to wait for a leader waits as long as any.
-            await together([partial(self._finish, each) for each in begun])
+            await together([partial(self._finish_all, each) for each in begun])
 
-    def _begin_each(self, by_shard: Mapping[int, list[int]]) -> None:
-        for shard, places in by_shard.items():
-            items = [self._item(place) for place in places]
-            for some in parts_of(items, self._body_bytes):
-                part = Part(shard, places[some.start : some.stop])
-                self._begun.append(self._begin(part))
+    def _begin_group(self, shard: int, about: About, places: list[int]) -> None:
+        """Send items that go to one shard, and are about one thing if there is a request key."""
+        items = [self._item(place) for place in places]
+        ranges = parts_of(items, self._body_bytes)
+        parts = [Part(shard, places[some.start : some.stop]) for some in ranges]
+        if not self.key.name:
+            self._begun += [self._begin(part) for part in parts]
+            return
+        # In order: the first is refused if the key was used for another request.
+        first, *rest = under_key(parts, about, self._whole(about, places, len(parts)))
+        self._begun.append(self._begin(first)._replace(rest=rest))
 
     def _begin(self, part: Part) -> _Begun:
-        # Ops of other shards have other places, so that each has its own key; and the same request
-        # again has the same places.
-        key = key_of(self._key, part.places, len(self.items))
-        op = self._op([self._item(place) for place in part.places], key)
+        op = self._op([self._item(place) for place in part.places])
+        if self.key.name:
+            earlier = earlier_key_of(self.key.name, part.places, len(self.items))
+            op = self.key.on(op, *part.subject, earlier=earlier)
+            op = replace(op, part_of=part.whole) if part.whole else op
         return _Begun(part, self._shards[part.shard].begin(op))
+
+    async def _finish_all(self, each: _Begun) -> None:
+        """Wait for the answer to a part, and send those that come after it."""
+        is_done = await self._finish(each)
+        for part in each.rest:
+            if not is_done:
+                self._leave_out(part, after=each.part)
+            else:
+                is_done = await self._finish(self._begin(part))
+
+    def _leave_out(self, part: Part, *, after: Part) -> None:
+        """Note that a part is not sent, because one before it failed."""
+        failed = self.outcomes[after.places[0]]
+        if isinstance(failed, Problem) and not failed.retry_after_ms:
+            for place in part.places:
+                self.outcomes[place] = failed
 
     async def _finish(self, each: _Begun) -> bool:
         """Wait for the answer to a part. False if the whole part failed."""
@@ -181,8 +239,16 @@ class FanOut(Generic[ItemT, R]):
         """The shard to send an item to, or why there is none."""
         raise NotImplementedError
 
-    def _op(self, items: list[ItemT], key: str) -> Op:
-        """The op on some items, under a request key."""
+    def _about(self, item: ItemT) -> About:
+        """What an item is about, for the request key."""
+        raise NotImplementedError
+
+    def _whole(self, about: About, places: Sequence[int], parts: int) -> str:
+        """A digest of all items about one thing; empty if one part has all of them."""
+        raise NotImplementedError
+
+    def _op(self, items: list[ItemT]) -> Op:
+        """The op on some items."""
         raise NotImplementedError
 
     def _read(self, body: bytes) -> Sequence[R | Rejected]:
@@ -199,6 +265,11 @@ NOT_SENT: Final = Problem(
 
 
 # How many items one op may have.
+
+
+def digest_of(items: Sequence[msgspec.Struct | str]) -> str:
+    """A digest of items or names, in order."""
+    return blake2b(encode_json(items), digest_size=16).hexdigest()
 
 
 def parts_of(items: Sequence[msgspec.Struct], body_bytes: int) -> list[range]:

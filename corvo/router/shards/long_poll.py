@@ -18,6 +18,8 @@ from corvo.protocol import wire
 from corvo.protocol.ops.work import Claim, Claims, Fetch, Release, ReleaseItem
 from corvo.router.config import RouterConfig
 from corvo.router.http.messages import Problem, overloaded
+from corvo.router.http.request_keys import derived
+from corvo.router.shards.addressing import knows
 from corvo.router.shards.links import Shards
 from corvo.router.shards.waiting import WaitingFetches
 from corvo.router.worker_health import Sighting, Sightings
@@ -134,13 +136,14 @@ class Fetching:
         return fetched
 
     async def _ask_in_order(self, fetch: Fetch, fetched: Fetched) -> None:
-        for shard, queues in self._runs(fetch.queues):
+        runs = self._runs(fetch.queues)
+        if fetch.request_key and len(runs) > 1:
+            await self._ask_one(fetch, fetched, runs)
+            return
+        for shard, queues in runs:
             op = fetch
             if len(queues) < len(fetch.queues) or fetched.claims:
-                count = fetch.count - len(fetched.claims)
-                # A key is for the whole request, and stands for what the first shard gave.
-                key = fetch.request_key if not fetched.positions else ""
-                op = replace(fetch, queues=queues, count=count, request_key=key)
+                op = replace(fetch, queues=queues, count=fetch.count - len(fetched.claims))
             try:
                 answer = await self._shards[shard].submit(op, shield=True)
             except Problem:
@@ -150,6 +153,37 @@ class Fetching:
             fetched.claims.extend(_decode_claims(answer.body).jobs)
             fetched.positions[shard] = answer.index
             if len(fetched.claims) == fetch.count:
+                return
+
+    async def _ask_one(
+        self, fetch: Fetch, fetched: Fetched, runs: Sequence[tuple[int, list[str]]]
+    ) -> None:
+        """Ask shards under a request key: one shard gives all jobs, and gives the same again.
+
+        If several gave some, and one of them has none any more, it would give others the second
+        time.
+        """
+        ops = [
+            (
+                shard,
+                replace(
+                    fetch,
+                    queues=queues,
+                    request_key=derived(fetch.request_key, number),
+                    earlier_key="",
+                ),
+            )
+            for number, (shard, queues) in enumerate(runs)
+        ]
+        for shard, op in ops:
+            if await knows(self._shards[shard], op.request_key):
+                ops = [(shard, op)]
+                break
+        for shard, op in ops:
+            answer = await self._shards[shard].submit(op, shield=True)
+            fetched.claims.extend(_decode_claims(answer.body).jobs)
+            fetched.positions[shard] = answer.index
+            if fetched.claims:
                 return
 
     def _runs(self, queues: Sequence[str]) -> list[tuple[int, list[str]]]:

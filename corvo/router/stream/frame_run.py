@@ -27,6 +27,7 @@ from corvo.router.http import positions
 from corvo.router.http.bodies import not_reserved
 from corvo.router.http.messages import Problem, problem_body
 from corvo.router.http.problems import problem_of
+from corvo.router.http.request_keys import OwnedKey
 from corvo.router.leases.fan_out import LeaseFanOut
 from corvo.router.leases.fetch import fetched_job
 from corvo.router.leases.verbs import VERBS, entries_of
@@ -82,7 +83,7 @@ class FrameRun:
             self._caller,
             await _read("enqueues", frame.enqueues, _read_job),
             self._size,
-            key=frame.request_key,
+            key=OwnedKey(frame.request_key, self._caller.key_hash),
         )
         if not self._caller.scope.has_everything:
             await self._allow(jobs)

@@ -26,12 +26,12 @@ def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
     key = op.request_key
     body_hash = blake2b(op.asked(), digest_size=_HASH_BYTES).digest()
     found = REQUESTS.find(tx, key)
+    if found is None and op.earlier_key:
+        found = _earlier(tx, op.earlier_key, (number, body_hash))
     if found is not None:
         request = found.document
         if (request.op, request.body_hash) != (number, body_hash):
-            return _refuse(
-                "request_key_reused", f"request key {key} was used for a different request"
-            )
+            return _refuse("request_key_reused", "the request key was used for a different request")
         is_done = not request.code
         return request.code, again(op, tx, request.body) if is_done else request.body
     if tx.number(_COUNT_KEY) >= REQUESTS_MAX:
@@ -58,6 +58,14 @@ def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
     )
     tx.set_number(_COUNT_KEY, tx.number(_COUNT_KEY) + 1)
     return code, answer
+
+
+def _earlier(tx: Tx, key: str, asked: tuple[int, bytes]) -> Held[Request] | None:
+    """The answer to the same request before version 2 of the ops, when a key belonged to nobody."""
+    found = REQUESTS.find(tx, key)
+    if found is None or (found.document.op, found.document.body_hash) != asked:
+        return None
+    return found
 
 
 def forget(tx: Tx, found: Held[Request]) -> None:
