@@ -23,12 +23,12 @@ def open_alone(files: MemoryFiles) -> DiskStorage:
     return DiskStorage.open(files, IDENTITY, ALONE, segment_bytes=DATA_START + 100)
 
 
-def written() -> MemoryFiles:
-    """A log of several segments, of two terms."""
+def written(second_term: int = 7) -> MemoryFiles:
+    """A log of several segments, of two terms; the second one begins with this entry."""
     files = MemoryFiles()
     storage = open_alone(files)
     for first in (1, 3, 5, 7, 9, 11):
-        term = 1 if first < 7 else 2
+        term = 1 if first < second_term else 2
         storage.put(append(*entries(first, first + 1, term), state=HardState(term, 1, first - 1)))
         storage.sync()
     storage.close()
@@ -157,6 +157,39 @@ def test_other_damage_is_refused() -> None:
             salvage(files, LAST)
     with pytest.raises(LogDamaged, match="no segment is damaged"):
         salvage(INTACT.copy(), LAST)
+
+
+@pytest.mark.parametrize(
+    ("index", "term", "reason"),
+    [
+        (0, 0, "the log begins after the checkpoint"),
+        (LAST + 1, 2, "a committed entry is missing"),
+        (LAST - 1, 9, "the checkpoint has another term"),
+    ],
+)
+def test_a_checkpoint_that_is_not_of_this_log_is_refused(
+    index: int, term: int, reason: str
+) -> None:
+    files = damaged_at(1)
+    before = files.contents()
+
+    with pytest.raises(LogDamaged, match=reason):
+        set_aside(files, index=index, term=term)
+
+    assert files.contents() == before
+
+
+def test_a_last_segment_of_another_log_is_refused() -> None:
+    extent, last = SEGMENTS[-2:]
+    assert extent.first_index < extent.last_index - 1
+    files = damaged_at(extent.first_index)
+    files.put(last.name, written(second_term=5).contents()[last.name])
+    before = files.contents()
+
+    with pytest.raises(LogDamaged, match="does not follow the one before it"):
+        salvage(files, extent.first_index + 1)
+
+    assert files.contents() == before
 
 
 def test_a_replica_with_others_is_repaired_by_them() -> None:

@@ -3,11 +3,13 @@
 from random import Random
 from typing import Final
 
+import msgspec
 import pytest
 
 from corvo.raft.disk.marks import DATA_START
 from corvo.raft.disk.segments import RECORD, ROOM_BYTES
 from corvo.raft.disk.wal import DiskStorage
+from corvo.raft.errors import DiskFull
 from tests.support.files import MemoryFiles
 from tests.support.logs import IDENTITY, MEMBERSHIP, append, entries, entry, open_log
 
@@ -137,6 +139,22 @@ def test_segments_that_are_left_and_a_log_that_is_closed_have_no_room(seed: int)
     files.power_loss(Random(seed))
 
     assert files.size(third) == DATA_START + 2 * ENTRY
+
+
+def test_entries_larger_than_the_room_need_their_own_space() -> None:
+    files = MemoryFiles()
+    storage = middling(files)
+    storage.put(append(entry(1)))
+    storage.sync()
+    files.room = 4_000
+    large = msgspec.structs.replace(entry(2), data=bytes(256 << 10))
+
+    with pytest.raises(DiskFull):
+        storage.put(append(large))
+
+    assert storage.last_index == 1
+    storage.put(append(entry(2)))
+    assert storage.last_index == 2
 
 
 @pytest.mark.conformance("X26")
