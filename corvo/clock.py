@@ -24,9 +24,10 @@ def elapsed_ns() -> int:
 
 def elapsed_and_now_ns() -> tuple[int, int]:
     """`elapsed_ns` and `now_ns` of one moment."""
+    gettime, boot = time.clock_gettime_ns, time.CLOCK_BOOTTIME
     for _ in range(_TRIES):
-        elapsed, now = elapsed_ns(), now_ns()
-        if elapsed_ns() - elapsed <= _APART_NS:
+        elapsed, now = gettime(boot), time.time_ns()
+        if gettime(boot) - elapsed <= _APART_NS:
             return elapsed, now
         # This process had to wait between the two.
-    return elapsed_ns(), now_ns()
+    return gettime(boot), time.time_ns()

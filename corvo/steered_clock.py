@@ -33,7 +33,7 @@ APART_NS: Final = _S
 """Difference that is reported."""
 TOGETHER_NS: Final = _S // 10
 """Difference at which an episode ends."""
-NOTICE_EVERY_NS: Final = 60 * _S
+NOTICE_EVERY_NS: Final = 10 * _S
 """Elapsed time between two notices, except for that of a start."""
 LONG_DOWN_NS: Final = 60 * _S
 """A start that is reported: so much time passed since the last stamp of the log."""
@@ -76,6 +76,7 @@ class SteeredClock:
         """To be logged and set to None by the driver."""
         self._last_ns = last_ns
         self._ahead_max_ns = ahead_max_ns
+        self._is_calm = False  # the wall clock is followed, and there is nothing to report
         # The last reading: the elapsed time, and what this clock showed.
         self._elapsed_ns = 0
         self._shown_ns = offset_ns
@@ -101,6 +102,16 @@ class SteeredClock:
     def read(self, elapsed_ns: int, wall_ns: int, *, last_ns: int) -> int:
         """The time now, for a leader; `last_ns` is the last stamp that it has applied."""
         shown_ns = self._shown_ns
+        if shown_ns is not None and self._is_calm and last_ns <= wall_ns >= UNSET_NS:
+            passed_ns = elapsed_ns - self._elapsed_ns
+            if abs(wall_ns - shown_ns - passed_ns) * SHARE <= passed_ns <= REACH_NS:
+                # Nearly all readings: what is below comes to the same.
+                self._elapsed_ns, self._shown_ns, self.ahead_ns = elapsed_ns, wall_ns, 0
+                return wall_ns
+        return self._read(elapsed_ns, wall_ns, last_ns)
+
+    def _read(self, elapsed_ns: int, wall_ns: int, last_ns: int) -> int:
+        shown_ns = self._shown_ns
         is_start = shown_ns is None
         if shown_ns is None:
             last_ns = max(last_ns, self._last_ns)
@@ -123,6 +134,7 @@ class SteeredClock:
                 self._report(since_last_ns)
         elif self.course is not Course.IN_STEP or self._noticed is not Course.IN_STEP:
             self._report_episode()
+        self._is_calm = self.course is self._noticed is Course.IN_STEP
         return shown_ns
 
     def _begin(self, wall_ns: int, last_ns: int) -> int:

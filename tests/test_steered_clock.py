@@ -286,7 +286,7 @@ def test_a_further_step_is_reported() -> None:
     assert second.ahead_ns == 50 * S - S // SHARE
 
 
-def test_a_clock_that_is_set_all_the_time_is_reported_once_a_minute() -> None:
+def test_a_clock_that_is_set_all_the_time_is_reported_now_and_then() -> None:
     machine = running()
     notices = []
     for number in range(600):
@@ -339,6 +339,23 @@ def test_it_shows_what_adding_up_milliseconds_comes_to(steps: list[Step]) -> Non
         near_ns = S if abs(machine.wall_ns - dumb - AHEAD_MAX_NS) < S else MS
         assert abs(machine.read() - dumb) <= near_ns
         dumb = machine.read()
+
+
+@given(STEPS)
+def test_the_short_way_through_a_reading_comes_to_the_same(steps: list[Step]) -> None:
+    quick, slow = Machine(), Machine()
+    for step in (Step(0, 0), *steps):
+        for machine in (quick, slow):
+            machine.wall_ns += step.set_ms * 1_000
+            machine.pass_time(step.passes_ms * MS)
+        shown = slow.clock._read(slow.elapsed_ns, slow.wall_ns, 0)
+
+        assert quick.read() == shown
+        assert (quick.clock.ahead_ns, quick.clock.course) == (
+            slow.clock.ahead_ns,
+            slow.clock.course,
+        )
+        assert quick.clock.notice == slow.clock.notice
 
 
 READINGS: Final = st.lists(
