@@ -77,7 +77,7 @@ def test_a_command_explains_its_options(name: str) -> None:
 
 
 def test_an_option_that_is_not_there_is_bad_usage() -> None:
-    assert corvo("server", "--durable").returncode == 2
+    assert corvo("server", "--lasting").returncode == 2
     assert corvo("server", "--bin", ":80").returncode == 2  # no guessing what was meant
 
 
