@@ -435,7 +435,7 @@ def _copy(source: Path, target: Path) -> None:
     for name in directories.names(source):
         if name.endswith(".ldb"):
             linked = directories.link(source / name, target / name)
-            assert linked, f"nobody else removes from {source}"
+            assert linked, f"only this process removes from {source}"
         elif name != _SUMS:
             _put(target / name, directories.read(source / name))
 

@@ -1,7 +1,7 @@
 """Texts of the HTTP API that stand in texts.toml: of fields, schemas, statuses, tags, parameters.
 
 The file is read when the OpenAPI document or an error first needs a text. It says how a field finds
-its text. That text is the only one: a remark in a struct is for whoever changes the code.
+its text. That text is the only one: a remark in a struct is for maintainers.
 """
 
 from functools import cache

@@ -1,6 +1,6 @@
 """Damage that is not needed: a log that begins again after a state that is safe elsewhere.
 
-A replica that is alone has nobody to get its log back from. But once its state at some entry is
+A replica that is alone has no other member to get its log from. But once its state at some entry is
 durable and verified, the entries up to it are not needed. So damage among these is set aside, and
 the log begins after that entry. Damage after it is refused.
 

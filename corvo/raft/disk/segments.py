@@ -147,7 +147,8 @@ class Segment:
     def append(self, entries: tuple[Entry, ...], *, room_bytes: int = 0) -> None:
         """Write entries behind the tail, in one call, and room behind them if they need some.
 
-        After `DiskFull` the records are as before. Where the room does not fit, there is none.
+        After `DiskFull` the records are as before. If the disk has no space for the
+        room, the records are written without it.
         """
         offsets, chains, terms = array("Q"), array("I"), array("Q")
         offset, chained = self._offsets[-1], self._chains[-1]

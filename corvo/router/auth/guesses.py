@@ -1,8 +1,9 @@
 """Delays for wrong API keys: by the address of the client, in a table of fixed size.
 
-A valid key is answered at once, whatever came from its address before: nobody can lock anybody out.
+A valid key is answered at once, however many wrong keys came from its address before:
+no client can lock out another.
 A wrong one waits for its answer, the longer the more of them came. Each address has a slot, chosen
-by a hash that nobody outside can compute; addresses that share one share its delay, which only
+by a hash with a secret of this process; addresses that share one share its delay, which only
 wrong keys feel. So a million addresses take no more memory than one.
 """
 
@@ -11,7 +12,7 @@ from math import ceil
 from typing import Final
 
 SLOTS: Final = 4_096
-"""Some 80 kB, whoever asks."""
+"""About 80 kB in all, with any number of addresses."""
 FREE: Final = 10
 """Wrong keys that are answered at once: a typing error, or a worker with an old key that is started
 a few times."""

@@ -312,7 +312,7 @@ def _either(roles: list[str]) -> str:
 
 
 def make_key(chance: int) -> str:
-    """A new key, of `KEY_BITS` bits of chance that nobody else knows, with a checksum."""
+    """A new key, of `KEY_BITS` bits of randomness, with a checksum."""
     assert 0 <= chance < 1 << KEY_BITS
     body = PREFIX + _letters(chance, _LETTERS)
     return body + _letters(zlib.crc32(body.encode()), _CHECK_LETTERS)

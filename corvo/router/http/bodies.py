@@ -179,7 +179,7 @@ def or_unset(value: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | msgspec.Un
 
 
 def read_enum(field: str, text: str, kind: type[E]) -> E:
-    """A word as a member of an enum, whatever its case. Raises `Problem`."""
+    """A word as a member of an enum, in upper or lower case. Raises `Problem`."""
     try:
         return kind(text.strip().lower())
     except ValueError:

@@ -15,7 +15,7 @@ def render(positions: Mapping[int, int]) -> str:
 
 
 def parse(header: str, shards: int) -> dict[int, int]:
-    """Positions out of a header. Raises `ValueError` with the part that is none."""
+    """Positions out of a header. Raises `ValueError` with the part that is invalid."""
     positions: dict[int, int] = {}
     for part in header.split(","):
         name, equals, number = part.strip().partition("=")

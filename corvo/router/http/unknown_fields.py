@@ -3,7 +3,7 @@
     body  ->  a twin of its struct that refuses unknown fields  ->  the endpoint
                      | refused
                      v
-              the struct as it is declared, and `Form.look` for the names that it passed over
+              the struct as it is declared, and `Form.look` for the names that it ignored
 
 A body with known fields only is decoded once, at the price of a plain struct. Only a body that the
 twin refuses is looked through name by name. A field that is declared and not kept has no place in

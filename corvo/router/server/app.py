@@ -170,7 +170,7 @@ class App(QuartTrio):
     def _check_headers(self, request: Request) -> None:
         """Check and take out what the reader of HTTP/1.1 would have. Raises `Problem`.
 
-        Over HTTP/2 the bound on headers is four times ours, whatever hypercorn is told.
+        Over HTTP/2 the bound on headers is four times ours, with any setting of hypercorn.
         """
         limits, headers = self._door.api.limits, request.headers
         size = sum([len(name) + len(value) + 4 for name, value in headers.items()])

@@ -57,7 +57,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = FORMAT
     instance: int
-    """The log's own number: a log that was made anew has another one."""
+    """The log's own number: a log that was created again has another one."""
     index: int
     """An entry that is in the log, or was dropped behind a checkpoint."""
     checksum: int | None  # of this entry
