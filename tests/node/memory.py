@@ -142,7 +142,7 @@ class Steady:
             while True:
                 await self._ask(client, "GET", "/api/v1/queues")
                 await self._ask(client, "GET", "/metrics")
-                filters = {"filter": {"queue": "steady-1"}, "limit": 50}
+                filters = {"queue": "steady-1", "limit": 50}
                 await self._ask(client, "POST", "/api/v1/jobs/search", filters)
                 await trio.sleep(2)
 
