@@ -200,6 +200,19 @@ def test_a_chain_is_read_as_each_of_the_clients_writes_it(
     assert encode_json(said(chain_config=chain)) == encode_json(NewJob(queue="mail", chain=wanted))
 
 
+@pytest.mark.parametrize("name", ["chain", "chain_config"])
+def test_the_payload_of_the_first_step_is_that_of_the_job(name: str) -> None:
+    steps = [{"queue": "mail", "payload": {"a": 1}}, {"queue": "bill"}]
+    there = Chain(steps=[Step("mail"), Step("bill")])
+    wanted = NewJob(queue="mail", payload=raw(b'{"a":1}'), chain=there)
+
+    assert encode_json(said(**{name: {"steps": steps}})) == encode_json(wanted)
+    for payload in ({"a": 1}, {}, None):
+        with pytest.raises(Problem, match="send only") as caught:
+            said(**{name: {"steps": steps}, "payload": payload})
+        assert (caught.value.status, caught.value.field) == (400, f"{name}.steps[0].payload")
+
+
 def test_dependencies_are_read_in_the_older_way_too() -> None:
     job = said(chain_config={"depends_on": ["a"]}, depends_on=["b", "a"])
 

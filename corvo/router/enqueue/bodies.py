@@ -212,6 +212,8 @@ _decode_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 def new_job(item: EnqueueItem) -> NewJob:
     """An item as the op has it. Raises `Problem`."""
     changes: dict[str, object] = {}
+    if _names_others(item):
+        item = _add_others(changes, item)
     for name in _COPIED:
         value = getattr(item, name)
         if value is not None:
@@ -227,8 +229,6 @@ def new_job(item: EnqueueItem) -> NewJob:
     _add_times(changes, item)
     if item.agent is not None:
         changes["agent"] = _agent(item.agent)
-    if _names_others(item):
-        _add_others(changes, item)
     if item.chain_id or item.chain_step:
         raise bad_field(
             "chain_id" if item.chain_id else "chain_step",
@@ -295,8 +295,8 @@ def _agent(agent: AgentBody) -> NewAgent:
     )
 
 
-def _add_others(changes: dict[str, object], item: EnqueueItem) -> None:
-    """Chains and dependencies, said in either way."""
+def _add_others(changes: dict[str, object], item: EnqueueItem) -> EnqueueItem:
+    """Chains and dependencies, said in either way. Returns the job with all that is said of it."""
     config = or_unset(item.chain_config)
     depends_on = list(item.depends_on or ())
     chain: ChainBody | _ChainConfig | None = item.chain
@@ -309,7 +309,10 @@ def _add_others(changes: dict[str, object], item: EnqueueItem) -> None:
         depends_on += told.depends_on or ()
         chain = told if told.steps else None
     if chain is not None:
-        steps = [Step(step.queue, or_unset(step.payload)) for step in chain.steps]
+        name = "chain_config" if item.chain is None else "chain"
+        item = _with_first_step(item, chain.steps[0], f"{name}.steps[0]")
+        first = Step(chain.steps[0].queue)
+        steps = [first, *(Step(step.queue, or_unset(step.payload)) for step in chain.steps[1:])]
         on_failure, on_exit = _step(chain.on_failure), _step(chain.on_exit)
         for step in (*steps, on_failure, on_exit):
             if step is not None:
@@ -319,6 +322,20 @@ def _add_others(changes: dict[str, object], item: EnqueueItem) -> None:
     named.pop("", None)
     if named:
         changes["depends_on"] = tuple(named)
+    return item
+
+
+def _with_first_step(item: EnqueueItem, first: StepBody, field: str) -> EnqueueItem:
+    """The job with the payload of its step, which is the same job."""
+    payload = or_unset(first.payload)
+    if payload is msgspec.UNSET:
+        return item
+    if item.payload is not msgspec.UNSET:
+        raise bad_field(
+            f"{field}.payload",
+            f"payload and {field}.payload are both of the first job: send only `payload`",
+        )
+    return replace(item, payload=payload)
 
 
 def _read_chain_config(config: bytes) -> _ChainConfig:
