@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from corvo.ids import shard_of
 from corvo.model import Backoff, Job, State
@@ -181,29 +182,35 @@ CHAIN: Final = [Step("mail"), Step("bill", raw(b'{"a":1}'))]
 @pytest.mark.parametrize(
     ("chain", "wanted"),
     [
-        ({"steps": STEPS}, Chain(steps=CHAIN)),
+        ({}, Chain(steps=CHAIN)),
         (
-            {"steps": STEPS, "on_failure": {"queue": "sorry", "payload": None}, "on_exit": None},
+            {"on_failure": {"queue": "sorry", "payload": None}, "on_exit": None},
             Chain(steps=CHAIN, on_failure=Step("sorry")),
         ),
-        ({"steps": STEPS, "on_failure": "sorry"}, Chain(steps=CHAIN, on_failure=Step("sorry"))),
-        ({"steps": STEPS, "on_failure": "stop"}, Chain(steps=CHAIN)),
-        ({"steps": STEPS, "on_failure": "continue"}, Chain(steps=CHAIN)),
-        ({"steps": STEPS, "on_failure": ""}, Chain(steps=CHAIN)),
-        ({"steps": STEPS, "on_exit": {"queue": "end"}}, Chain(steps=CHAIN, on_exit=Step("end"))),
+        ({"on_failure": "sorry"}, Chain(steps=CHAIN, on_failure=Step("sorry"))),
+        ({"on_failure": "stop"}, Chain(steps=CHAIN)),
+        ({"on_failure": "continue"}, Chain(steps=CHAIN)),
+        ({"on_failure": ""}, Chain(steps=CHAIN)),
+        ({"on_exit": {"queue": "end"}}, Chain(steps=CHAIN, on_exit=Step("end"))),
+        ({"cancel_is_failure": None}, Chain(steps=CHAIN)),
+        ({"cancel_is_failure": True}, Chain(steps=CHAIN)),
+        ({"cancel_is_failure": False}, Chain(steps=CHAIN, cancel_is_failure=False)),
     ],
 )
 def test_a_chain_is_read_as_each_of_the_clients_writes_it(
     chain: dict[str, object], wanted: Chain
 ) -> None:
-    assert encode_json(said(chain=chain)) == encode_json(NewJob(queue="mail", chain=wanted))
-    assert encode_json(said(chain_config=chain)) == encode_json(NewJob(queue="mail", chain=wanted))
+    if wanted.cancel_is_failure is None:
+        wanted = replace(wanted, cancel_is_failure=True)
+    job = encode_json(NewJob(queue="mail", chain=wanted))
+    chain = {"steps": STEPS, **chain}
+    assert encode_json(said(chain=chain)) == encode_json(said(chain_config=chain)) == job
 
 
 @pytest.mark.parametrize("name", ["chain", "chain_config"])
 def test_the_payload_of_the_first_step_is_that_of_the_job(name: str) -> None:
     steps = [{"queue": "mail", "payload": {"a": 1}}, {"queue": "bill"}]
-    there = Chain(steps=[Step("mail"), Step("bill")])
+    there = Chain(steps=[Step("mail"), Step("bill")], cancel_is_failure=True)
     wanted = NewJob(queue="mail", payload=raw(b'{"a":1}'), chain=there)
 
     assert encode_json(said(**{name: {"steps": steps}})) == encode_json(wanted)

@@ -11,9 +11,18 @@ from corvo.model import Job, State
 from corvo.protocol.ops.base import Limits
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Cancel, Delete, Hold, Reject, Requeue, Retry
-from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem, StepStatus
+from corvo.protocol.ops.queues import Clear
+from corvo.protocol.ops.work import (
+    Ack,
+    AckItem,
+    Fail,
+    FailItem,
+    Release,
+    ReleaseItem,
+    StepStatus,
+)
 from corvo.protocol.ops.workflow import CHAIN_BYTES_MAX, STEPS_MAX, Chain, Step
-from corvo.shard.ops.upkeep import Expire, Reclaim
+from corvo.shard.ops.upkeep import Expire, Reclaim, Sweep
 from corvo.shard.state import chains
 from corvo.shard.state.tables import JOBS
 from tests.shard.cluster import QUEUES, Cluster
@@ -158,11 +167,73 @@ def test_however_a_step_dies_its_on_failure_is_told_why(shard: Shard, how: str) 
     assert payload["error"] == how
 
 
-def test_a_step_that_is_cancelled_or_deleted_ends_the_chain(shard: Shard) -> None:
-    shard.do(Cancel(job_ids=[put(shard)]))
-    shard.do(Delete(job_ids=[put(shard)]))
+HANDLED: Final = replace(CHAIN, cancel_is_failure=True)
+
+
+@pytest.mark.parametrize(("why", "error"), [("", "cancelled"), ("not now", "cancelled: not now")])
+def test_a_step_that_is_cancelled_calls_on_failure(shard: Shard, why: str, error: str) -> None:
+    put(shard, HANDLED)
+    step = ack(shard, SMS)
+    second = only(shard, NOTE).id
+
+    shard.do(Cancel(job_ids=[second], why=why))
+
+    assert said(shard, "oops") == {
+        "failed_job_id": second,
+        "failed_step": 1,
+        "error": error,
+        "page": True,
+    }
+    assert queues(shard) == [NOTE, "oops", SMS]
+    assert step != second
+    shard.check()
+    shard.check_replay()
+
+
+def test_a_step_that_was_asked_to_stop_calls_on_failure_when_its_worker_gives_it_back(
+    shard: Shard,
+) -> None:
+    job = put(shard, HANDLED)
+    shard.fetch(SMS)
+    shard.do(Cancel(job_ids=[job]))
+    before = queues(shard)
+
+    shard.do(Release(jobs=[ReleaseItem(job_id=job)]))
+
+    assert before == [SMS]
+    assert queues(shard) == ["oops", SMS]
+    assert only(shard, "oops").payload.count(b'"error":"cancelled: asked to stop"') == 1
+
+
+def test_a_cancelled_step_that_is_retried_goes_on_and_on_failure_does_not_come_again(
+    shard: Shard,
+) -> None:
+    job = put(shard, HANDLED)
+    for _ in range(2):
+        shard.do(Cancel(job_ids=[job]))
+        shard.do(Retry(job_ids=[job]))
+
+    ack(shard, SMS)
+
+    assert queues(shard) == [NOTE, "oops", SMS]
+
+
+@pytest.mark.parametrize("chain", [replace(CHAIN, cancel_is_failure=False), CHAIN])
+def test_a_cancelled_step_ends_a_chain_that_says_so_or_is_of_an_older_router(
+    shard: Shard, chain: Chain
+) -> None:
+    shard.do(Cancel(job_ids=[put(shard, chain)]))
 
     assert queues(shard) == [SMS]
+
+
+def test_a_step_that_is_deleted_or_cleared_ends_the_chain(shard: Shard) -> None:
+    shard.do(Delete(job_ids=[put(shard, HANDLED)]))
+    put(shard, HANDLED)
+    shard.do(Clear(queue=SMS))
+    shard.do(Sweep(queue=SMS, limit=5))
+
+    assert queues(shard) == []
 
 
 def test_a_step_that_was_completed_goes_on_once_however_often_it_is_retried(shard: Shard) -> None:
@@ -288,6 +359,7 @@ def run_trial(seed: int) -> None:
         steps=[Step(SMS), Step(MAIL), Step(PUSH), Step(NOTE)],
         on_failure=Step(BILL),
         on_exit=Step(VIDEO),
+        cancel_is_failure=True,
     )
     put(cluster.shards[A], chain)
     for _ in range(100):
@@ -302,6 +374,8 @@ def run_trial(seed: int) -> None:
             cluster.move((home, job.id), random.choice((SMS, MAIL, PUSH)))
         elif random.random() < 0.3:
             shard.do(Retry(job_ids=[job.id]))
+        elif random.random() < 0.1:
+            shard.do(Cancel(job_ids=[job.id]))
         else:
             shard.fetch(SMS, NOTE, MAIL, PUSH, VIDEO, BILL, count=4)
             fails = [FailItem(job_id=job.id, retryable=False)]

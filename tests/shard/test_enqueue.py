@@ -87,6 +87,22 @@ def stored(new: NewJob) -> Job:
     return shard.job(enqueue(shard, new).job_id)
 
 
+def test_a_job_of_a_chain_is_the_same_when_a_router_has_told_more_of_the_chain_since() -> None:
+    shard = Shard()
+    older = Chain(steps=[Step("mail"), Step("sms")])
+    newer = msgspec.structs.replace(older, cancel_is_failure=True)
+    asked = msgspec.structs.replace(newer, cancel_is_failure=False)
+    put = [
+        Enqueue(jobs=[NewJob(queue="mail", id=f"mail~{name}", chain=chain)], has_full_ids=True)
+        for name, chain in (("a", older), ("a", newer), ("a", asked), ("b", newer), ("b", asked))
+    ]
+
+    made = [shard.enqueue(op).jobs[0] for op in put]
+
+    assert [one.unique_existing for one in made] == [False, True, True, False, True]
+    assert [one.differs for one in made] == [msgspec.UNSET] * 4 + [["chain"]]
+
+
 def test_everything_that_is_said_of_a_job_is_stored() -> None:
     shard = Shard()
     new = NewJob(

@@ -35,6 +35,9 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first step is the job that is enqueued with the chain, with its own payload."""
     on_failure: Step | None = None
     on_exit: Step | None = None
+    cancel_is_failure: bool | None = None
+    """Whether `on_failure` is also enqueued after a cancelled step. A chain without it is from an
+    older router, and is not."""
 
 
 class AgentStatus(Enum):

@@ -103,6 +103,7 @@ class ChainBody(msgspec.Struct, frozen=True, kw_only=True):
     on_failure: StepBody | str | None = None
     """A text is a queue; `stop` and `continue` are as nothing."""
     on_exit: StepBody | str | None = None
+    cancel_is_failure: bool | None = None
 
 
 class _ChainConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +112,7 @@ class _ChainConfig(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[StepBody] = []
     on_failure: StepBody | str | None = None
     on_exit: StepBody | str | None = None
+    cancel_is_failure: bool | None = None
     depends_on: list[str] | None = None
 
 
@@ -317,7 +319,12 @@ def _add_others(changes: dict[str, object], item: EnqueueItem) -> EnqueueItem:
         for step in (*steps, on_failure, on_exit):
             if step is not None:
                 not_reserved("chain", step.queue)
-        changes["chain"] = Chain(steps=steps, on_failure=on_failure, on_exit=on_exit)
+        changes["chain"] = Chain(
+            steps=steps,
+            on_failure=on_failure,
+            on_exit=on_exit,
+            cancel_is_failure=chain.cancel_is_failure is not False,
+        )
     named = dict.fromkeys(job_id.strip() for job_id in depends_on)
     named.pop("", None)
     if named:

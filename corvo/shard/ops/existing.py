@@ -7,6 +7,7 @@ compared: not the priority, the times, the checkpoint and the dependencies.
 
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from corvo.kv.tables import Held
 from corvo.model import Agent, Job
 from corvo.protocol.ops.base import encode_json, json_bytes
 from corvo.protocol.ops.enqueue import MOVED, UNIQUE_PERIOD_MS, Enqueued, NewJob
-from corvo.protocol.ops.workflow import NewAgent
+from corvo.protocol.ops.workflow import Chain, NewAgent
 from corvo.shard.state import lifecycle, presence
 from corvo.shard.state.tables import FORWARDS
 from corvo.shard.state.tx import Tx
@@ -91,7 +92,7 @@ def differences(new: NewJob, job: Job, batch_id: str) -> Iterator[str]:
         ("tags", new.tags, job.tags),
         ("parent_id", new.parent_id, job.parent_id),
         ("batch_id", batch_id or job.batch_id, job.batch_id),
-        ("chain", encode_json(new.chain) if new.chain is not None else b"", job.chain),
+        ("chain", _chain(new.chain, job.chain), job.chain),
         ("agent", _limits(new.agent), _limits(job.agent)),
     ):
         if asked != there:
@@ -100,6 +101,18 @@ def differences(new: NewJob, job: Job, batch_id: str) -> Iterator[str]:
 
 def _unique_period_ms(new: NewJob) -> int:
     return (new.unique_period_ms or UNIQUE_PERIOD_MS) if new.unique_key else 0
+
+
+def _chain(new: Chain | None, there: bytes) -> bytes:
+    """A new chain as an older router would have written it, if one wrote that of the other job."""
+    if new is None:
+        return b""
+    if there and _decode_chain(there).cancel_is_failure is None:
+        new = replace(new, cancel_is_failure=None)
+    return encode_json(new)
+
+
+_decode_chain: Final = msgspec.json.Decoder(Chain).decode
 
 
 def _expire_after_ns(job: Job) -> int:

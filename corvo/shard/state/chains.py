@@ -21,6 +21,8 @@ from corvo.shard.state.tx import Tx
 ON_EXIT: Final = -1
 ON_FAILURE: Final = -2
 """Numbers of the handlers, as steps."""
+CANCELLED: Final = "cancelled"
+"""Error of a cancelled step, with the reason of the cancellation if there is one."""
 _ERROR_CHARS_MAX: Final = 4_096
 _ROOM_BYTES: Final = 64 << 10
 """Largest size of a job without its payload and its chain."""
@@ -41,15 +43,20 @@ def begin(tx: Tx, job: Job, chain: Chain) -> Job:
 
 
 def go_on(tx: Tx, job: Job, why: str) -> None:
-    """A job of a chain has ended: enqueue the next step, if there is one."""
+    """A job of a chain has ended: enqueue the next step or a handler, if there is one."""
     if job.chain_step < 0 or job.chain_marks & WENT_ON:
         return
     if job.state is State.COMPLETED:
         _mark(tx, job, WENT_ON)
         _next(tx, job)
-    elif job.state is State.DEAD and not job.chain_marks & FAILED:
+    elif job.chain_marks & FAILED:
+        return
+    elif job.state is State.DEAD:
         _mark(tx, job, FAILED)
         _fail(tx, job, why)
+    elif _decode(job.chain).cancel_is_failure:
+        _mark(tx, job, FAILED)
+        _fail(tx, job, f"{CANCELLED}: {why}" if why else CANCELLED)
 
 
 def _mark(tx: Tx, job: Job, mark: int) -> None:

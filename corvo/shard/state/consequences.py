@@ -15,11 +15,14 @@ from corvo.shard.state.tables import FORWARDS
 from corvo.shard.state.tx import Tx
 
 
-def follow(tx: Tx, job: Job, *, why: str = "") -> None:
-    """Apply the effects of an end: `job` is completed, dead or cancelled, or is being removed."""
+def follow(tx: Tx, job: Job, *, why: str = "", is_removed: bool = False) -> None:
+    """Apply the effects of an end: `job` is completed, dead or cancelled.
+
+    The end of a job that is being removed is that of a cancelled one, but ends its chain.
+    """
     if not (job.chain_id or job.batch_id or job.awaited or job.born_in >= 0):
         return
-    if job.chain_id:
+    if job.chain_id and not is_removed:
         chains.go_on(tx, job, why)
     if job.born_in >= 0:
         _tell_home(tx, job, step=1)

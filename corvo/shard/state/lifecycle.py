@@ -493,7 +493,7 @@ def remove(tx: Tx, found: Held[Job], *, what: EventType = EventType.DELETED, why
         remove_error(tx, job, number)
     tx.touched[job.queue] = None
     if job.state not in FINISHED:
-        consequences.follow(tx, replace(job, state=State.CANCELLED))
+        consequences.follow(tx, replace(job, state=State.CANCELLED), is_removed=True)
     JOBS.remove(tx, job.id, what=what.stored, why=why)
     consequences.removed(tx, job)
 
