@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from corvo.ids import shard_of
 from corvo.model import Backoff, Job, State
@@ -23,7 +22,6 @@ from corvo.router.enqueue.bodies import (
     new_job,
     new_jobs,
     plan,
-    queues_of,
     webhook_payload,
 )
 from corvo.router.http.bodies import read_body
@@ -40,10 +38,13 @@ BUSY: Final = Problem(429, "OVERLOADED", "shard 0 has more to do", retry_after_m
 LOST: Final = Problem(503, "OUTCOME_UNKNOWN", "shard 1 went away", outcome="unknown")
 
 
+def item_of(**fields: object) -> EnqueueItem:
+    return read_body(decode_enqueue.decode, encode_json({"queue": "mail", **fields}))
+
+
 def said(**fields: object) -> NewJob:
     """What an item with these fields becomes."""
-    body = encode_json({"queue": "mail", **fields})
-    return new_job(read_body(decode_enqueue.decode, body))
+    return new_job(item_of(**fields))
 
 
 def raw(data: bytes) -> msgspec.Raw:
@@ -176,48 +177,6 @@ def test_null_is_as_absent_in_every_field_but_the_payload() -> None:
 
 
 STEPS: Final = [{"queue": "mail"}, {"queue": "bill", "payload": {"a": 1}}]
-CHAIN: Final = [Step("mail"), Step("bill", raw(b'{"a":1}'))]
-
-
-@pytest.mark.parametrize(
-    ("chain", "wanted"),
-    [
-        ({}, Chain(steps=CHAIN)),
-        (
-            {"on_failure": {"queue": "sorry", "payload": None}, "on_exit": None},
-            Chain(steps=CHAIN, on_failure=Step("sorry")),
-        ),
-        ({"on_failure": "sorry"}, Chain(steps=CHAIN, on_failure=Step("sorry"))),
-        ({"on_failure": "stop"}, Chain(steps=CHAIN)),
-        ({"on_failure": "continue"}, Chain(steps=CHAIN)),
-        ({"on_failure": ""}, Chain(steps=CHAIN)),
-        ({"on_exit": {"queue": "end"}}, Chain(steps=CHAIN, on_exit=Step("end"))),
-        ({"cancel_is_failure": None}, Chain(steps=CHAIN)),
-        ({"cancel_is_failure": True}, Chain(steps=CHAIN)),
-        ({"cancel_is_failure": False}, Chain(steps=CHAIN, cancel_is_failure=False)),
-    ],
-)
-def test_a_chain_is_read_as_each_of_the_clients_writes_it(
-    chain: dict[str, object], wanted: Chain
-) -> None:
-    if wanted.cancel_is_failure is None:
-        wanted = replace(wanted, cancel_is_failure=True)
-    job = encode_json(NewJob(queue="mail", chain=wanted))
-    chain = {"steps": STEPS, **chain}
-    assert encode_json(said(chain=chain)) == encode_json(said(chain_config=chain)) == job
-
-
-@pytest.mark.parametrize("name", ["chain", "chain_config"])
-def test_the_payload_of_the_first_step_is_that_of_the_job(name: str) -> None:
-    steps = [{"queue": "mail", "payload": {"a": 1}}, {"queue": "bill"}]
-    there = Chain(steps=[Step("mail"), Step("bill")], cancel_is_failure=True)
-    wanted = NewJob(queue="mail", payload=raw(b'{"a":1}'), chain=there)
-
-    assert encode_json(said(**{name: {"steps": steps}})) == encode_json(wanted)
-    for payload in ({"a": 1}, {}, None):
-        with pytest.raises(Problem, match="send only") as caught:
-            said(**{name: {"steps": steps}, "payload": payload})
-        assert (caught.value.status, caught.value.field) == (400, f"{name}.steps[0].payload")
 
 
 def test_dependencies_are_read_in_the_older_way_too() -> None:
@@ -283,16 +242,6 @@ def test_what_a_field_says_wrongly_is_refused_by_its_name(
     problem = caught.value
     assert (problem.status, problem.code, problem.field) == (400, "VALIDATION_ERROR", field)
     assert problem.outcome == "not_applied"
-
-
-def test_a_step_of_a_chain_that_has_begun_is_refused_and_the_first_is_not() -> None:
-    assert said(chain_config={"steps": STEPS}, chain_step=0).chain is not None
-
-
-def test_a_job_names_the_queues_of_all_that_may_come_of_it() -> None:
-    chain = {"steps": STEPS, "on_failure": "sorry", "on_exit": "end"}
-
-    assert queues_of(said(chain=chain)) == ["mail", "mail", "bill", "sorry", "end"]
 
 
 # Many jobs in parts.

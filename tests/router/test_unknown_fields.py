@@ -86,12 +86,12 @@ def test_every_request_that_changes_something_names_an_unknown_field(row: Route)
                 "queue": "a",
                 "chain": {
                     "steps": [{"queue": "a"}, {"queue": "b", "delay": "5s"}],
-                    "on_exit": {"queue": "c", "tags": {}},
+                    "on_exit": {"queue": "c", "parent": "a"},
                 },
             },
             [
-                ("chain.steps[1].delay", "unknown field"),
-                ("chain.on_exit.tags", "unknown field"),
+                ("chain.steps[1].delay", "unknown field; did you mean retry_max_delay?"),
+                ("chain.on_exit.parent", "unknown field"),
             ],
         ),
         (

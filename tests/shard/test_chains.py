@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from corvo.model import Job, State
+from corvo.model import Backoff, Job, State
 from corvo.protocol.ops.base import Limits
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Cancel, Delete, Hold, Reject, Requeue, Retry
@@ -27,7 +27,7 @@ from corvo.shard.state import chains
 from corvo.shard.state.tables import JOBS
 from tests.shard.cluster import QUEUES, Cluster
 from tests.shard.links import Links
-from tests.shard.shard import Shard
+from tests.shard.shard import MS, Shard
 
 [[SMS, NOTE], [MAIL, VIDEO], [PUSH, BILL]] = QUEUES
 A, B, C = 0, 1, 2
@@ -100,6 +100,67 @@ def test_each_step_gets_the_result_before_it_and_the_last_one_is_followed_by_on_
     assert (note.priority, note.max_retries, note.tags) == (2, 3, {})
     shard.check()
     shard.check_replay()
+
+
+FIELDS: Final[dict[str, object]] = {
+    "kind": "letter",
+    "priority": 0,
+    "max_retries": 9,
+    "retry_backoff": Backoff.LINEAR,
+    "retry_base_delay_ms": 8,
+    "retry_max_delay_ms": 7,
+    "retry_jitter": 6,
+    "max_run_time_ms": 5,
+    "max_crashes": 4,
+    "expire_after_ms": 3,
+    "expire_active": True,
+    "tags": {"team": "a"},
+}
+"""A value other than the default, for each field of a step beside queue and payload."""
+
+
+def test_every_field_of_a_step_is_one_of_a_new_job_with_its_default() -> None:
+    step, new = Step(SMS), NewJob(queue=SMS)
+
+    assert set(Step.__struct_fields__) == {"queue", "payload", *FIELDS}
+    assert [getattr(step, name) for name in FIELDS] == [getattr(new, name) for name in FIELDS]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_the_next_step_and_the_handlers_are_jobs_like_those_of_a_producer(field: str) -> None:
+    cluster = Cluster()
+    changes = {field: FIELDS[field]}
+    steps = [Step(SMS), replace(Step(MAIL), **changes)]  # type: ignore[arg-type]
+    end = replace(Step(PUSH), **changes)  # type: ignore[arg-type]
+    alone = cluster.shards[B].put(replace(NewJob(queue=MAIL), **changes))  # type: ignore[arg-type]
+    put(cluster.shards[A], Chain(steps=steps, on_exit=end))
+
+    ack(cluster.shards[A], SMS)
+    cluster.settle()
+    [next_] = [
+        claim.job_id
+        for claim in cluster.shards[B].fetch(MAIL, count=2)
+        if claim.job_id not in alone
+    ]
+    cluster.shards[B].do(Ack(acks=[AckItem(job_id=next_)]))
+    cluster.settle()
+
+    wanted = cluster.shards[B].job(alone[0])
+    step, exit_ = cluster.shards[B].job(next_), only(cluster.shards[C], PUSH)
+    assert of_run(step) == of_run(wanted) == of_run(exit_) != of_run(only(cluster.shards[A], SMS))
+    for shard in cluster.shards:
+        shard.check()
+        shard.check_replay()
+
+
+def of_run(job: Job) -> tuple[object, ...]:
+    """What a producer said of a job's runs."""
+    expires_ms = (job.expires_ns - job.created_ns) // MS if job.expires_ns else 0
+    return (
+        *(job.kind, job.priority, job.tags, job.max_retries, job.backoff, job.retry_jitter),
+        *(job.retry_base_delay_ms, job.retry_max_delay_ms, job.max_run_time_ms, job.max_crashes),
+        *(expires_ms, job.expires_active),
+    )
 
 
 def test_a_handler_goes_no_further(shard: Shard) -> None:
@@ -293,6 +354,8 @@ BAD: Final = {
     "on_failure.payload": Chain(
         steps=[Step(SMS), Step(SMS)], on_failure=Step(SMS, Raw(b'{"\\ud800":1}'))
     ),
+    "steps[1].tags": Chain(steps=[Step(SMS), Step(SMS, tags={"a": "x" * 300})]),
+    "on_exit.tags": Chain(steps=[Step(SMS), Step(SMS)], on_exit=Step(SMS, tags={"": "x"})),
     "steps[1].payload": Chain(steps=[Step(SMS), Step(SMS, Raw(b'"\xff"'))]),
 }
 

@@ -6,9 +6,17 @@ from typing import Annotated, Final
 import msgspec
 
 from corvo.ids import shard_of
-from corvo.model import Agent
-from corvo.protocol.ops.base import Json, Limits, Millis, Rejected, bad_request, encode_json
-from corvo.protocol.ops.checks import bad_json, bad_name, has_bad_field
+from corvo.model import Agent, Backoff, Priority
+from corvo.protocol.ops.base import (
+    Json,
+    Limits,
+    Millis,
+    Rejected,
+    Text,
+    bad_request,
+    encode_json,
+)
+from corvo.protocol.ops.checks import bad_json, bad_name, bad_tags, has_bad_field
 
 STEPS_MAX: Final = 100
 CHAIN_BYTES_MAX: Final = 1 << 20
@@ -17,15 +25,34 @@ DEPENDENCIES_MAX: Final = 64
 """Largest number of jobs that one job may depend on."""
 COST_MAX: Final = 1 << 53
 
+ON_EXIT: Final = -1
+ON_FAILURE: Final = -2
+"""Numbers of the handlers of a chain, as steps."""
+
 CALLBACK_BYTES_MAX: Final = 1 << 20
 """Largest payload of a callback, which must fit into an effect at any limit of payloads."""
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One step of a chain: its queue, and its own payload beside the result of the step before."""
+    """One step of a chain: its queue, and its own payload beside the result of the step before.
+
+    The other fields and their defaults are those of `NewJob`.
+    """
 
     queue: str
     payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    kind: Text = ""
+    priority: Annotated[int, msgspec.Meta(ge=0, le=2)] = Priority.NORMAL
+    max_retries: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 3
+    retry_backoff: Backoff = Backoff.EXPONENTIAL
+    retry_base_delay_ms: Millis = 5_000
+    retry_max_delay_ms: Millis = 600_000
+    retry_jitter: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    max_run_time_ms: Millis = 0
+    max_crashes: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 5
+    expire_after_ms: Millis = 0
+    expire_active: bool = False
+    tags: dict[str, str] = {}
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,6 +65,11 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancel_is_failure: bool | None = None
     """Whether `on_failure` is also enqueued after a cancelled step. A chain without it is from an
     older router, and is not."""
+
+    def at(self, number: int) -> Step:
+        """The step of this number, which can be that of a handler."""
+        step = {ON_EXIT: self.on_exit, ON_FAILURE: self.on_failure}.get(number)
+        return step if step is not None else self.steps[number]
 
 
 class AgentStatus(Enum):
@@ -108,8 +140,10 @@ def bad_chain(field: str, chain: Chain, queue: str, limits: Limits) -> Rejected 
 def _bad_step(field: str, step: Step, limits: Limits) -> Rejected | None:
     if not step.queue:
         return bad_request(f"{field}.queue", f"{field}.queue is empty")
-    return bad_name(f"{field}.queue", step.queue) or _bad_payload(
-        f"{field}.payload", step.payload, limits.payload_bytes_max
+    return (
+        bad_name(f"{field}.queue", step.queue)
+        or _bad_payload(f"{field}.payload", step.payload, limits.payload_bytes_max)
+        or bad_tags(f"{field}.tags", step.tags, limits)
     )
 
 

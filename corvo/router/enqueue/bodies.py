@@ -63,17 +63,8 @@ _ROOM_BYTES: Final = 4_096
 """Of an op beside its jobs."""
 _WORDS_FOR_NO_STEP: Final = frozenset({"", "stop", "continue"})
 _PRIORITIES: Final = {"critical": 0, "high": 1, "normal": 2, "low": 2, "": 2}
-_COPIED: Final = (
-    "kind",
-    "max_retries",
-    "retry_jitter",
-    "max_crashes",
-    "unique_key",
-    "expire_active",
-    "tags",
-    "parent_id",
-    "batch_id",
-)
+_COPIED: Final = ("kind", "max_retries", "retry_jitter", "max_crashes", "expire_active", "tags")
+_COPIED_OF_JOBS: Final = ("unique_key", "parent_id", "batch_id")
 """Fields that mean the same here and in the op; null is as absent."""
 
 
@@ -89,15 +80,46 @@ Seconds = Annotated[int, msgspec.Meta(le=10 * 366 * 86_400)]
 # What is said.
 
 
-class StepBody(msgspec.Struct, frozen=True):
-    """A job that comes after another."""
+class StepBody(msgspec.Struct, kw_only=True):
+    """A job of a chain. Only `queue` is needed."""
 
     queue: QueueName
     payload: Json = msgspec.UNSET
+    kind: Text | None = None
+    priority: (
+        Annotated[
+            str, msgspec.Meta(extra_json_schema={"enum": ["critical", "high", "normal", "low"]})
+        ]
+        | Annotated[int, msgspec.Meta(ge=0, le=2)]
+        | None
+    ) = None
+    max_retries: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
+    retry_backoff: (
+        Annotated[
+            str,
+            msgspec.Meta(extra_json_schema={"enum": ["none", "fixed", "linear", "exponential"]}),
+        ]
+        | None
+    ) = None
+    retry_base_delay: Duration | None = None
+    retry_base_delay_ms: Millis | None = None
+    retry_max_delay: Duration | None = None
+    retry_max_delay_ms: Millis | None = None
+    retry_jitter: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+    max_run_time: Duration | None = None
+    max_run_time_ms: Millis | None = None
+    max_crashes: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
+    expire_after: Duration | None = None
+    expire_after_ms: Millis | None = None
+    expire_active: bool | None = None
+    tags: dict[str, str] | None = None
+
+
+_FIELDS_OF_STEPS: Final = tuple(field for field in StepBody.__struct_fields__ if field != "queue")
 
 
 class ChainBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that follow each other. The first is the job that is enqueued, with its own payload."""
+    """Jobs that follow each other. The first is the job that is enqueued."""
 
     steps: Annotated[list[StepBody], msgspec.Meta(min_length=2, max_length=STEPS_MAX)]
     on_failure: StepBody | str | None = None
@@ -125,36 +147,10 @@ class AgentBody(msgspec.Struct, frozen=True, kw_only=True):
     iteration_timeout_ms: Millis | None = None
 
 
-class EnqueueItem(msgspec.Struct, kw_only=True):
+class EnqueueItem(StepBody, kw_only=True):
     """A job to be made. Only `queue` is needed."""
 
-    queue: QueueName
-    payload: Json = msgspec.UNSET
     id: ChosenId | None = None
-    kind: Text | None = None
-    priority: (
-        Annotated[
-            str, msgspec.Meta(extra_json_schema={"enum": ["critical", "high", "normal", "low"]})
-        ]
-        | Annotated[int, msgspec.Meta(ge=0, le=2)]
-        | None
-    ) = None
-    max_retries: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
-    retry_backoff: (
-        Annotated[
-            str,
-            msgspec.Meta(extra_json_schema={"enum": ["none", "fixed", "linear", "exponential"]}),
-        ]
-        | None
-    ) = None
-    retry_base_delay: Duration | None = None
-    retry_base_delay_ms: Millis | None = None
-    retry_max_delay: Duration | None = None
-    retry_max_delay_ms: Millis | None = None
-    retry_jitter: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
-    max_run_time: Duration | None = None
-    max_run_time_ms: Millis | None = None
-    max_crashes: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
     unique_key: Plain | None = None
     unique_period: Seconds | None = None
     """Seconds; 0 and less are the default, an hour."""
@@ -162,10 +158,6 @@ class EnqueueItem(msgspec.Struct, kw_only=True):
     scheduled_at: GivenTime | None = None
     delay: Duration | None = None
     delay_ms: Millis | None = None
-    expire_after: Duration | None = None
-    expire_after_ms: Millis | None = None
-    expire_active: bool | None = None
-    tags: dict[str, str] | None = None
     checkpoint: Json = msgspec.UNSET
     parent_id: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] | None = None
     batch_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
@@ -213,19 +205,18 @@ _decode_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 
 def new_job(item: EnqueueItem) -> NewJob:
     """An item as the op has it. Raises `Problem`."""
-    changes: dict[str, object] = {}
+    others: dict[str, object] = {}
     if _names_others(item):
-        item = _add_others(changes, item)
-    for name in _COPIED:
+        item = _add_others(others, item)
+    changes = _run_fields(item)
+    if others:
+        changes |= others
+    for name in _COPIED_OF_JOBS:
         value = getattr(item, name)
         if value is not None:
             changes[name] = value
     if item.id is not None:
         changes["id"] = item.id if "~" in item.id else full_id(item.queue, item.id)
-    if item.priority is not None:
-        changes["priority"] = _priority(item.priority)
-    if item.retry_backoff:
-        changes["retry_backoff"] = read_enum("retry_backoff", item.retry_backoff, Backoff)
     if item.checkpoint is not msgspec.UNSET:
         changes["checkpoint"] = or_unset(item.checkpoint)
     _add_times(changes, item)
@@ -242,7 +233,17 @@ def new_job(item: EnqueueItem) -> NewJob:
     return replace(job, **changes) if changes else job  # type: ignore[arg-type]
 
 
-def _add_times(changes: dict[str, object], item: EnqueueItem) -> None:
+def _run_fields(item: StepBody) -> dict[str, object]:
+    """What an item or a step says of the runs of its job. Raises `Problem`."""
+    changes: dict[str, object] = {}
+    for name in _COPIED:
+        value = getattr(item, name)
+        if value is not None:
+            changes[name] = value
+    if item.priority is not None:
+        changes["priority"] = _priority(item.priority)
+    if item.retry_backoff:
+        changes["retry_backoff"] = read_enum("retry_backoff", item.retry_backoff, Backoff)
     for name, text, span_ms in (
         ("retry_base_delay", item.retry_base_delay, item.retry_base_delay_ms),
         ("retry_max_delay", item.retry_max_delay, item.retry_max_delay_ms),
@@ -251,6 +252,10 @@ def _add_times(changes: dict[str, object], item: EnqueueItem) -> None:
     ):
         if text or span_ms is not None:
             changes[f"{name}_ms"] = either_ms(name, text, span_ms, 0)
+    return changes
+
+
+def _add_times(changes: dict[str, object], item: EnqueueItem) -> None:
     if item.unique_period is not None or item.unique_period_ms is not None:
         changes["unique_period_ms"] = _unique_period_ms(item)
     has_delay = bool(item.delay) or item.delay_ms is not None
@@ -311,20 +316,9 @@ def _add_others(changes: dict[str, object], item: EnqueueItem) -> EnqueueItem:
         depends_on += told.depends_on or ()
         chain = told if told.steps else None
     if chain is not None:
-        name = "chain_config" if item.chain is None else "chain"
-        item = _with_first_step(item, chain.steps[0], f"{name}.steps[0]")
-        first = Step(chain.steps[0].queue)
-        steps = [first, *(Step(step.queue, or_unset(step.payload)) for step in chain.steps[1:])]
-        on_failure, on_exit = _step(chain.on_failure), _step(chain.on_exit)
-        for step in (*steps, on_failure, on_exit):
-            if step is not None:
-                not_reserved("chain", step.queue)
-        changes["chain"] = Chain(
-            steps=steps,
-            on_failure=on_failure,
-            on_exit=on_exit,
-            cancel_is_failure=chain.cancel_is_failure is not False,
-        )
+        field = "chain_config" if item.chain is None else "chain"
+        item = _with_first_step(item, chain.steps[0], f"{field}.steps[0]")
+        changes["chain"] = _chain(chain, field)
     named = dict.fromkeys(job_id.strip() for job_id in depends_on)
     named.pop("", None)
     if named:
@@ -333,16 +327,19 @@ def _add_others(changes: dict[str, object], item: EnqueueItem) -> EnqueueItem:
 
 
 def _with_first_step(item: EnqueueItem, first: StepBody, field: str) -> EnqueueItem:
-    """The job with the payload of its step, which is the same job."""
-    payload = or_unset(first.payload)
-    if payload is msgspec.UNSET:
-        return item
-    if item.payload is not msgspec.UNSET:
-        raise bad_field(
-            f"{field}.payload",
-            f"payload and {field}.payload are both of the first job: send only `payload`",
-        )
-    return replace(item, payload=payload)
+    """The job with the fields of its own step; a field of both is refused."""
+    told = {}
+    for name in _FIELDS_OF_STEPS:
+        value = getattr(first, name)
+        if name == "payload":
+            value = or_unset(value)
+        if value is None or value is msgspec.UNSET:
+            continue
+        if getattr(item, name) not in (None, msgspec.UNSET):
+            error = f"{name} and {field}.{name} are both of the first job: send only `{name}`"
+            raise bad_field(f"{field}.{name}", error)
+        told[name] = value
+    return replace(item, **told) if told else item
 
 
 def _read_chain_config(config: bytes) -> _ChainConfig:
@@ -356,13 +353,39 @@ def _read_chain_config(config: bytes) -> _ChainConfig:
     return told
 
 
-def _step(step: StepBody | str | None) -> Step | None:
+def _chain(chain: ChainBody | _ChainConfig, field: str) -> Chain:
+    """A chain as the op has it. The fields of the first step are in the job."""
+    first, *others = chain.steps
+    steps = [_step(step, f"{field}.steps[{number}]") for number, step in enumerate(others, 1)]
+    told = Chain(
+        steps=[Step(first.queue), *steps],
+        on_failure=_handler(chain.on_failure, f"{field}.on_failure"),
+        on_exit=_handler(chain.on_exit, f"{field}.on_exit"),
+        cancel_is_failure=chain.cancel_is_failure is not False,
+    )
+    for step in (*told.steps, told.on_failure, told.on_exit):
+        if step is not None:
+            not_reserved("chain", step.queue)
+    return told
+
+
+def _handler(step: StepBody | str | None, field: str) -> Step | None:
     if step is None:
         return None
     if isinstance(step, StepBody):
-        return Step(step.queue, or_unset(step.payload))
+        return _step(step, field)
     queue = step.strip()
     return None if queue in _WORDS_FOR_NO_STEP else Step(queue)
+
+
+def _step(step: StepBody, field: str) -> Step:
+    try:
+        changes = _run_fields(step)
+    except Problem as problem:
+        raise bad_field(f"{field}.{problem.field}", f"{field}: {problem.error}") from None
+    told = Step(step.queue, or_unset(step.payload))
+    # As of a job: each is of a type that the op takes.
+    return replace(told, **changes) if changes else told  # type: ignore[arg-type]
 
 
 def queues_of(job: NewJob) -> list[str]:

@@ -12,15 +12,12 @@ from msgspec.structs import replace
 from corvo.model import Job, State
 from corvo.protocol.ops.base import encode_json, json_bytes
 from corvo.protocol.ops.checks import fields_of
-from corvo.protocol.ops.workflow import Chain, Step
+from corvo.protocol.ops.workflow import ON_EXIT, ON_FAILURE, Chain, Step
 from corvo.shard.state import spawning
 from corvo.shard.state.outbox import EFFECT_BYTES_MAX, Spawn
 from corvo.shard.state.tables import JOBS
 from corvo.shard.state.tx import Tx
 
-ON_EXIT: Final = -1
-ON_FAILURE: Final = -2
-"""Numbers of the handlers, as steps."""
 CANCELLED: Final = "cancelled"
 """Error of a cancelled step, with the reason of the cancellation if there is one."""
 _ERROR_CHARS_MAX: Final = 4_096
