@@ -63,7 +63,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     id_of: str = "job"
     """What a name `{id}` in the path stands for."""
     is_streamed: bool = False
-    """Whether an answer may have no end, and is sent piece by piece: only the slow lane can."""
+    """Whether an answer may have no end, and is sent piece by piece."""
     takes: type[msgspec.Struct] | None = None
     """The body, for the OpenAPI document; what reads it is the endpoint."""
     takes_example: dict[str, object] | None = None

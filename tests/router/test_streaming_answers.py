@@ -16,7 +16,7 @@ from corvo.router.config import Limits
 from corvo.router.http.messages import ClientGone, Request, Response, Sink
 from corvo.router.routes import Route, Routes
 from tests.router.lanes import Client, Street, get, post, serving
-from tests.router.test_lanes import Http2Client
+from tests.router.test_lanes import Http2Client, plain
 
 PIECE: Final = b"x" * 65_536
 
@@ -112,11 +112,11 @@ class Talker:
 Scene = Callable[[Street, Talker], Awaitable[None]]
 
 
-def run(scene: Scene, *, limits: Limits | None = None) -> None:
+def run(scene: Scene, *, limits: Limits | None = None, fast: bool = True) -> None:
     async def main() -> None:
         talker = Talker()
         with trio.fail_after(60):
-            async with serving(limits=limits, routes=talker.routes()) as street:
+            async with serving(limits=limits, routes=talker.routes(), fast=fast) as street:
                 await scene(street, talker)
 
     trio.run(main)
@@ -184,6 +184,42 @@ def test_each_piece_comes_when_it_is_sent_and_not_later() -> None:
         assert talker.ends == ["ended"]
         assert talker.taken_back == 0
         assert street.server.lane.door.in_flight == 0
+
+    run(scene)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        get("/talk"),
+        get("/talk", "connection: close"),
+        get("/talk", method="HEAD"),
+        get("/talk").replace(b"HTTP/1.1", b"HTTP/1.0"),
+        get("/talk", method="HEAD").replace(b"HTTP/1.1", b"HTTP/1.0"),
+    ],
+)
+def test_a_stream_is_the_same_on_both_lanes(question: bytes) -> None:
+    answers = []
+
+    async def scene(street: Street, talker: Talker) -> None:
+        for piece in (b"one", b"\r\n0\r\n\r\n", b"two", b"end"):
+            talker.say(piece)
+        answers.append(plain(await street.ask(question, question.partition(b" ")[0])))
+
+    run(scene, fast=True)
+    run(scene, fast=False)
+
+    fast, slow = answers
+    assert fast == slow
+    assert fast[2] == (b"" if question.startswith(b"HEAD") else b"one\r\n0\r\n\r\ntwo")
+
+
+def test_a_stream_over_http1_does_not_pass_hypercorn() -> None:
+    async def scene(street: Street, talker: Talker) -> None:
+        street.server.lane.slow.protocol = None  # type: ignore[assignment, method-assign]
+        talker.say(b"a")
+        talker.say(b"end")
+        assert (await street.ask(get("/talk"))).body == b"a"
 
     run(scene)
 

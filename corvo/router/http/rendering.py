@@ -22,19 +22,28 @@ def date_line(now_ns: int) -> str:
     return f"date: {formatdate(now_ns // 1_000_000_000, usegmt=True)}\r\n"
 
 
-def head_of(response: Response, date: str, *, keeps: bool) -> bytes:
-    """What stands before the body, which HEAD has without it. `date` is `date_line`'s."""
+def head_of(response: Response, date: str, *, keeps: bool, is_chunked: bool = True) -> bytes:
+    """What stands before the body, which HEAD has without it. `date` is `date_line`'s.
+
+    A stream that is not sent in chunks, to a client of HTTP/1.0, ends with its connection.
+    """
     status, body = response.status, response.body
     line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n"
     headers = "".join([f"{name}: {value}\r\n" for name, value in response.headers])
-    if body:
+    has_length = bool(body)
+    if response.stream is not None:
+        has_length = is_chunked
+        chunked = "transfer-encoding: chunked\r\n" if is_chunked else ""
+        frame = f"content-type: {response.content_type}\r\n{chunked}"
+    elif body:
         frame = f"content-type: {response.content_type}\r\ncontent-length: {len(body)}\r\n"
     else:
         frame = "" if status in WITHOUT_BODY else "content-length: 0\r\n"
     close = "" if keeps else "connection: close\r\n"
     head = f"{line}{date}{frame}{headers}{close}\r\n"
     # Nothing that a client sent may end a header, or else it could write an answer of its own.
-    assert head.count("\n") == len(response.headers) + 3 + bool(frame) + bool(body) + bool(close)
+    lines = len(response.headers) + 3 + bool(frame) + has_length + bool(close)
+    assert head.count("\n") == lines
     return head.encode("latin-1")
 
 

@@ -147,7 +147,7 @@ class Door:
             if header is not None and route.has_min_seq:
                 request.caller = request.caller.as_of(_read_positions(header, len(api.shards)))
             response = await route.endpoint(api, request)
-            assert response.stream is None or route.is_streamed, "only the slow lane streams"
+            assert response.stream is None or route.is_streamed, "its row does not say so"
             return response
         except Problem:
             raise

@@ -1,13 +1,12 @@
 """The fast lane: one connection from its first byte to its last.
 
     read  ->  a whole request  ->  its route  ->  the door  ->  one send
-                                      |
-                                      streamed: the slow lane, with this one request
+                                                      |
+                                                      streamed: a send for each piece
 
-Every answer with one body is sent from here: no task, no timer and no scope for a request. Only a
-request of a route that streams goes to hypercorn, and a connection that changes to WebSocket or
-HTTP/2; so one connection can use both lanes. A request that is refused while it is read is refused
-in the same words in both.
+Every answer is sent from here: no task, no timer and no scope for a request. Only a connection that
+changes to WebSocket or HTTP/2 goes to hypercorn. A request that is refused while it is read is
+refused in the same words in both lanes.
 """
 
 from typing import Final
@@ -16,8 +15,8 @@ import trio
 
 from corvo.router.http.connections import Connections, Seat, Stage, no_room
 from corvo.router.http.http2_guard import HTTP2_OFF
-from corvo.router.http.lines import Hangups, Line
-from corvo.router.http.messages import Problem, Request, Response
+from corvo.router.http.lines import Hangups, Line, LineBroken
+from corvo.router.http.messages import ClientGone, Problem, Request, Response
 from corvo.router.http.parsing import Message, Reader, as_bytes
 from corvo.router.http.rendering import CONTINUE, head_of
 from corvo.router.routes import Found
@@ -33,6 +32,7 @@ _SHORTS_MAX: Final = 16
 sends more of them is read less often, and then gets more read at a time."""
 _PIECES_MAX: Final = 32
 """Of a body, in one portion: chunks that are as small have to share a turn with others."""
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 _TOGETHER_BYTES_MAX: Final = 64 << 10
 """A body up to here goes out in one piece with what stands before it; a larger one is not copied
 for that."""
@@ -54,7 +54,7 @@ class FastLane:
         self.slow: Final = slow
         self.has_http2: Final = door.api.config.has_http2
         self.is_open = True
-        """Else every request goes through the slow lane, which must make no difference."""
+        """Else every request goes through the slow lane, for tests: it must make no difference."""
 
 
 class Conversation:
@@ -154,7 +154,7 @@ class Conversation:
         request = message.request
         found = lane.door.find(request.method, request.path)
         is_parked = found is not None and found.route.is_parked
-        if not lane.is_open or (found is not None and found.route.is_streamed):
+        if not lane.is_open:
             exchange = self._exchange()
             goes_on = await exchange.answer(as_bytes(message), is_parked=is_parked)
             seat.on_cut(None)  # what hypercorn needed for this request need not stay
@@ -191,16 +191,37 @@ class Conversation:
     async def _send(self, response: Response, message: Message) -> bool:
         keeps = message.keeps and not self._lane.connections.is_stopping
         if response.undelivered is None:
-            await self._deliver(response, message.request, keeps=keeps)
-            return keeps
+            return await self._send_all(response, message, keeps=keeps) and keeps
         is_delivered = False
         try:
-            await self._deliver(response, message.request, keeps=keeps)
-            is_delivered = True
+            is_delivered = await self._send_all(response, message, keeps=keeps)
         finally:
             if not is_delivered:
                 await _take_back(response)
-        return keeps
+        return is_delivered and keeps
+
+    async def _send_all(self, response: Response, message: Message, *, keeps: bool) -> bool:
+        """Send an answer. Returns whether it left as a whole. Raises `LineBroken`."""
+        if response.stream is None:
+            await self._deliver(response, message.request, keeps=keeps)
+            return True
+        is_chunked, hangups, fd = message.version != "1.0", self._lane.hangups, self._line.fd
+        date = self._lane.connections.date
+        head = head_of(response, date, keeps=keeps, is_chunked=is_chunked)
+        if message.request.method == "HEAD":
+            await self._line.send(head)
+            return True
+        hangups.watch(fd, self._seat.cut)
+        try:
+            await self._line.send(head)
+            sink = _Sink(self._line, self._seat, self._lane.slow.send_s, is_chunked=is_chunked)
+            await response.stream(sink)
+            await sink.finish()
+        except ClientGone:
+            return False  # without an end, so that no client takes a part for the whole
+        finally:
+            hangups.forget(fd)
+        return True
 
     async def _deliver(self, response: Response, request: Request, *, keeps: bool) -> None:
         head = head_of(response, self._lane.connections.date, keeps=keeps)
@@ -243,6 +264,37 @@ class Conversation:
     def close(self) -> None:
         """Let go of everything."""
         self._reader.close()
+
+
+class _Sink:
+    """The way of a stream to its client: pieces as chunks, or bare to a client of HTTP/1.0."""
+
+    def __init__(self, line: Line, seat: Seat, send_s: float, *, is_chunked: bool) -> None:
+        self._line = line
+        self._seat = seat
+        self._send_s = send_s
+        self._is_chunked = is_chunked
+
+    async def send(self, data: bytes) -> None:
+        """See `Sink`."""
+        if data:  # else it would be the end
+            await self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+
+    async def finish(self) -> None:
+        """End the answer. Raises `ClientGone`."""
+        if self._is_chunked:
+            await self._send(_LAST_CHUNK)
+
+    async def _send(self, data: bytes) -> None:
+        with trio.CancelScope(deadline=trio.current_time() + self._send_s) as scope:
+            try:
+                await self._line.send(data)
+            except LineBroken as error:
+                raise ClientGone(str(error)) from error
+        if scope.cancelled_caught:
+            raise ClientGone(f"a piece took more than {self._send_s:g} s")
+        if self._seat.stage is Stage.SENDING:
+            self._seat.move(Stage.ANSWERING)
 
 
 async def _take_back(response: Response) -> None:

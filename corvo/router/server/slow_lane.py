@@ -1,4 +1,4 @@
-"""The slow lane: answers that stream, WebSocket and HTTP/2, by way of hypercorn and quart-trio.
+"""The slow lane: WebSocket and HTTP/2, by way of hypercorn and quart-trio.
 
 Hypercorn's protocol objects know no sockets: they are handed bytes, and hand out bytes. An exchange
 is one request that has been read whole, answered by a protocol object of its own; behind it the
