@@ -7,6 +7,7 @@ import msgspec
 
 from corvo.model import Agent, Backoff, Job, JobError, State
 from corvo.protocol.ops.base import Json
+from corvo.protocol.reasons import reason_of
 from corvo.times import format_duration, format_time
 
 Time = Annotated[
@@ -18,9 +19,9 @@ _MICROS: Final = 1_000_000
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why one attempt failed."""
+    """Why one attempt failed, or why the job ended without one."""
 
-    id: int  # rises with every error of the job
+    id: int  # rises with every error of the job; 0 is no error of an attempt
     job_id: str
     attempt: int
     error: str
@@ -90,14 +91,15 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed_at: Time | None = None
     finished_at: Time | None = None  # when it became completed, dead or cancelled
     hold_reason: str = ""
-    last_error: str = ""
+    last_error: str = ""  # the reason of its end, or of its hold as a crash loop, comes first
+    dlq_reason: str = ""  # why it is dead, in one word
 
 
 class FoundJob(JobSummary, frozen=True, kw_only=True, omit_defaults=True):
     """A job as a search shows it.
 
     The mirror writes it by the names and the defaults here: each field is the column of its name,
-    and `last_error` the text of the newest error.
+    and `last_error` the reason of its state, or the text of the newest error.
     """
 
     hostname: str = ""
@@ -129,9 +131,9 @@ class JobBody(JobSummary, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def error_bodies(job: Job, errors: Sequence[JobError]) -> list[ErrorBody]:
-    """The errors that are kept of a job, the oldest first."""
+    """The errors that are kept of a job, the oldest first; then the reason of its state."""
     first = job.failures - len(errors) + 1
-    return [
+    bodies = [
         ErrorBody(
             id=number,
             job_id=job.id,
@@ -144,3 +146,16 @@ def error_bodies(job: Job, errors: Sequence[JobError]) -> list[ErrorBody]:
         )
         for number, error in enumerate(errors, start=first)
     ]
+    reason = reason_of(job)
+    if reason is not None:
+        bodies.append(
+            ErrorBody(
+                id=0,
+                job_id=job.id,
+                attempt=job.attempt,
+                error=reason.text,
+                error_class=reason.word,
+                created_at=format_time(reason.at_ns),
+            )
+        )
+    return bodies

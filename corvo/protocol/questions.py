@@ -44,6 +44,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     payload_jq: Text | None = None
     error_contains: Text | None = None
     has_errors: bool | None = None
+    dlq_reason: Text | None = None  # one of `corvo.protocol.reasons.DLQ_REASONS`
     unique_key: Text | None = None
     batch_id: Text | None = None
     worker_id: Text | None = None  # of the worker that has the job, had it last, or failed it

@@ -9,6 +9,7 @@ from corvo.model import Job, JobError
 from corvo.protocol.jobs import EventBody, JobBody, JobSummary, agent_view, error_bodies
 from corvo.protocol.ops.base import as_json
 from corvo.protocol.queries import StoredJob
+from corvo.protocol.reasons import dlq_reason, reason_text
 from corvo.times import format_time, format_time_or_none
 
 
@@ -64,7 +65,8 @@ def job_summary(job: Job, errors: Sequence[JobError]) -> JobSummary:
         failed_at=format_time_or_none(job.failed_ns),
         finished_at=format_time_or_none(job.finished_ns),
         hold_reason=job.hold_reason,
-        last_error=errors[-1].error if errors else "",
+        last_error=reason_text(job) or (errors[-1].error if errors else ""),
+        dlq_reason=dlq_reason(job),
     )
 
 

@@ -272,6 +272,7 @@ FIELDS: Final = (
     *("error_contains", "has_errors", "unique_key", "batch_id", "worker_id", "parent_id", "cursor"),
     *("chain_id", "job_id_prefix", "created_after", "created_before", "scheduled_after", "sort"),
     *("started_before", "completed_after", "expire_before", "attempt_min", "attempt_max", "order"),
+    "dlq_reason",
 )
 TARGETS: Final = (
     *("/api/v1/jobs", "/api/v1/search/fulltext", "/api/v1/summary", "/api/v1/queues"),

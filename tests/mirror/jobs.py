@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from corvo.model import STATES, Event, Job, JobError
 from corvo.protocol.questions import Filter
+from corvo.protocol.reasons import DLQ_REASONS
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from tests.mirror.twin import EPOCH_NS, EXPRESSIONS, WORDS, Kept
 
@@ -47,6 +48,14 @@ NASTY: Final = (
     "\ue000",
     "\U0010ffff",
 )
+EVENTS: Final = (
+    ("enqueued",),
+    ("died", "", "expired"),
+    ("died", "", "not retryable"),
+    ("rejected", "A", "%"),
+    ("cancelled", "", "a"),
+)
+"""The last event in a job's trail: type, who did it, and why."""
 IDS: Final = tuple(f"s0{shard}_job_{number}" for shard in range(3) for number in "012%_é")
 
 tags = st.dictionaries(st.sampled_from(NASTY), st.sampled_from(NASTY), max_size=3)
@@ -84,7 +93,7 @@ def keeps(draw: st.DrawFn) -> Kept:
         payload=draw(payloads),
         created_ns=draw(moments),
         order_ns=1,
-        trail=(Event(draw(moments), "enqueued"),),
+        trail=(Event(EPOCH_NS, "enqueued"), Event(draw(moments), *draw(st.sampled_from(EVENTS)))),
         priority=draw(st.integers(0, 2)),
         kind=draw(st.sampled_from(("", "mail"))),
         attempt=draw(st.integers(0, 4)),
@@ -123,6 +132,7 @@ FIELDS: Final[dict[str, st.SearchStrategy[object]]] = {
     "payload_jq": st.sampled_from(tuple(EXPRESSIONS)),
     "error_contains": _some,
     "has_errors": st.booleans(),
+    "dlq_reason": st.sampled_from(DLQ_REASONS),
     "unique_key": st.sampled_from((*KEYS, "nothing")),
     "batch_id": st.sampled_from(("b1", "b2", "%")),
     "worker_id": st.sampled_from((*WORKERS, "%")),

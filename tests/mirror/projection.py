@@ -1,7 +1,8 @@
 """What the mirror should have of a shard's documents, by the words of `docs/mirror.md` alone.
 
 The slow twin of `corvo.mirror.follow.rows`: it decodes by position and writes times with the
-standard library. A row is a dict; what identifies it stands in its key.
+standard library. A row is a dict; what identifies it stands in its key. Of reasons alone it asks
+the server's own function, which tests/router/test_reasons.py holds.
 """
 
 import struct
@@ -10,6 +11,9 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 import msgspec
+
+from corvo.model import Job
+from corvo.protocol import reasons
 
 Row: TypeAlias = dict[str, object]
 Tables: TypeAlias = dict[str, dict[tuple[object, ...], Row]]
@@ -66,7 +70,8 @@ def _rows_of(shard: int, key: bytes, data: bytes) -> list[tuple[str, Row]]:
     space, _, rest = key.partition(b"|")
     match space:
         case b"j":
-            return _job(shard, msgspec.msgpack.decode(data, type=_Job))
+            document = msgspec.msgpack.decode(data, type=Job)
+            return _job(shard, msgspec.msgpack.decode(data, type=_Job), document)
         case b"je":
             return [("job_errors", _error(shard, rest, msgspec.json.decode(data, type=_Error)))]
         case b"qc":
@@ -182,7 +187,7 @@ class _Worker(msgspec.Struct):
     started_ns: int = 0
 
 
-def _job(shard: int, it: _Job) -> list[tuple[str, Row]]:
+def _job(shard: int, it: _Job, document: Job) -> list[tuple[str, Row]]:
     iterations, cost, timeout, iteration, total = it.agent or (0, 0, 0, 0, 0)
     row: Row = {
         "id": it.id,
@@ -234,6 +239,8 @@ def _job(shard: int, it: _Job) -> list[tuple[str, Row]]:
         "crashes": it.crashes,
         "cancel_requested": int(it.cancel),
         "lease_ms": (it.lease_ms or None) if it.state == "active" else None,
+        "reason": reasons.reason_text(document),
+        "dlq_reason": reasons.dlq_reason(document),
     }
     if not it.unique_until:
         return [("jobs", row)]

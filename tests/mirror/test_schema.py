@@ -17,7 +17,11 @@ from corvo.mirror.follow.writing import NAME, open_writing
 from corvo.model import Job, State
 from tests.mirror.pages import tables_in
 
-OLD: Final = Path(__file__).parent / "schema_version_1.sql"
+SCHEMAS: Final = {
+    version: (Path(__file__).parent / f"schema_version_{version}.sql").read_text()
+    for version in (1, 2)
+}
+"""The text of the schema by its version."""
 
 ORIGINAL: Final = {
     "jobs",
@@ -107,16 +111,20 @@ def statements(connection: sqlite3.Connection) -> list[str]:
 
 
 def test_the_text_of_the_schema_is_that_of_its_version() -> None:
-    assert schema.VERSION == 1
-
-    assert statements(built()) == OLD.read_text().removesuffix(";\n").split(";\n\n")
+    assert statements(built()) == statements_of(schema.VERSION)
 
 
+def statements_of(version: int) -> list[str]:
+    """The text of the schema as a version wrote it."""
+    return SCHEMAS[version].removesuffix(";\n").split(";\n\n")
+
+
+@pytest.mark.parametrize("version", SCHEMAS)
 def test_a_file_with_the_schema_as_it_was_written_before_is_opened_and_written_on(
-    tmp_path: Path,
+    tmp_path: Path, version: int
 ) -> None:
     with closing(sqlite3.connect(tmp_path / NAME, isolation_level=None)) as connection:
-        for statement in OLD.read_text().removesuffix(";\n").split(";\n\n"):
+        for statement in statements_of(version):
             connection.execute(statement)
         connection.execute("INSERT INTO about VALUES ('cluster', 'rookery')")
         connection.execute("INSERT INTO cursors (shard, idx) VALUES (0, 7)")
@@ -124,7 +132,7 @@ def test_a_file_with_the_schema_as_it_was_written_before_is_opened_and_written_o
             "INSERT INTO jobs (id, shard, queue, payload, created_at, changed_at)"
             " VALUES ('a', 0, 'mail', '1', '', '')"
         )
-        connection.execute("PRAGMA user_version = 1")
+        connection.execute(f"PRAGMA user_version = {version}")
 
     writing, why = open_writing(tmp_path, "rookery", 1, boot_id="b")
     job = Job(id="b", queue="mail", state=State.PENDING, payload=b"1", created_ns=1, order_ns=1)

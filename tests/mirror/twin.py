@@ -11,6 +11,7 @@ import msgspec
 
 from corvo.model import Job, JobError
 from corvo.protocol.questions import Filter
+from corvo.protocol.reasons import dlq_reason, reason_text
 from corvo.scopes import EVERYTHING, Scope
 
 EXPRESSIONS: "Final[dict[str, Callable[[Json], bool]]]" = {
@@ -72,7 +73,9 @@ def _judgements(given: Filter, kept: Kept) -> Iterable[bool]:
     if given.payload_jq is not None:
         yield EXPRESSIONS[given.payload_jq](msgspec.json.decode(payload, type=dict[str, object]))
     if given.error_contains is not None:
-        yield any(given.error_contains in error.error for error in kept.errors)
+        texts = [error.error for error in kept.errors]
+        yield any(given.error_contains in text for text in (*texts, reason_text(job) or ""))
+    yield given.dlq_reason is None or given.dlq_reason == dlq_reason(job)
     yield given.has_errors is None or given.has_errors == (job.failures > 0)
     yield given.unique_key is None or job.unique_key == given.unique_key
     yield given.batch_id is None or job.batch_id == given.batch_id

@@ -32,9 +32,10 @@ from corvo.mirror.follow.columns import (
     upsert,
 )
 from corvo.model import Batch, Job, JobError, Queue, Throughput, Worker
+from corvo.protocol.reasons import dlq_reason, reason_text
 from corvo.times import sortable, without_zeros
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Rises with every change of the tables that an older file does not have."""
 
 
@@ -146,6 +147,8 @@ JOBS: Final = TableSpec(
         fed("crashes", INTEGER, as_is("crashes"), default=0),
         fed("cancel_requested", INTEGER, as_is("cancel_requested"), default=0),
         fed("lease_ms", INTEGER, Source("lease_ms", empty_is_null=True, when="lease_expires_ns")),
+        fed("reason", TEXT, Source("", reason_text, empty_is_null=True)),
+        fed("dlq_reason", TEXT, Source("", dlq_reason), default=""),
     ),
     key=("row",),
     indexes=(

@@ -153,7 +153,7 @@ def _shown(reading: Reading, result: ScanResult) -> list[msgspec.Raw]:
     return jobs
 
 
-_LAST_ERROR: Final = """CASE WHEN failures > 0 THEN (
+_LAST_ERROR: Final = """CASE WHEN reason IS NOT NULL THEN reason WHEN failures > 0 THEN (
   SELECT error FROM job_errors INDEXED BY idx_job_errors_job
   WHERE job_errors.job_id = jobs.id AND job_errors.shard = jobs.shard
   ORDER BY number DESC LIMIT 1

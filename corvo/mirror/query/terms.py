@@ -13,6 +13,7 @@ from corvo.mirror.follow.schema import JOBS
 from corvo.mirror.jq import BadJq, compile_jq
 from corvo.model import STATES, Priority
 from corvo.protocol.questions import Filter, Refused
+from corvo.protocol.reasons import DLQ_REASONS
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from corvo.times import NS_MAX, parse_time, sortable
 
@@ -88,7 +89,7 @@ class Meaning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIELDS: Final = frozenset(Filter.__struct_fields__)
-_OWN: Final = frozenset({"priority", "state", "tags", "worker_id"})
+_OWN: Final = frozenset({"dlq_reason", "priority", "state", "tags", "worker_id"})
 """Fields named as a column that have a condition of their own."""
 _EQUAL: Final = tuple(one.name for one in JOBS.columns if one.name in _FIELDS - _OWN)
 """Fields named as a column: the column has this value."""
@@ -120,6 +121,9 @@ def understand(given: Filter, scope: Scope) -> Meaning:
     _add_attempts(given, light)
     if given.has_errors is not None:
         light["has_errors"] = Condition("failures > 0" if given.has_errors else "failures = 0")
+    dlq_reason = _text(given, "dlq_reason")
+    if dlq_reason is not None:
+        light["dlq_reason"] = _dlq_reason(dlq_reason)
     prefix = _text(given, "job_id_prefix")
     if prefix is not None:
         light["job_id_prefix"] = begins("id", prefix)
@@ -217,6 +221,13 @@ def _priority(word: str | None) -> int | None:
     return number
 
 
+def _dlq_reason(word: str) -> Condition:
+    if word not in DLQ_REASONS:
+        allowed = ", ".join(DLQ_REASONS)
+        raise bad_filter("dlq_reason", f"expected one of {allowed}; got {_quoted(word)}")
+    return Condition("dlq_reason = ?", (word,))
+
+
 def _add_moments(given: Filter, light: dict[str, Condition]) -> None:
     for stem, column in _MOMENTS.items():
         after = _moment(given, f"{stem}_after")
@@ -275,7 +286,8 @@ def _heavy(given: Filter) -> list[Condition]:
     piece = _text(given, "error_contains")
     if piece is not None:
         found = _ERROR.format("instr(job_errors.error, ?) > 0")
-        heavy.append(Condition(f"failures > 0 AND {found}", (piece,)))
+        meant = f"instr(reason, ?) > 0 OR failures > 0 AND {found}"
+        heavy.append(Condition(meant, (piece, piece)))
     piece = _text(given, "payload_contains")
     if piece is not None:
         heavy.append(Condition("instr(payload, ?) > 0", (piece,)))

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from corvo.kv.tables import Held
 from corvo.model import Agent, EventType, Job, Settled, State
+from corvo.protocol.reasons import STOPPED
 from corvo.shard.state import lifecycle
 from corvo.shard.state.tx import Tx
 
@@ -75,7 +76,7 @@ def _cancel(tx: Tx, found: Held[Job], agent: Agent, **output: Unpack[Output]) ->
         found,
         State.CANCELLED,
         what=EventType.CANCELLED,
-        why=lifecycle.STOPPED,
+        why=STOPPED,
         agent=agent,
         settled=Settled(found.document.lease_token, "ack", State.CANCELLED),
         **output,

@@ -15,6 +15,7 @@ from corvo.kv.keys import parse_unique_value
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Agent, EventType, Job, JobError, Settled, State
 from corvo.protocol.ops.base import Rejected, encode_json
+from corvo.protocol.reasons import CRASH_LOOP, EXPIRED, NO_ATTEMPTS_LEFT, NOT_RETRYABLE, STOPPED
 from corvo.scopes import is_reserved
 from corvo.shard.state import consequences
 from corvo.shard.state.presence import find, trail
@@ -30,10 +31,6 @@ _SCHEDULED: Final = State.SCHEDULED
 
 ERRORS_MAX: Final = 20
 """Number of errors kept of each job: the last ones."""
-CRASH_LOOP: Final = "crash_loop"
-"""Reason of a job that is held because its lease expired too often."""
-STOPPED: Final = "asked to stop"
-"""Reason of a job that was cancelled when its worker, asked to stop, gave it back."""
 RUN_TOO_LONG: Final = "max_run_time exceeded"
 SWEPT: Final = "cleared, or deleted with its queue"
 """Reason of a job that is removed by a clear or by the deletion of its queue."""
@@ -369,7 +366,7 @@ def finish(
 
 def expire(tx: Tx, found: Held[Job]) -> Job:
     """A job expires: it is dead."""
-    return finish(tx, found, _DEAD, what=EventType.DEAD, why="expired")
+    return finish(tx, found, _DEAD, what=EventType.DEAD, why=EXPIRED)
 
 
 # Failing.
@@ -400,7 +397,7 @@ def fail(tx: Tx, found: Held[Job], failure: Failure, *, is_said: bool = True) ->
         return outcome
     what, why, error = EventType.CANCELLED, STOPPED, ""
     if outcome.state is _DEAD:
-        why = "no attempts left" if failure.retryable else "not retryable"
+        why = NO_ATTEMPTS_LEFT if failure.retryable else NOT_RETRYABLE
         what, error = EventType.DEAD, failure.error
     changes = RunChanges(settled=settled, failures=failures)
     finish(tx, found, outcome.state, what=what, why=why, error=error, **changes)
