@@ -92,7 +92,7 @@ def test_a_queue_is_shown_field_for_field() -> None:
             "cancelled": 7,
             "scheduled": 8,
             "enqueued": 36,
-            "failed": 0,
+            "failed": 5 + 6,  # retrying and dead
             "created_at": format_time(created_ns),
             "oldest_pending_at": format_time(waiting.order_ns),
         }

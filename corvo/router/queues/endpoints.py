@@ -260,7 +260,7 @@ ROUTES: Final[tuple[Route, ...]] = (
                 "retrying": 1,
                 "cancelled": 0,
                 "enqueued": 128,
-                "failed": 0,
+                "failed": 3,
                 "created_at": "2026-02-20T09:00:00Z",
                 "max_concurrency": 20,
                 "oldest_pending_at": "2026-02-20T09:59:59.5Z",
