@@ -45,7 +45,7 @@ _FLAGS: Final = {
         "sync: on disk before confirmed (default: sync)",
     ),
     "--mirror": ("mirror.enabled", "on|off", "off: no search (default: on)"),
-    "--retention": ("retention", "TIME", "time that finished jobs are kept (default: 168h)"),
+    "--retention": ("retention", "TIME", "time that finished jobs are kept (default: 7d)"),
     "--admin-key": (
         "admin_key",
         "KEY",

@@ -221,7 +221,7 @@ class Key(msgspec.Struct, frozen=True):
     def example(self) -> str:
         """How it may be written, where that is not plain."""
         return {
-            "ms": "500ms, 30s or 168h",
+            "ms": "500ms, 30s or 7d",
             "s": "30s or 2m",
             "bytes": "65536, 64KiB or 8MiB",
             "": "",
@@ -256,8 +256,8 @@ class Key(msgspec.Struct, frozen=True):
 
 
 _UNITS: Final[dict[str, dict[str, int]]] = {
-    "ms": {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000},
-    "s": {"s": 1, "m": 60, "h": 3_600},
+    "ms": {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
+    "s": {"s": 1, "m": 60, "h": 3_600, "d": 86_400},
     "bytes": {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30},
 }
 """By the unit of the key: how a value may be written."""

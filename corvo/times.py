@@ -1,7 +1,8 @@
 """Moments and durations as text, from and to integers: pure functions of their arguments.
 
-A moment is RFC 3339 outside and nanoseconds since 1970 inside. A duration is Go's notation outside
-and nanoseconds or milliseconds inside. No digit up to the ninth decimal is lost in between.
+A moment is RFC 3339 outside and nanoseconds since 1970 inside; a date alone is read as its midnight
+in UTC. A duration is Go's notation outside, read with days as well, and nanoseconds or milliseconds
+inside. No digit up to the ninth decimal is lost in between.
 """
 
 import re
@@ -27,13 +28,13 @@ _DURATION_CHARS_MAX: Final = 64
 # Moments.
 
 _TIME: Final = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
-    r"(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2})))?"
 )
 
 
 def parse_time(text: str) -> int | None:
-    """Nanoseconds since 1970 of a moment by RFC 3339; None for any other text.
+    """Nanoseconds since 1970 of a moment by RFC 3339, or of a date; None for any other text.
 
     Decimals after the ninth are cut off. A leap second (`:60`) is refused, as Go refuses it.
     """
@@ -48,9 +49,9 @@ def parse_time(text: str) -> int | None:
             int(year) + 400 * cycles,
             int(month),
             int(day),
-            int(hour),
-            int(minute),
-            int(second),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
             tzinfo=UTC,
         )
     except ValueError:
@@ -125,12 +126,13 @@ _UNITS: Final = {
     "s": S,
     "m": MINUTE_NS,
     "h": 60 * MINUTE_NS,
+    "d": 24 * 60 * MINUTE_NS,
 }
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h|d)")
 
 
 def parse_duration(text: str) -> int | None:
-    """Nanoseconds of a duration as Go writes it, negative ones too; None for any other text."""
+    """Nanoseconds of a duration as Go writes it, or in days, negative ones too; else None."""
     if len(text) > _DURATION_CHARS_MAX:
         return None
     sign = -1 if text[:1] == "-" else 1

@@ -146,6 +146,7 @@ def test_two_different_admin_keys_are_refused_without_showing_them() -> None:
     ("written", "ms"),
     [
         ("168h", 604_800_000),
+        ("7d", 604_800_000),
         ("30s", 30_000),
         ("500ms", 500),
         ("1h30m", 5_400_000),
@@ -247,7 +248,7 @@ def test_nonsense_is_refused_with_the_key_its_source_and_what_would_do(
     [
         ("shards", "0", "shards is '0' (--set): expected a number of at least 1 and at most 64"),
         ("shards", "65", "at most 64"),
-        ("retention", "1w", "such as 500ms, 30s or 168h"),
+        ("retention", "1w", "such as 500ms, 30s or 7d"),
         ("retention", "-1h", "a duration of at least 0"),
         ("retention", "1.0001ms", "a duration"),
         ("retention", "9" * 5_000, "a duration"),

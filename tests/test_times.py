@@ -215,7 +215,10 @@ def test_a_moment_is_read_as_the_calendar_has_it(
     [
         "",
         "now",
-        "2026-02-20",
+        "2026-02",
+        "2026-02-30",
+        "2026-02-20Z",
+        "2026-02-20+01:00",
         "2026-02-20T10:00:05",
         "2026-02-20T10:00Z",
         "2026-02-29T10:00:05Z",
@@ -249,6 +252,18 @@ def test_a_moment_may_be_written_in_several_ways(text: str) -> None:
     assert parse_time(text) == 1_771_581_605_250_000_000
 
 
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-02-20", "2026-02-20T00:00:00Z"),
+        ("2000-02-29", "2000-02-29T00:00:00Z"),
+        ("1970-01-01", "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_a_date_alone_is_its_first_moment_in_utc(text: str, moment: str) -> None:
+    assert parse_time(text) == parse_time(moment)
+
+
 # Durations.
 
 
@@ -259,6 +274,9 @@ def test_a_moment_may_be_written_in_several_ways(text: str) -> None:
         ("5s", 5 * S),
         ("10m", 10 * MINUTE_NS),
         ("1h30m", 90 * MINUTE_NS),
+        ("7d", 168 * 60 * MINUTE_NS),
+        ("1d12h", 36 * 60 * MINUTE_NS),
+        ("0.5d", 12 * 60 * MINUTE_NS),
         ("500ms", 500 * MS),
         ("1.5s", 1_500 * MS),
         (".5s", 500 * MS),
@@ -271,7 +289,7 @@ def test_a_moment_may_be_written_in_several_ways(text: str) -> None:
         ("0.0000000019s", 1),
     ],
 )
-def test_a_duration_is_read_as_go_reads_it(text: str, span_ns: int) -> None:
+def test_a_duration_is_read_as_go_reads_it_and_in_days(text: str, span_ns: int) -> None:
     assert parse_duration(text) == span_ns
 
 
@@ -284,7 +302,8 @@ def test_a_duration_is_read_as_go_reads_it(text: str, span_ns: int) -> None:
         "5 s",
         "s",
         ".s",
-        "1d",
+        "d",
+        "1D",
         "1w",
         "5S",
         "1h-3m",
@@ -304,7 +323,15 @@ def test_a_duration_of_many_parts_has_an_end() -> None:
     assert parse_duration("1s" * 33) is None
 
 
-UNITS: Final = {"ns": 1, "us": 1_000, "ms": MS, "s": S, "m": 60 * S, "h": 3_600 * S}
+UNITS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": MS,
+    "s": S,
+    "m": 60 * S,
+    "h": 3_600 * S,
+    "d": 86_400 * S,
+}
 
 
 @given(

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from corvo.protocol.words import GivenPriority
 from corvo.scopes import NOTHING, Scope
 
 LIMIT_MAX: Final = 1_000
@@ -31,13 +32,14 @@ Attempts: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which jobs are meant: those that everything holds for that is given. `null` is not given.
 
-    Times are as RFC 3339 has them; *after* a time is behind it, *before* is ahead of it.
+    Times are as RFC 3339 has them, or dates; *after* a time is behind it, *before* is ahead of it.
     """
 
     queue: Text | None = None
-    state: Annotated[list[Text], msgspec.Meta(max_length=STATES_MAX)] | None = None  # any of these
+    state: Annotated[list[Text], msgspec.Meta(max_length=STATES_MAX)] | Text | None = None
+    """Any of these; a text is one, or has commas between them."""
     kind: Text | None = None
-    priority: Text | None = None  # critical, high or normal
+    priority: GivenPriority | None = None
     tags: Annotated[dict[Text, Text], msgspec.Meta(max_length=TAGS_MAX)] | None = None
     """All of them."""
     payload_contains: Text | None = None  # a piece of the payload as it was sent, letter by letter

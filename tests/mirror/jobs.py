@@ -9,7 +9,7 @@ from corvo.model import STATES, Event, Job, JobError
 from corvo.protocol.questions import Filter
 from corvo.protocol.reasons import DLQ_REASONS
 from corvo.scopes import EVERYTHING, NOTHING, Scope
-from tests.mirror.twin import EPOCH_NS, EXPRESSIONS, WORDS, Kept
+from tests.mirror.twin import EPOCH_NS, EXPRESSIONS, PRIORITIES, Kept
 
 QUEUES: Final = ("a", "ab", "b*", "_corvo.bulk", "z")
 SCOPES: Final = (
@@ -120,13 +120,14 @@ def _text(at_ns: int) -> str:
     return f"2026-02-11T10:00:00.{at_ns - EPOCH_NS:09d}Z"
 
 
-_times = st.integers(0, 5).map(lambda number: _text(EPOCH_NS + number))
+_times = st.just("2026-02-11") | st.integers(0, 5).map(lambda number: _text(EPOCH_NS + number))
+_states = st.lists(st.sampled_from([state.word for state in STATES]), min_size=1, max_size=4)
 _some = st.sampled_from([text for text in NASTY if text])
 FIELDS: Final[dict[str, st.SearchStrategy[object]]] = {
     "queue": st.sampled_from((*QUEUES, "nobody", "%")),
-    "state": st.lists(st.sampled_from([state.word for state in STATES]), min_size=1, max_size=4),
+    "state": _states | _states.map(",".join),
     "kind": st.sampled_from(("mail", "nothing")),
-    "priority": st.sampled_from(tuple(WORDS)),
+    "priority": st.sampled_from(tuple(PRIORITIES)),
     "tags": tags.filter(bool),
     "payload_contains": _some,
     "payload_jq": st.sampled_from(tuple(EXPRESSIONS)),

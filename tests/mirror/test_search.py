@@ -373,16 +373,18 @@ def test_a_page_of_large_jobs_is_cut_short_and_the_next_one_goes_on() -> None:
         (SearchBody(state=[]), "state", "expected a value; leave the field out"),
         (SearchBody(tags={}), "tags", "expected a value; leave the field out"),
         (
-            SearchBody(priority="low"),
+            SearchBody(priority="urgent"),
             "priority",
-            "expected one of critical, high, normal; got 'low'",
+            "expected critical, high, normal, low, 0, 1 or 2; got 'urgent'",
         ),
+        (SearchBody(state="pending,"), "state", "expected one of pending, active"),
+        (SearchBody(state=""), "state", "expected a value; leave the field out"),
         (SearchBody(sort="queue"), "sort", "expected one of created_at, priority"),
         (SearchBody(order="up"), "order", "expected one of asc, desc; got 'up'"),
         (
             SearchBody(created_after="yesterday"),
             "created_after",
-            "expected a time by RFC 3339 such as 2026-02-20",
+            "expected a time by RFC 3339 or a date, such as 2026-02-20",
         ),
         (SearchBody(created_after="2026-02-30T00:00:00Z"), "created_after", "expected a time"),
         (SearchBody(created_after="2026-02-20T00:00:00"), "created_after", "expected a time"),
@@ -411,8 +413,31 @@ def test_a_filter_that_cannot_be_meant_is_refused_with_what_is_allowed(
 
 
 @pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (SearchBody(state="dead", limit=1), SearchBody(state=["dead"], limit=1)),
+        (SearchBody(state="dead,held", limit=1), SearchBody(state=["dead", "held"], limit=1)),
+        (SearchBody(priority=2, limit=1), SearchBody(priority="normal", limit=1)),
+        (SearchBody(priority="low", limit=1), SearchBody(priority=" Normal ", limit=1)),
+    ],
+)
+def test_a_cursor_goes_on_in_the_same_search_however_it_is_written(
+    one: SearchBody, other: SearchBody
+) -> None:
+    shelf = Shelf(various())
+
+    first = shelf.ask(Search(scope=EVERYTHING, search=one), RawPage)
+    going_on = msgspec.structs.replace(other, cursor=first.cursor)
+    second = shelf.ask(Search(scope=EVERYTHING, search=going_on), RawPage)
+
+    assert first.total == second.total > 1
+    assert len({*names(first), *names(second)}) == 2
+
+
+@pytest.mark.parametrize(
     ("text", "written"),
     [
+        ("2026-02-20", "2026-02-20T00:00:00.000000000Z"),
         ("2026-02-20 11:00:05.25+01:00", "2026-02-20T10:00:05.250000000Z"),
         ("2026-02-20T10:00:05.1234567899Z", "2026-02-20T10:00:05.123456789Z"),
         ("1969-12-31T23:59:59Z", "1970-01-01T00:00:00.000000000Z"),

@@ -180,7 +180,7 @@ def test_a_search_finds_a_job_by_the_text_and_the_word_of_its_reason(
     async def main() -> None:
         nest = Nest()
         job_id = end(nest)
-        piece = text.split("{")[0].strip()
+        piece = text.split("{", maxsplit=1)[0].strip()
         words = ("expired", "rejected", "not_retryable", "no_attempts_left")
 
         assert found(nest, job_id, SearchBody(error_contains=piece))

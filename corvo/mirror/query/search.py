@@ -23,6 +23,7 @@ from corvo.mirror.query.terms import (
     compiled,
     encode_json,
     understand,
+    written_one_way,
 )
 from corvo.protocol.jobs import FoundJob
 from corvo.protocol.questions import (
@@ -77,7 +78,7 @@ def search(reading: Reading, question: Search, known: Understood) -> RawPage:
     """A page of jobs. Raises `NotAnswered`."""
     body, order, is_falling = question.search, known.order, known.is_falling
     meaning = compiled(known.meaning)
-    plain = replace(body, sort=None, order=None, cursor=None, limit=None)
+    plain = written_one_way(replace(body, sort=None, order=None, cursor=None, limit=None))
     digest = digest_of(plain, order.column, "desc" if is_falling else "asc")
     cursor = None if body.cursor is None else read_cursor(body.cursor, digest, order.key_types)
     is_backwards = cursor is not None and cursor.way in {"before", "until"} and cursor.key != ()

@@ -3,7 +3,7 @@
 Nothing that a client wrote is in the text; how many things it named may show in it.
 """
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -11,20 +11,19 @@ from msgspec.structs import replace
 from corvo.errors import CorvoError
 from corvo.mirror.follow.schema import JOBS
 from corvo.mirror.jq import BadJq, compile_jq
-from corvo.model import STATES, Priority
+from corvo.model import STATES
 from corvo.protocol.questions import Filter, Refused
 from corvo.protocol.reasons import DLQ_REASONS
+from corvo.protocol.words import PRIORITIES, PRIORITY_FORM, priority_number, state_words
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from corvo.times import NS_MAX, parse_time, sortable
 
 Value: TypeAlias = str | int | None
+F = TypeVar("F", bound=Filter)
 
 STATE_WORDS: Final = tuple(state.word for state in STATES)
-PRIORITIES: Final = {
-    "critical": Priority.CRITICAL,
-    "high": Priority.HIGH,
-    "normal": Priority.NORMAL,
-}
+_WORDS: Final = {number: word for word, number in reversed(PRIORITIES.items())}
+"""Of priorities: of two words for the same number, the first."""
 _SHOWN: Final = 60
 _LAST_LETTER: Final = "\U0010ffff"
 
@@ -197,10 +196,11 @@ def _text(given: Filter, name: str) -> str | None:
     return text
 
 
-def _states(words: list[str] | None) -> tuple[str, ...]:
-    if words is None:
+def _states(given: list[str] | str | None) -> tuple[str, ...]:
+    if given is None:
         return ()
-    if not words:
+    words = state_words(given)
+    if not given:
         raise bad_filter("state", "expected a value; leave the field out to match all jobs")
     for word in words:
         if word not in STATE_WORDS:
@@ -210,15 +210,21 @@ def _states(words: list[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
-def _priority(word: str | None) -> int | None:
-    if word is None:
+def _priority(given: str | int | None) -> int | None:
+    if given is None:
         return None
-    number = PRIORITIES.get(word)
+    number = priority_number(given)
     if number is None:
-        raise bad_filter(
-            "priority", f"expected one of {', '.join(PRIORITIES)}; got {_quoted(word)}"
-        )
+        raise bad_filter("priority", f"{PRIORITY_FORM}; got {_quoted(str(given))}")
     return number
+
+
+def written_one_way(given: F) -> F:
+    """The same filter, where a value can be written in several ways in one of them."""
+    if isinstance(given.state, str):
+        given = replace(given, state=state_words(given.state))
+    number = _priority(given.priority)
+    return given if number is None else replace(given, priority=_WORDS[number])
 
 
 def _dlq_reason(word: str) -> Condition:
@@ -246,9 +252,9 @@ def _moment(given: Filter, name: str) -> str | None:
         return None
     at_ns = parse_time(text)
     if at_ns is None:
-        example = "2026-02-20T10:00:05Z or 2026-02-20T11:00:05.25+01:00"
+        example = "2026-02-20T10:00:05Z, 2026-02-20T11:00:05.25+01:00 or 2026-02-20"
         raise bad_filter(
-            name, f"expected a time by RFC 3339 such as {example}; got {_quoted(text)}"
+            name, f"expected a time by RFC 3339 or a date, such as {example}; got {_quoted(text)}"
         )
     return sortable(min(max(0, at_ns), NS_MAX))
 

@@ -38,11 +38,11 @@ from corvo.protocol.ops.jobs import (
 )
 from corvo.protocol.queries import StoredJob
 from corvo.protocol.questions import AsOf, Counted, Filter, IsBehind, Member
+from corvo.protocol.words import PRIORITY_FORM, GivenPriority
 from corvo.router.caller import Caller
-from corvo.router.http.bodies import Body, not_reserved
+from corvo.router.http.bodies import Body, not_reserved, read_priority
 from corvo.router.http.messages import Problem, bad_field, encode_json
 from corvo.router.http.params import Key
-from corvo.router.jobs.bodies import PriorityWord, SetPriority
 from corvo.router.shards.outcomes import Outcome
 from corvo.scopes import RESERVED, is_reserved, scope_of_stored
 from corvo.times import format_time, format_time_or_none
@@ -128,7 +128,7 @@ class BulkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     filter: BulkFilter | None = None
     all: bool | None = None
     move_to_queue: str | None = None
-    priority: PriorityWord | None = None
+    priority: GivenPriority | None = None
     reason: Text | None = None
     is_async: bool | None = msgspec.field(default=None, name="async")
     """Answer with an id at once, however few they are."""
@@ -187,14 +187,14 @@ def order_of(body: BulkBody, caller: Caller) -> Order:
     if body.action == "change_priority" and body.priority is None:
         raise bulk_error(
             "priority",
-            "priority is required for the action change_priority: critical, high or normal",
+            f"priority is required for the action change_priority: {PRIORITY_FORM}",
         )
     order = Order(
         action=body.action,
         job_ids=list(dict.fromkeys(body.job_ids or ())),
         filter=body.filter,
         move_to_queue=target,
-        priority=_priority(body.priority),
+        priority=Priority.NORMAL if body.priority is None else read_priority(body.priority),
         reason=body.reason or "",
         rate=body.rate or 0,
         by=caller.name,
@@ -232,10 +232,6 @@ def _check_filter(body: BulkBody) -> None:
     if is_all and not is_empty:
         raise bad_field("all", "all: expected only together with an empty filter")
     not_reserved("filter.queue", body.filter.queue or "")
-
-
-def _priority(word: PriorityWord | None) -> int:
-    return Priority.NORMAL if word is None else SetPriority(priority=word).number
 
 
 def bulk_error(field: str, error: str) -> Problem:

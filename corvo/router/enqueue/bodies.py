@@ -35,6 +35,7 @@ from corvo.protocol.ops.workflow import (
     Step,
     bad_batch_id,
 )
+from corvo.protocol.words import GivenPriority
 from corvo.router.http.bodies import (
     Body,
     Duration,
@@ -49,6 +50,7 @@ from corvo.router.http.bodies import (
     or_unset,
     read_body,
     read_enum,
+    read_priority,
     renamed,
     time_ns,
 )
@@ -62,7 +64,6 @@ LIMITS: Final = Limits()
 _ROOM_BYTES: Final = 4_096
 """Of an op beside its jobs."""
 _WORDS_FOR_NO_STEP: Final = frozenset({"", "stop", "continue"})
-_PRIORITIES: Final = {"critical": 0, "high": 1, "normal": 2, "low": 2, "": 2}
 _COPIED: Final = ("kind", "max_retries", "retry_jitter", "max_crashes", "expire_active", "tags")
 _COPIED_OF_JOBS: Final = ("unique_key", "parent_id", "batch_id")
 """Fields that mean the same here and in the op; null is as absent."""
@@ -86,13 +87,7 @@ class StepBody(msgspec.Struct, kw_only=True):
     queue: QueueName
     payload: Json = msgspec.UNSET
     kind: Text | None = None
-    priority: (
-        Annotated[
-            str, msgspec.Meta(extra_json_schema={"enum": ["critical", "high", "normal", "low"]})
-        ]
-        | Annotated[int, msgspec.Meta(ge=0, le=2)]
-        | None
-    ) = None
+    priority: GivenPriority | None = None
     max_retries: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
     retry_backoff: (
         Annotated[
@@ -240,8 +235,8 @@ def _run_fields(item: StepBody) -> dict[str, object]:
         value = getattr(item, name)
         if value is not None:
             changes[name] = value
-    if item.priority is not None:
-        changes["priority"] = _priority(item.priority)
+    if item.priority is not None and item.priority != "":
+        changes["priority"] = read_priority(item.priority)
     if item.retry_backoff:
         changes["retry_backoff"] = read_enum("retry_backoff", item.retry_backoff, Backoff)
     for name, text, span_ms in (
@@ -278,18 +273,6 @@ def _unique_period_ms(item: EnqueueItem) -> int:
         error = "unique_period and unique_period_ms differ: send only one of them"
         raise bad_field("unique_period", error)
     return period_ms
-
-
-def _priority(priority: str | int) -> int:
-    if isinstance(priority, int):
-        return priority
-    number = _PRIORITIES.get(priority.strip().lower())
-    if number is None:
-        shown = repr(priority[:60])
-        raise bad_field(
-            "priority", f"priority: expected critical, high, normal, low, 0, 1 or 2; got {shown}"
-        )
-    return number
 
 
 def _agent(agent: AgentBody) -> NewAgent:

@@ -1,7 +1,8 @@
 """Reading of bodies: JSON, names, durations, times, amounts of money.
 
-A moment is RFC 3339 outside and nanoseconds inside, a duration is Go's way of writing it outside
-and milliseconds inside, money is dollars outside and millionths inside. Nothing is lost between.
+A moment is RFC 3339 or a date outside and nanoseconds inside, a duration is Go's way of writing it,
+or days, outside and milliseconds inside, money is dollars outside and millionths inside. Nothing is
+lost between.
 """
 
 import re
@@ -12,6 +13,7 @@ from typing import Annotated, Final, Generic, TypeVar, cast
 
 import msgspec
 
+from corvo.protocol.words import PRIORITY_FORM, priority_number
 from corvo.router.http.body_errors import explain
 from corvo.router.http.messages import Problem, Request, bad_field
 from corvo.router.http.unknown_fields import JSON, LOOK_BYTES_MAX, first_of, form_of, twin_of, warn
@@ -31,18 +33,19 @@ _TEXT_SHOWN: Final = 60
 Duration = Annotated[
     str,
     msgspec.Meta(
-        description="A duration such as `5s`, `1h30m` or `500ms`.",
+        description="A duration such as `5s`, `1h30m`, `500ms` or `7d`.",
         # What is read is more than this pattern says; but all that it says is read.
         extra_json_schema={
-            "pattern": r"^([0-9]{1,4}h)?([0-9]{1,4}m)?([0-9]{1,6}(\.[0-9]{1,9})?s)?$|^[0-9]{1,9}ms$"
+            "pattern": r"^([0-9]{1,3}d)?([0-9]{1,4}h)?([0-9]{1,4}m)?"
+            r"([0-9]{1,6}(\.[0-9]{1,9})?s)?$|^[0-9]{1,9}ms$"
         },
     ),
 ]
 GivenTime = Annotated[
     str,
     msgspec.Meta(
-        description="Time by RFC 3339; an empty string means not set.",
-        extra_json_schema={"anyOf": [{"format": "date-time"}, {"enum": [""]}]},
+        description="Time by RFC 3339, or a date in UTC; an empty string means not set.",
+        extra_json_schema={"anyOf": [{"format": "date-time"}, {"format": "date"}, {"enum": [""]}]},
     ),
 ]
 """As clients write it."""
@@ -188,6 +191,15 @@ def read_enum(field: str, text: str, kind: type[E]) -> E:
         raise bad_field(field, f"{field}: expected one of {known}; got {shown}") from None
 
 
+def read_priority(given: str | int) -> int:
+    """A priority by its word or its number. Raises `Problem`."""
+    number = priority_number(given)
+    if number is None:
+        shown = repr(str(given)[:_TEXT_SHOWN])
+        raise bad_field("priority", f"priority: {PRIORITY_FORM}; got {shown}")
+    return number
+
+
 # Durations.
 
 
@@ -200,7 +212,7 @@ def duration_ms(field: str, text: str | None) -> int | None:
         return None
     span_ns = parse_duration(text.strip())
     if span_ns is None:
-        example = "5s, 1h30m or 500ms"
+        example = "5s, 1h30m, 500ms or 7d"
         shown = repr(text[:_TEXT_SHOWN])
         raise bad_field(field, f"{field}: expected a duration such as {example}; got {shown}")
     span_ms = -(-span_ns // MS)
@@ -233,10 +245,10 @@ def time_ns(field: str, text: str | None) -> int:
         return 0
     at_ns = parse_time(text)
     if at_ns is None:
-        example = "2026-02-20T10:00:05Z or 2026-02-20T11:00:05.25+01:00"
+        example = "2026-02-20T10:00:05Z, 2026-02-20T11:00:05.25+01:00 or 2026-02-20"
         shown = repr(text[:_TEXT_SHOWN])
         raise bad_field(
-            field, f"{field}: expected a time by RFC 3339 such as {example}; got {shown}"
+            field, f"{field}: expected a time by RFC 3339 or a date, such as {example}; got {shown}"
         )
     return min(max(0, at_ns), TIME_NS_MAX)
 

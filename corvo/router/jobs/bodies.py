@@ -1,14 +1,15 @@
 """Bodies of jobs: from a shard's answer to JSON."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final
 
 import msgspec
 
-from corvo.model import Priority, State
+from corvo.model import State
 from corvo.protocol.jobs import JobBody, JobSummary, Time
 from corvo.protocol.ops.base import ITEMS_MAX, Id, Text, Token
 from corvo.protocol.queries import Dead, Explanation, FoundJob, Jobs, StoredJob
+from corvo.protocol.words import GivenPriority
 from corvo.router.http.params import Key, Place, QueueName
 from corvo.times import format_time_or_none
 
@@ -17,18 +18,6 @@ PAGE: Final = 50
 """Dead jobs that one answer lists when nothing is said."""
 PAGE_BYTES_MAX: Final = 8 << 20
 """A page that becomes larger is cut short."""
-
-PriorityWord: TypeAlias = (
-    Literal["critical", "high", "normal", "low"]
-    | Annotated[int, msgspec.Meta(ge=Priority.CRITICAL, le=Priority.NORMAL)]
-)
-_PRIORITIES: Final = {
-    "critical": Priority.CRITICAL,
-    "high": Priority.HIGH,
-    "normal": Priority.NORMAL,
-    "low": Priority.NORMAL,
-}
-
 
 # What clients send.
 
@@ -66,14 +55,8 @@ class MoveJob(msgspec.Struct, frozen=True, kw_only=True):
 class SetPriority(msgspec.Struct, frozen=True, kw_only=True):
     """How soon a job is to be given out."""
 
-    priority: PriorityWord
+    priority: GivenPriority
     request_key: Key | None = None
-
-    @property
-    def number(self) -> int:
-        """As the shards have it."""
-        given = self.priority
-        return _PRIORITIES[given] if isinstance(given, str) else given
 
 
 # What they are answered.

@@ -37,7 +37,7 @@ from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path, in_body, job_in_path, queue_in_query
 from corvo.router.caller import Caller
 from corvo.router.http import params
-from corvo.router.http.bodies import Body, body_of, not_reserved
+from corvo.router.http.bodies import Body, body_of, not_reserved, read_priority
 from corvo.router.http.messages import Problem, Request, Response, json_response, raw_response
 from corvo.router.http.problems import problem_of
 from corvo.router.http.request_keys import request_key
@@ -157,7 +157,7 @@ async def hold_job(api: Api, request: Request) -> Response:
 async def change_priority(api: Api, request: Request) -> Response:
     """Let a job be given out sooner or later."""
     body = body_of(request, _read_priority)
-    make = partial(ChangePriority, priority=body.number)
+    make = partial(ChangePriority, priority=read_priority(body.priority))
     conflict = "PRIORITY_ERROR"
     return await _change(api, request, make, body.request_key, conflict=conflict, word="ok")
 

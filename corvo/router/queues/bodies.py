@@ -23,7 +23,7 @@ Period: TypeAlias = Annotated[
     msgspec.Meta(
         min_length=1,
         description="A duration such as `1m`.",
-        extra_json_schema={"pattern": "^[1-9][0-9]{0,3}(ms|s|m|h)$"},
+        extra_json_schema={"pattern": "^[1-9][0-9]{0,3}(ms|s|m|h)$|^[1-9][0-9]{0,2}d$"},
     ),
 ]
 """What is read is more than this pattern says; but all that it says is read."""
@@ -31,8 +31,8 @@ Span: TypeAlias = Annotated[
     str,
     msgspec.Meta(
         min_length=1,
-        description="A duration such as `168h`.",
-        extra_json_schema={"pattern": "^[0-9]{1,4}(ms|s|m|h)$"},
+        description="A duration such as `168h` or `7d`.",
+        extra_json_schema={"pattern": "^[0-9]{1,4}(ms|s|m|h)$|^[0-9]{1,3}d$"},
     ),
 ]
 Keep: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=DURATION_MS_MAX)]
@@ -83,7 +83,7 @@ class SetRetentionBody(msgspec.Struct, frozen=True, kw_only=True):
         if self.retention_ms is None and self.retention is None:
             raise bad_field(
                 "retention_ms",
-                "retention_ms, such as 604800000, or retention, such as 168h, is required",
+                "retention_ms, such as 604800000, or retention, such as 7d, is required",
             )
         return either_ms("retention", self.retention, self.retention_ms, 0)
 

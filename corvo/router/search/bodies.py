@@ -37,8 +37,6 @@ def read_query(query: Mapping[str, str]) -> SearchBody:
         if len(query[name]) > QUERY_TEXT_MAX:
             raise bad_field(name, f"{name}: expected at most {QUERY_TEXT_MAX} characters")
     wanted: dict[str, object] = {name: query[name] for name in query if query[name]}
-    if "state" in wanted:
-        wanted["state"] = query["state"].split(",")
     if wanted.pop("tag", None):
         wanted["tags"] = _tag(query["tag"])
     try:

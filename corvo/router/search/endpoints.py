@@ -145,7 +145,6 @@ async def get_summary(api: Api, request: Request) -> Response:
 
 
 _WRITTEN: Final = {
-    "state": ("state", "States, separated by commas."),
     "tags": ("tag", "One tag, as `tenant:acme`."),
 }
 """Filters that a query writes otherwise than a body: the parameter and its description."""
