@@ -66,6 +66,8 @@ def home_of(job_id: str, shards: int) -> int | None:
     None for an id that has neither a shard nor a queue: clients chose such ids before version 2 of
     the ops, and each shard may have a job with it.
     """
+    if "~" not in job_id:
+        return shard_of(job_id)
     queue = queue_of_id(job_id)
     return shard_of_queue(queue, shards) if queue else shard_of(job_id)
 

@@ -324,7 +324,8 @@ _PREFIX_BYTES: Final = _SIZE.size
 
 def encode(message: AnyMessage) -> bytes:
     """One frame. Raises `WireError` when it is larger than any peer would take."""
-    return encode_many((message,))
+    payload = _ENCODER.encode(message)
+    return _prefix(payload) + payload
 
 
 def encode_many(messages: Iterable[AnyMessage]) -> bytes:

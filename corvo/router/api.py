@@ -141,7 +141,8 @@ class Api:
     def admit(self, caller: Caller, action: Action) -> None:
         """Check the caller's role for an action, and its rate. Raises `Problem`."""
         keyring.allow(caller, action)
-        self.charge(caller, action, items=1)
+        if self.rates.has_limits:
+            self.charge(caller, action, items=1)
 
     def charge(self, caller: Caller, action: Action, *, items: int, charged: int = 0) -> None:
         """Take what a request costs its client; `charged` was taken before. Raises `Problem`."""

@@ -153,7 +153,8 @@ class Gathering:
     ) -> None:
         """The next entry was proposed."""
         for submission in submissions:
-            taken = self._lane_of(submission).gathered.popleft()
+            lane = self._shards if submission.effects else self._clients
+            taken = lane.gathered.popleft()
             assert taken is submission, "entries are proposed in the order of submission"
         is_behind = not self._proposed or index > self._proposed[-1].index
         self._proposed.append(Proposed(index, term, tuple(submissions), stamp, data))
@@ -195,9 +196,6 @@ class Gathering:
         return unknown
 
     def _forget(self, submission: Submission) -> None:
-        lane = self._lane_of(submission)
+        lane = self._shards if submission.effects else self._clients
         lane.ops -= 1
         lane.bytes -= len(submission.record[1])
-
-    def _lane_of(self, submission: Submission) -> _Lane:
-        return self._shards if submission.effects else self._clients

@@ -23,6 +23,7 @@ WALK_EVERY_NS: Final = 1_000_000_000
 WALK_QUEUES: Final = 64
 WALK_AGAIN_NS: Final = 60_000_000_000
 """Pause after all queues were walked."""
+_NEVER_NS: Final = 1 << 63
 _OPS: Final[dict[Timer, type[ops.Upkeep]]] = {
     Timer.PROMOTE: ops.Promote,
     Timer.LEASE: ops.Reclaim,
@@ -47,25 +48,26 @@ class Upkeep:
         # Timers change only when an entry is applied, and are read far more often.
         self._seen: tuple[Tx, int] | None = None
         self._dues: list[tuple[int, Timer]] = []
+        self._first_ns = 0
+        """Time at which the first of them is due."""
 
     def due(self, tx: Tx, now_ns: int) -> list[Op]:
         """Ops to propose now: at most one of each kind, all of them bounded."""
-        ops = [self._op_for(tx, timer) for due_ns, timer in self._timers(tx) if due_ns <= now_ns]
+        if now_ns < self.next_ns(tx):
+            return []
+        ops = [self._op_for(tx, timer) for due_ns, timer in self._dues if due_ns <= now_ns]
         if now_ns >= self._walk_at_ns:
             ops += self._walk(tx, now_ns)
         return ops
 
     def next_ns(self, tx: Tx) -> int:
         """Time of the next look, if no entry is applied before."""
-        return min([self._walk_at_ns, *(due_ns for due_ns, _ in self._timers(tx))])
-
-    def _timers(self, tx: Tx) -> list[tuple[int, Timer]]:
-        """Time at which the first timer of each kind is due."""
         seen, applied = self._seen, tx.meta.applied
         if seen is None or seen[0] is not tx or seen[1] != applied:
             self._dues = first_timers(tx)
+            self._first_ns = min([due_ns for due_ns, _ in self._dues], default=_NEVER_NS)
             self._seen = tx, applied
-        return self._dues
+        return min(self._walk_at_ns, self._first_ns)
 
     def _op_for(self, tx: Tx, timer: Timer) -> Op:
         if timer is not Timer.SWEEP:

@@ -63,27 +63,20 @@ class Keyring:
         self._may_be_open = config.is_open and not config.admin_key
         self._keys: dict[str, ApiKey] = {}
         self._confirmed_s: float | None = None
-
-    @property
-    def has_admin_key(self) -> bool:
-        """Whether the operator has set a key that is in no list."""
-        return bool(self._admin)
-
-    @property
-    def is_known(self) -> bool:
+        # Each request asks for these two, and only a list that was read changes them.
+        self.is_known = False
         """Whether a list was ever read: before that nobody knows which keys there are."""
-        return self._confirmed_s is not None
-
-    @property
-    def is_open(self) -> bool:
+        self.is_open = self._is_auth_off
         """Whether nobody is asked for a key.
 
         An open server closes with its first key, whatever becomes of that later, and opens again
         only when the last one is deleted.
         """
-        if self._is_auth_off:
-            return True
-        return self._may_be_open and self.is_known and not self._keys
+
+    @property
+    def has_admin_key(self) -> bool:
+        """Whether the operator has set a key that is in no list."""
+        return bool(self._admin)
 
     @property
     def keys(self) -> dict[str, ApiKey]:
@@ -104,6 +97,8 @@ class Keyring:
         """A list was read; `now_s` is when it was asked for."""
         self._keys = {key.key_hash: key for key in keys}
         self._confirmed_s = now_s
+        self.is_known = True
+        self.is_open = self._is_auth_off or (self._may_be_open and not self._keys)
 
     def needs_no_list(self, headers: Mapping[str, str]) -> bool:
         """Whether a request can be judged before it is known which keys there are."""

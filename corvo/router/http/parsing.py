@@ -228,24 +228,22 @@ class Reader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or one behind a chunked body: those are counted, and of no use to anybody."""
+        headers, limits = self._headers, self._limits
         self._headers_count += 1
         self._head_bytes += len(name) + len(value) + 4
-        if (
-            self._headers_count > self._limits.headers_max
-            or self._head_bytes > self._limits.header_bytes_max
-        ):
-            self.refuse(too_large_head(self._limits))
+        if self._headers_count > limits.headers_max or self._head_bytes > limits.header_bytes_max:
+            self.refuse(too_large_head(limits))
             raise _Refused
         if self.is_in_body:
             return
         known = _NAMES.get(name) or name.decode("latin-1").lower()
         text = value.decode("latin-1").rstrip(" \t")
-        if known not in self._headers:
-            self._headers[known] = text
+        if known not in headers:
+            headers[known] = text
         elif known == "host":
             self._bad_request("expected one header `host`", field="host")
         else:
-            self._headers[known] = join(known, self._headers[known], text)
+            headers[known] = join(known, headers[known], text)
 
     def on_headers_complete(self) -> None:
         """Only the body is missing."""

@@ -99,6 +99,8 @@ class Conversation:
                 return
             if reader.ready or self._unread:
                 await self._turns.spend()
+            elif reader.is_idle:
+                self._seat.move(Stage.IDLE)
             else:
                 await self._note_progress()
 
@@ -110,9 +112,9 @@ class Conversation:
             if not self._unread:
                 return False
             self._shorts += len(self._unread) < _SHORT_BYTES
-        portion = self._unread[: reader.portion_bytes]
-        self._unread = self._unread[len(portion) :]
-        reader.feed(portion)
+        unread, portion_bytes = self._unread, reader.portion_bytes
+        self._unread = unread[portion_bytes:]
+        reader.feed(unread[:portion_bytes])
         if reader.ready:
             self._shorts = 0
             return True
