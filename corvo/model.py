@@ -330,12 +330,18 @@ class Forward(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: str = ""  # the state in which it has ended there; empty while it has not
 
 
+MISSING: Final = "missing"
+"""A job that others wait for does not exist yet."""
+ABSENT: Final = "absent"
+"""A job does not exist, and others wait for it no longer."""
+
+
 class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The end of a job, kept until all its dependents are settled."""
+    """The end of a job, kept until all its dependents are settled; or a job that is `MISSING`."""
 
     id: str
-    state: str
-    at_ns: int
+    state: str  # its last state; or `MISSING`, or `ABSENT`
+    at_ns: int  # when its dependents are settled: at once, or when they do not wait any longer
 
 
 DEFAULT_NAMESPACE: Final = "default"

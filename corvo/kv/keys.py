@@ -279,13 +279,15 @@ WATCHER: Final = _space(
 WATCHED: Final = _space(
     "watched",
     "dx|{jobID}",
-    "empty; the home of this job was asked, and has not answered yet, how it ends",
+    "empty, or until when that is waited for (8 bytes) and 1 if the job does not exist yet; the "
+    "home of this job was asked, and has not answered yet, how it ends",
     owner="shard.dependencies",
 )
 ENDING: Final = _space(
     "ending",
     "de|{jobID}",
-    "msgpack: model.Ending; how a job ended, while some that waited have no answer",
+    "msgpack: model.Ending; how a job ended, while some that waited have no answer; or a job that "
+    "does not exist yet, and until when it is waited for",
 )
 API_KEY: Final = _space(
     "API key", "ak|{key_hash}", "JSON: model.ApiKey; in shard 0 alone, and never the key itself"

@@ -135,6 +135,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     disk_is_full: bool
     counted: Counters
     clock: ClockNumbers | None = None  # of a leader
+    missing: int = 0  # jobs that other jobs wait for and that do not exist yet
 
 
 PAGE_QUEUES: Final = 50

@@ -18,7 +18,7 @@ from corvo.raft import Node
 from corvo.shard import rendering
 from corvo.shard.machine import Machine
 from corvo.shard.ops.existing import existing_elsewhere
-from corvo.shard.state import lifecycle, presence, select
+from corvo.shard.state import dependencies, lifecycle, presence, select
 from corvo.shard.state.tables import (
     API_KEYS,
     BATCHES,
@@ -310,6 +310,7 @@ def _numbers(asked: Asked) -> numbers.Numbers:
             if is_read
             else None
         ),
+        missing=dependencies.count_missing(asked.machine.tx),
     )
 
 

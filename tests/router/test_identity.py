@@ -301,6 +301,7 @@ NOT_COMPARED: Final[dict[str, object]] = {
     "delay": "9s",
     "checkpoint": 9,
     "depends_on": ["sms~other"],
+    "dependency_wait": "9s",
 }
 
 

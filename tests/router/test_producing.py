@@ -103,9 +103,13 @@ def raw(data: bytes) -> msgspec.Raw:
         ({"batch_id": "s00_batch_x"}, NewJob(queue="mail", batch_id="s00_batch_x")),
         (
             {"depends_on": [" a", "b", "a ", ""]},
-            NewJob(queue="mail", depends_on=("a", "b")),
+            NewJob(queue="mail", depends_on=("a", "b"), dependency_wait_ms=86_400_000),
         ),
         ({"depends_on": [" "]}, NewJob(queue="mail")),
+        ({"depends_on": ["a"], "dependency_wait": "2h"},
+         NewJob(queue="mail", depends_on=("a",), dependency_wait_ms=7_200_000)),
+        ({"depends_on": ["a"], "dependency_wait": "0s"}, NewJob(queue="mail", depends_on=("a",))),
+        ({"depends_on": ["a"], "dependency_wait_ms": 0}, NewJob(queue="mail", depends_on=("a",))),
         ({"agent": {}}, NewJob(queue="mail", agent=NewAgent())),
         (
             {"agent": {"max_iterations": 9, "max_cost_usd": 0.3, "iteration_timeout": "5m"}},
@@ -158,6 +162,8 @@ SAMPLES: Final[dict[str, object]] = {
     "chain": {"steps": [{"queue": "mail"}, {"queue": "bill"}]},
     "chain_config": {"steps": [{"queue": "mail"}, {"queue": "bill"}]},
     "depends_on": ["a"],
+    "dependency_wait": "1m",
+    "dependency_wait_ms": 7,
     "agent": {},
 }
 REFUSED: Final = {"chain_id": "a", "chain_step": 1}
@@ -219,6 +225,8 @@ def test_dependencies_are_read_in_the_older_way_too() -> None:
         ({"delay": "soon"}, "delay"),
         ({"delay_ms": -1}, "delay_ms"),
         ({"expire_after": "2 days"}, "expire_after"),
+        ({"dependency_wait": "soon"}, "dependency_wait"),
+        ({"dependency_wait": "1s", "dependency_wait_ms": 2}, "dependency_wait"),
         ({"tags": ["a"]}, "tags"),
         ({"tags": {"a": 1}}, "tags[...]"),
         ({"agent": {"max_cost_usd": "much"}}, "agent.max_cost_usd"),

@@ -65,6 +65,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     chain: Chain | None = None  # the chain of which it is the first step
     depends_on: tuple[Id, ...] = ()  # jobs that must be completed before it can be fetched
     agent: NewAgent | None = None
+    dependency_wait_ms: Millis = 0
+    """How long it waits at least for a job that does not exist yet; 0 does not wait."""
 
     def check(self, field: str, limits: Limits) -> Rejected | None:
         """The refusal of an invalid job; `field` is its place in the op."""

@@ -61,6 +61,8 @@ from corvo.router.shards.fan_out import Part, digest_of, under_key
 
 LIMITS: Final = Limits()
 """A batch is held to these before any of it is sent. A shard may have been given others."""
+DEPENDENCY_WAIT_MS: Final = 86_400_000
+"""How long a job waits for one that does not exist yet, unless it says otherwise."""
 _ROOM_BYTES: Final = 4_096
 """Of an op beside its jobs."""
 _WORDS_FOR_NO_STEP: Final = frozenset({"", "stop", "continue"})
@@ -158,6 +160,8 @@ class EnqueueItem(StepBody, kw_only=True):
     batch_id: Annotated[str, msgspec.Meta(max_length=128)] | None = None
     chain: ChainBody | None = None
     depends_on: Annotated[list[str], msgspec.Meta(max_length=DEPENDENCIES_MAX)] | None = None
+    dependency_wait: Duration | None = None
+    dependency_wait_ms: Millis | None = None
     agent: AgentBody | None = None
     chain_config: Annotated[
         Json,
@@ -251,6 +255,10 @@ def _run_fields(item: StepBody) -> dict[str, object]:
 
 
 def _add_times(changes: dict[str, object], item: EnqueueItem) -> None:
+    if item.dependency_wait or item.dependency_wait_ms is not None:
+        changes["dependency_wait_ms"] = either_ms(
+            "dependency_wait", item.dependency_wait, item.dependency_wait_ms, 0
+        )
     if item.unique_period is not None or item.unique_period_ms is not None:
         changes["unique_period_ms"] = _unique_period_ms(item)
     has_delay = bool(item.delay) or item.delay_ms is not None
@@ -306,6 +314,7 @@ def _add_others(changes: dict[str, object], item: EnqueueItem) -> EnqueueItem:
     named.pop("", None)
     if named:
         changes["depends_on"] = tuple(named)
+        changes["dependency_wait_ms"] = DEPENDENCY_WAIT_MS
     return item
 
 

@@ -316,6 +316,11 @@ REPLICA: Final = Group[Numbers](
             "to",
         ),
         gauge(
+            "corvo_shard_missing_dependencies",
+            "Jobs of the shard that other jobs wait for (`depends_on`) and that do not exist yet.",
+            lambda it: it.missing,
+        ),
+        gauge(
             "corvo_shard_effects_stalled_seconds",
             "Seconds for which another shard (`to`) has taken no effect, while effects wait.",
             lambda it: {(str(each.shard),): each.stalled_s for each in it.counted.effects},

@@ -90,12 +90,14 @@ def _is_counted(op: Enqueue, tx: Tx, made: Enqueued, batch_id: str) -> bool:
 def enqueue(tx: Tx, new: NewJob, op: Enqueue, batch_id: str = "") -> Enqueued:
     """Create a job, unless it exists or its unique key is locked."""
     unique_ms = 0
+    is_awaited = False
     if new.unique_key or new.id is not None:
         named = "" if op.is_announced else new.batch_id
         there = existing(tx, new, compares=op.has_full_ids, batch_id=named)
         if there is not None:
             return there
         _make_room(tx, new)
+        is_awaited = op.has_full_ids and new.id is not None and dependencies.came(tx, new.id)
         unique_ms = (new.unique_period_ms or UNIQUE_PERIOD_MS) if new.unique_key else 0
     presence.ensure_queue(tx, new.queue)
     now_ns = tx.now_ns
@@ -135,6 +137,8 @@ def enqueue(tx: Tx, new: NewJob, op: Enqueue, batch_id: str = "") -> Enqueued:
     if batch_id or new.depends_on or new.chain is not None or new.agent is not None:
         job = _with_others(tx, job, new, batch_id, by_queue=op.has_full_ids)
         state = job.state
+    if is_awaited:
+        job = replace(job, awaited=True)
     JOBS.insert(tx, job)
     if state is _PENDING:
         tx.touched[new.queue] = None
@@ -149,7 +153,8 @@ def _with_others(tx: Tx, job: Job, new: NewJob, batch_id: str, *, by_queue: bool
         job = chains.begin(tx, job, new.chain)
     if not new.depends_on:
         return job
-    return dependencies.begin(tx, job, new.depends_on, by_queue=by_queue)
+    wait_ms = new.dependency_wait_ms
+    return dependencies.begin(tx, job, new.depends_on, by_queue=by_queue, wait_ms=wait_ms)
 
 
 def _make_room(tx: Tx, new: NewJob) -> None:

@@ -121,6 +121,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
         errors=_errors(tx, job),
         lease_left_ns=_lease_left_ns(tx, job),
         reset_attempts=reset_attempts,
+        dependency_wait_ms=dependencies.wait_left_ms(tx, job),
     )
     effect = encode_json(arrival)
     if len(effect) > EFFECT_BYTES_MAX:
@@ -251,7 +252,7 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
     stale = JOBS.find(tx, job.id)
     if stale is not None:
         lifecycle.remove(tx, stale, why=lifecycle.SWEPT)  # it is being swept, and its id is free
-    job = consequences.landed(tx, job)
+    job = consequences.landed(tx, job, wait_ms=arrival.dependency_wait_ms)
     until_ns, lock_lost = _lock(tx, job)
     after = replace(
         job,

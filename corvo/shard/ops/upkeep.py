@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from corvo.kv import keys
 from corvo.kv.keys import META, prefix_end
 from corvo.kv.tables import CLASSES, Held
-from corvo.model import EventType, Job, Queue
+from corvo.model import MISSING, EventType, Job, Queue
 from corvo.protocol.ops.base import Millis, Name, TypedOp
 from corvo.shard.state import dependencies, lifecycle, requests
 from corvo.shard.state.applying import apply
@@ -131,7 +131,10 @@ def clean_workers(op: CleanWorkers, tx: Tx) -> Walked:
 
 
 class Tell(Upkeep, frozen=True, kw_only=True):
-    """Dependents of ended jobs are settled, where they were too many for one entry."""
+    """Dependents of ended jobs are settled, where they were too many for one entry.
+
+    So are those of jobs that were not created in time.
+    """
 
 
 @apply.register
@@ -143,6 +146,10 @@ def tell(op: Tell, tx: Tx) -> Walked:
             return Walked(told, more=True)
         ending = ENDINGS.get(tx, job_id)
         assert ending is not None, "a timer names what is there"
+        if ending.state == MISSING:
+            dependencies.give_up(tx, ending)
+            told += 1
+            continue
         count, is_all = dependencies.settle_dependents(tx, ending, op.limit - told)
         told += max(count, 1)
         if not is_all:

@@ -29,7 +29,7 @@ def follow(tx: Tx, job: Job, *, why: str = "", is_removed: bool = False) -> None
     elif job.batch_id:
         batches.count(tx, job.batch_id, job.state, 1)
     if job.awaited:
-        dependencies.settle(tx, job.id, job.state)
+        dependencies.settle(tx, job.id, job.state.value)
 
 
 def reopened(tx: Tx, job: Job) -> None:
@@ -59,10 +59,10 @@ def left(tx: Tx, job: Job) -> None:
         dependencies.watch_at(tx, job.id, job.born_in)
 
 
-def landed(tx: Tx, job: Job) -> Job:
+def landed(tx: Tx, job: Job, *, wait_ms: int) -> Job:
     """The job as it arrives from another shard, with its dependencies evaluated here."""
     if job.waits_for:
-        job = dependencies.begin(tx, job, job.waits_for)
+        job = dependencies.begin(tx, job, job.waits_for, wait_ms=wait_ms)
     if not job.awaited and dependencies.is_awaited(tx, job.id):
         job = replace(job, awaited=True)
     return job
@@ -85,7 +85,7 @@ def _job_ended(tx: Tx, ended: JobEnded) -> None:
     if ended.batch_id:
         batches.count(tx, ended.batch_id, state, ended.step)
     if ended.step > 0:
-        dependencies.settle(tx, ended.job_id, state)
+        dependencies.settle(tx, ended.job_id, ended.state)
     else:
         dependencies.reopened(tx, ended.job_id)
 
@@ -108,7 +108,7 @@ def take(tx: Tx, source: int, effect: Consequence) -> None:
             spawning.spawn_here(tx, effect)
         case Tally():
             batches.apply(tx, effect)
-        case Watch(job_id=job_id):
-            dependencies.watched(tx, source, job_id)
+        case Watch(job_id=job_id, wait_ms=wait_ms):
+            dependencies.watched(tx, source, job_id, wait_ms)
         case WatchAnswer(job_id=job_id, state=state):
-            dependencies.answered(tx, job_id, State(state))
+            dependencies.answered(tx, job_id, state)

@@ -37,6 +37,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     lease_left_ns: int = 0  # time that its lease had left; shards do not share a clock
     reset_attempts: bool = False
     refused: int = 0  # number of shards in which another job has its id
+    dependency_wait_ms: int = 0  # how long it waits on for jobs that do not exist yet
 
     def whole(self) -> Job:
         """The job with its JSON."""
@@ -104,14 +105,22 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     chain_marks: int = 0
 
 
-class Watch(msgspec.Struct, frozen=True, tag="watch"):
+class Watch(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch"):
     """A job depends on one of another shard: the home of that job answers when it has ended."""
 
     job_id: str
+    wait_ms: int = 0  # how long the job is waited for if it does not exist yet
+
+
+CREATED: Final = "created"
+"""Answer to a watch: the job that was missing is there now."""
 
 
 class WatchAnswer(msgspec.Struct, frozen=True, tag="told"):
-    """The state in which a watched job has ended. A job that does not exist counts as cancelled."""
+    """The state in which a watched job has ended; or `MISSING`, `CREATED` or `ABSENT`.
+
+    Without a time to wait for it, a job that does not exist counts as cancelled.
+    """
 
     job_id: str
     state: str

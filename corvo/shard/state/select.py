@@ -10,7 +10,7 @@ from corvo.kv.heads import Head
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, Job, Queue, State
 from corvo.protocol.queries import Explanation
-from corvo.shard.state import lifecycle
+from corvo.shard.state import dependencies, lifecycle
 from corvo.shard.state.limits import Allowance, allowance
 from corvo.shard.state.tables import JOBS, QUEUES, is_swept, queue_keys
 from corvo.shard.state.tx import CHANGED_BYTES_MAX, Tx
@@ -125,6 +125,14 @@ def explain(tx: Tx, job: Job, *, now_ns: int) -> Explanation:
 def _explain_pending(tx: Tx, job: Job, *, now_ns: int) -> Explanation:
     if job.waits_for:
         first = job.waits_for[0]
+        absent = dependencies.missing(tx, job)
+        if absent is not None:
+            return Explanation(
+                code="missing",
+                text=f"the job waits for {absent[0]}, which does not exist yet; create that job, "
+                "or this one will be held",
+                until_ns=absent[1],
+            )
         return Explanation(
             code="waits",
             text=f"the job waits for {len(job.waits_for)} jobs to be completed, first {first}",
