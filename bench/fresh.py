@@ -60,6 +60,7 @@ def _at(server: Server, rate: int) -> Iterator[Measurement]:
         cuts = statistics.quantiles(taken, n=100)
         kind = f"{name}, {consistency}"
         yield Measurement(f"{kind}: a search behind an enqueue, p50", cuts[49], "ms")
+        yield Measurement(f"{kind}: p95", cuts[94], "ms")
         yield Measurement(f"{kind}: p99", cuts[98], "ms")
         found = sum(sample.is_found for sample in samples)
         behind = sum(sample.is_behind for sample in samples)

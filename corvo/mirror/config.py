@@ -27,7 +27,7 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 4
     questions_max: Annotated[
         Count, Meta(description="searches that run or wait; more are rejected")
-    ] = 64
+    ] = 256
     pause_ms: Annotated[
         int,
         Meta(
@@ -50,9 +50,10 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=19,
-            description="nice value of the mirror's process: 0 is normal, 19 the lowest priority",
+            description="nice value of the mirror's process: 0 is normal, 19 the lowest priority;"
+            " with more than 0, searches are behind while all processors are busy",
         ),
-    ] = 10
+    ] = 0
 
 
 class MirrorConfig(MirrorSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

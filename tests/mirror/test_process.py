@@ -393,6 +393,35 @@ def test_an_answer_during_a_full_pass_says_that_it_is_behind() -> None:
     in_short(scenario)
 
 
+def test_a_hundred_searches_whose_rows_come_at_once_are_all_answered() -> None:
+    async def scenario(directory: Path) -> None:
+        replica = Replica(str(directory / "s"))
+        answers: list[wire.Answer] = []
+        async with (
+            open_server(directory, replica=replica) as (config, mirror),
+            calling(config) as client,
+        ):
+            await standing(client, s0=1)
+            freshness = Freshness(positions={0: 2}, wait_ms=LONG_MS)
+            body = msgspec.json.encode(
+                Search(scope=EVERYTHING, freshness=freshness, budget_ms=LONG_MS)
+            )
+
+            async def one() -> None:
+                answers.append(await client.ask(NUMBERS[Search], body))
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(100):
+                    nursery.start_soon(one)
+                while mirror.writer._waiting < 100:
+                    await trio.lowlevel.checkpoint()
+                replica.put(job("b"))
+
+        assert [type(answer) for answer in answers] == [wire.Reply] * 100
+
+    in_short(scenario)
+
+
 def test_many_searches_that_wait_are_not_turned_away() -> None:
     async def scenario(directory: Path) -> None:
         replica = Replica(str(directory / "s"))
