@@ -50,6 +50,11 @@ class Mint:
         return f"{self._shard}{kind}_{job_id[-26:]}"
 
 
+def first_id(shard: int, kind: str, at_ns: int) -> str:
+    """The smallest id that a shard can make of a `kind` of thing in the millisecond of a time."""
+    return f"s{shard:02d}_{kind}_{_letters(at_ns // 1_000_000, 10)}"
+
+
 def full_id(queue: str, own: str) -> str:
     """The id of a job of a queue whose own id a client chose."""
     return f"{queue}~{own}"

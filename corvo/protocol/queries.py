@@ -9,10 +9,11 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from corvo.model import ApiKey, Event, Job, JobError, Queue, State, Worker
+from corvo.model import ApiKey, Batch, Event, Job, JobError, Queue, State, Worker
 from corvo.protocol.numbers import PAGE_NUMBERS_MAX, PAGE_QUEUES, PageLimit
 from corvo.protocol.ops.base import ID_BYTES_MAX, ITEMS_MAX, Id, Json, Name, Nanos
 from corvo.protocol.ops.enqueue import Enqueued, NewJob
+from corvo.scopes import NOTHING, Scope
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +120,42 @@ class GetBatchQueues(Query, frozen=True, kw_only=True):
     """The queues that some batches belong to."""
 
     batch_ids: Annotated[list[Id], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class BatchFound(msgspec.Struct, frozen=True):
+    """A batch, if it is here."""
+
+    batch: Batch | None
+
+
+class GetBatch(Query, frozen=True, kw_only=True):
+    """One batch."""
+
+    batch_id: Id
+
+
+class Batches(msgspec.Struct, frozen=True):
+    """Batches, the newest first, without the payloads of their callbacks."""
+
+    batches: list[Batch]
+    before_ns: int = 0
+    before_id: str = ""
+    """Where to go on: with what is older than this. `before_ns` is 0 when all was looked at. The id
+    is that of a batch of the answer, or empty."""
+
+
+class ListBatches(Query, frozen=True, kw_only=True):
+    """Batches that belong to queues of a scope, the newest first.
+
+    Others lie between them, so one answer may have few or none and still not be the last.
+    """
+
+    scope: Scope = NOTHING
+    before_ns: Nanos = 0
+    before_id: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] = ""
+    """Only what was created before this, of what was created at one time those with a smaller id;
+    0 is all."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
 
 
 class Existing(msgspec.Struct, frozen=True):
@@ -305,6 +342,8 @@ QUERIES: Final[dict[int, type[Query]]] = {
     21: GetExisting,
     22: GetBatchQueues,
     23: KnowsRequest,
+    24: GetBatch,
+    25: ListBatches,
     30: GetNumbers,
     31: GetQueueNumbers,
     32: GetWorkerNumbers,

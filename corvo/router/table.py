@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from corvo.router.batches import endpoints as batches
 from corvo.router.bulk import endpoints as bulk
 from corvo.router.enqueue import endpoints as producing
 from corvo.router.events import endpoints as events
@@ -23,6 +24,7 @@ _ROWS: Final = (
     *node.ROUTES,
     *bulk.ROUTES,
     *jobs.ROUTES,
+    *batches.ROUTES,
     *queues.ROUTES,
     *workers.ROUTES,
     *searching.ROUTES,

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.errors import BadKey
+from corvo.ids import first_id
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.kv.tables import D, Table
-from corvo.model import STATES, Job, JobError, Priority, Queue, State
+from corvo.model import STATES, Batch, Job, JobError, Priority, Queue, State
 from corvo.protocol import numbers
 from corvo.protocol import queries as protocol
 from corvo.protocol.ops.base import Rejected, encode_json
@@ -31,9 +33,12 @@ from corvo.shard.state.tables import (
 )
 from corvo.shard.state.tx import Tx
 from corvo.steered_clock import SteeredClock
+from corvo.times import MS
 
 WALK_MAX: Final = 1_000
-"""Finished jobs that one such question looks at: some 5 ms."""
+"""Finished jobs, or batches, that one such question looks at: some 5 ms."""
+_BATCHES_READ: Final = 100
+"""Keys of batches that are read at a time."""
 
 
 class Asked(Protocol):
@@ -71,6 +76,10 @@ def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
         case protocol.GetBatchQueues(batch_ids=batch_ids):
             batches = _stored(tx, BATCHES, batch_ids)
             return protocol.BatchQueues({batch.id: batch.belongs_to for batch in batches})
+        case protocol.GetBatch(batch_id=batch_id):
+            return protocol.BatchFound(BATCHES.get(tx, batch_id))
+        case protocol.ListBatches():
+            return _list_batches(query, tx)
         case protocol.Explain():
             found = presence.find(tx, query.job_id)
             if found is None:
@@ -269,6 +278,45 @@ def _dead(tx: Tx, job_id: str) -> Job | None:
         return None
     found = presence.find(tx, job_id)
     return found.document if found is not None else None
+
+
+def _list_batches(query: protocol.ListBatches, tx: Tx) -> protocol.Batches:
+    """As many as there are among the next few, and no place within batches of one time."""
+    found: list[Batch] = []
+    size = 0
+    edge_ns = 0
+    for walked, (batch, taken) in enumerate(_batches_before(tx, query)):
+        is_enough = walked >= WALK_MAX or size >= protocol.ANSWER_BYTES_MAX
+        if is_enough and batch.created_ns != edge_ns:
+            return protocol.Batches(found, edge_ns)
+        size += taken
+        edge_ns = batch.created_ns
+        # One from before version 2 of the ops may belong to nothing: then to users of every queue.
+        if query.scope.covers(batch.belongs_to):
+            found.append(replace(batch, callback_payload=""))
+        if len(found) == query.limit:
+            return protocol.Batches(found, batch.created_ns, batch.id)
+    return protocol.Batches(found)
+
+
+def _batches_before(tx: Tx, query: protocol.ListBatches) -> Iterator[tuple[Batch, int]]:
+    """Batches before a place, the newest first, with the bytes of each."""
+    prefix = BATCHES.prefix
+    place = (query.before_ns, query.before_id.encode())
+    stop = prefix_end(prefix)
+    if query.before_ns:
+        stop = prefix + first_id(tx.shard, "batch", query.before_ns + MS).encode()
+    while True:
+        keys_found = tx.last_keys(prefix, stop, limit=_BATCHES_READ)
+        for key in keys_found:
+            data = tx.get_key(key)
+            assert data is not None, "a key that was found is there"
+            batch = BATCHES.decode(data)
+            if not query.before_ns or (batch.created_ns, batch.id.encode()) < place:
+                yield batch, len(data)
+        if len(keys_found) < _BATCHES_READ:
+            return
+        stop = keys_found[-1]
 
 
 def _numbers(asked: Asked) -> numbers.Numbers:

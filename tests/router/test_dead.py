@@ -16,7 +16,8 @@ from corvo.protocol.ops.work import Ack, AckItem
 from corvo.protocol.queries import Dead, FoundJob, ListDead
 from corvo.router.http.params import Place
 from corvo.router.jobs import endpoints
-from corvo.router.jobs.bodies import DeadJobs, Newest, Source
+from corvo.router.jobs.bodies import DeadJobs, dead_entries
+from corvo.router.newest import Newest, Source
 from tests.router.nests import Nest, die, fail, problem, queue_of, run
 
 A, B, C = (queue_of(number) for number in range(3))
@@ -227,8 +228,8 @@ def test_pages_of_many_lists_are_pages_of_the_whole_list(
     shown: list[Place] = []
     after: Place | None = None
     for _ in range(200):
-        sources = [Source(number, ["q"], after) for number in range(len(ordered))]
-        newest = Newest(sources, limit)
+        sources = [Source(number, after) for number in range(len(ordered))]
+        newest = Newest[FoundJob](sources, limit)
         for _ in range(rounds):
             asked = newest.next()
             for source in asked:
@@ -239,15 +240,8 @@ def test_pages_of_many_lists_are_pages_of_the_whole_list(
                 ]
                 step = min(next(walked), limit)
                 found, is_end = rest[:step], step >= len(rest)
-                last = Place(0, "") if is_end else found[-1]
-                newest.hear(
-                    source,
-                    Dead(
-                        jobs=[job_of(place) for place in found],
-                        before_ns=last.at_ns,
-                        before_id=last.job_id,
-                    ),
-                )
+                dead = Dead(jobs=[job_of(place) for place in found])
+                newest.hear(source, dead_entries(dead), None if is_end else found[-1])
         jobs, after = newest.page()
         assert len(jobs) <= limit
         shown += [Place(job.finished_ns, job.id) for job in jobs]

@@ -266,20 +266,28 @@ def steady(
 
 
 @cache
-def bulk_id() -> str:
-    """Of the operation that `BEGIN` begins, where it is the first request to a twin."""
+def begun_id(path: str) -> str:
+    """Of what `begin` begins, where it is the first request to a twin."""
 
     async def main() -> str:
-        [(_, _, body)] = await Twin(fast=True, keys=KEYS).ask([begin()])
-        return str(msgspec.json.decode(body)["bulk_operation_id"])
+        [(_, _, body)] = await Twin(fast=True, keys=KEYS).ask(begin(path))
+        answer = msgspec.json.decode(body)
+        return str(answer.get("bulk_operation_id") or answer["batch_id"])
 
     return trio.run(main, clock=clock_of_tests())
 
 
-def begin() -> Asked:
-    """A bulk operation that takes long."""
-    body = {"job_ids": [job_ids()[WAITING]], "action": "cancel", "async": True}
-    return request("POST", "/api/v1/jobs/bulk", msgspec.json.encode(body), ADMIN)
+def begin(path: str) -> list[Asked]:
+    """A bulk operation that takes long, or a batch, where a path names one."""
+    bulk = {"job_ids": [job_ids()[WAITING]], "action": "cancel", "async": True}
+    batch = {"jobs": [{"queue": QUEUE}], "batch": {"callback_queue": QUEUE}}
+    for beginning, asked, body in (
+        ("/api/v1/bulk/", "/api/v1/jobs/bulk", bulk),
+        ("/api/v1/batches/", "/api/v1/enqueue/batch", batch),
+    ):
+        if path.startswith(beginning):
+            return [request("POST", asked, msgspec.json.encode(body), ADMIN)]
+    return []
 
 
 def method_of(row: Route) -> str:
@@ -289,7 +297,8 @@ def method_of(row: Route) -> str:
 
 def at(row: Route, job_id: str) -> str:
     """The path of a row with its places filled."""
-    a_thing = bulk_id() if row.path.startswith("/api/v1/bulk/") and "_job_" in job_id else job_id
+    is_other = "_job_" in job_id and begin(row.path)
+    a_thing = begun_id(row.path) if is_other else job_id
     path = row.path.replace("{job_id}", job_id).replace("{id}", a_thing)
     path = path.replace("{name}", QUEUE).replace("{queue}", QUEUE)
     return path.replace("{key_hash}", hash_key("of-a-worker"))
@@ -383,7 +392,7 @@ def damaged(data: bytes, count: int) -> Iterator[bytes]:
 def test_right_requests_are_answered_the_same(row: Route) -> None:
     ids = job_ids()
     key = f"Idempotency-Key: {operation_id(row)}"
-    asked = [begin()] if row.path.startswith("/api/v1/bulk/") else []
+    asked = begin(row.path)
     asked += [to(row, each, ADMIN) for each in (*ids, *ids, "s02_job_nobody", "a%20b", "a%2Fb")]
     asked += [to(row, each, ADMIN, key) for each in (ids[3], ids[3], ids[4])]
     asked += [
@@ -484,7 +493,7 @@ def test_a_head_is_its_get_without_the_body(row: Route) -> None:
     ids = job_ids()
     headers = ("X-Request-Id: =5a/",)  # as long as the name that `plain` puts in its place
     path = at(row, ids[0]) + QUERIES.get(operation_id(row), "")
-    asked = [begin()] if row.path.startswith("/api/v1/bulk/") else []
+    asked = begin(row.path)
     for each in (path, f"{path}?limit=x", f"{path}/nothing/at/all"):
         has_end = not row.is_streamed or "nothing" in each
         asked.append(request("GET" if has_end else "HEAD", each, b"", *headers))

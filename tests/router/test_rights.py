@@ -154,6 +154,7 @@ class World:
         self.nest: Final = Nest(keys=KEYS)
         self.jobs: dict[str, list[str]] = {}
         self.bulk_id = ""
+        self.batch_id = ""
 
     async def begin(self) -> None:
         ShelfMirror(self.nest)
@@ -170,6 +171,9 @@ class World:
             await self._do(f"jobs/{held}/hold", {})
             later = await self._do("enqueue", {"queue": queue, "delay_ms": 60_000, **payload})
             self.jobs[queue] = [active, waiting, held, later, dead]
+        batch = {"jobs": [{"queue": MAIL}], "batch": {"callback_queue": MAIL}}
+        answer = await self.nest.ask("POST", "/api/v1/enqueue/batch", batch, x_api_key="free")
+        self.batch_id = msgspec.json.decode(answer.body, type=dict[str, object])["batch_id"]  # type: ignore[assignment]
         order = {"filter": {"queue": MAIL}, "action": "retry", "async": True}
         answer = await self.nest.ask("POST", "/api/v1/jobs/bulk", order, x_api_key="free")
         self.bulk_id = msgspec.json.decode(answer.body, type=dict[str, object])["bulk_operation_id"]  # type: ignore[assignment]
@@ -192,7 +196,7 @@ class World:
 
     def shows(self, body: bytes, asked: str = "") -> bool:
         """Whether an answer has something of the queue that was not in the request."""
-        marks = [MAIL, PAYLOAD, WORKER, self.bulk_id, *self.jobs[MAIL]]
+        marks = [MAIL, PAYLOAD, WORKER, self.bulk_id, self.batch_id, *self.jobs[MAIL]]
         return any(mark.encode() in body for mark in marks if mark not in asked)
 
 
@@ -298,7 +302,8 @@ def cases_of(row: Route, world: World) -> Iterator[Case]:
                     for at in range(len(spots)):
                         yield case(own, body=theirs_at(text, world, at, job_id))
             case Where.RESULT:
-                named = world.bulk_id if row.path.startswith("/api/v1/bulk/") else job_id
+                ids = {"bulk operation": world.bulk_id, "batch": world.batch_id}
+                named = ids.get(row.id_of, job_id)
                 if row.takes is None:
                     known = {each.name for each in row.query}
                     for wanted in ({"q": "ada"}, {"q": "ada", "queue": MAIL}):

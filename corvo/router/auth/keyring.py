@@ -278,13 +278,13 @@ def allow_batch(caller: Caller, batch_id: str, queue: str) -> None:
     The queue of a batch that does not exist is empty: the answer is the same.
     """
     if not (queue and caller.scope.covers(queue)):
-        raise Problem(
-            404,
-            "NOT_FOUND",
-            f"batch {batch_id!r} not found",
-            reason="batch_not_found",
-            field="batch_id",
-        )
+        raise no_batch(batch_id, field="batch_id")
+
+
+def no_batch(batch_id: str, *, field: str = "") -> Problem:
+    """The problem of a batch that does not exist, or is not in the caller's scope."""
+    error = f"batch {batch_id!r} not found"
+    return Problem(404, "NOT_FOUND", error, reason="batch_not_found", field=field)
 
 
 def _no_access(caller: Caller, what: str) -> Problem:

@@ -1,6 +1,5 @@
 """Bodies of jobs: from a shard's answer to JSON."""
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -11,13 +10,12 @@ from corvo.protocol.ops.base import ITEMS_MAX, Id, Text, Token
 from corvo.protocol.queries import Dead, Explanation, FoundJob, Jobs, StoredJob
 from corvo.protocol.words import GivenPriority
 from corvo.router.http.params import Key, Place, QueueName
+from corvo.router.newest import Entry
 from corvo.times import format_time_or_none
 
 PAGE_MAX: Final = 1_000
 PAGE: Final = 50
 """Dead jobs that one answer lists when nothing is said."""
-PAGE_BYTES_MAX: Final = 8 << 20
-"""A page that becomes larger is cut short."""
 
 # What clients send.
 
@@ -115,82 +113,6 @@ def explain_body(job: FoundJob, explanation: Explanation) -> ExplainBody:
     )
 
 
-# Dead jobs of many places as one list.
-
-
-class Source:
-    """Queues of one shard, and how far their dead jobs were looked at."""
-
-    def __init__(self, shard: int, queues: Sequence[str], before: Place | None) -> None:
-        self.shard: Final = shard
-        self.queues: Final = list(queues)
-        self.before = before
-        """With what comes behind this the next question goes on; None is the beginning."""
-        self.is_at_end = False
-
-
-class Newest:
-    """One page of a list that comes from many places: the newest first, whoever has them.
-
-    A job may be shown once every source was looked at as far back as where it stands. A source that
-    has to be looked at far back holds up the others, so a page may end early, at the place up to
-    which all were looked at.
-    """
-
-    def __init__(self, sources: Sequence[Source], limit: int) -> None:
-        self._sources = list(sources)
-        self._limit = limit
-        self._found: list[tuple[Place, FoundJob]] = []
-        self._size = 0
-
-    def next(self) -> list[Source]:
-        """The sources to be asked before the page is as long as it may be; none when it is."""
-        if self._size >= PAGE_BYTES_MAX:
-            return []
-        needed = self._found[self._limit - 1][0] if len(self._found) >= self._limit else None
-        return [
-            source
-            for source in self._sources
-            if not source.is_at_end
-            and (needed is None or source.before is None or _is_behind(needed, source.before))
-        ]
-
-    def hear(self, source: Source, answer: Dead) -> None:
-        """What a source had next."""
-        self._found += [(Place(job.finished_ns, job.id), job) for job in answer.jobs]
-        self._size += sum(len(bytes(job.json)) for job in answer.jobs)
-        self._found.sort(key=lambda each: (each[0].at_ns, each[0].job_id.encode()), reverse=True)
-        if answer.before_id:
-            source.before = Place(answer.before_ns, answer.before_id)
-        else:
-            source.is_at_end = True
-
-    def page(self) -> tuple[list[FoundJob], Place | None]:
-        """What can be shown, and the place behind which the next page begins, if there is one."""
-        reached = self._reached()
-        shown: list[FoundJob] = []
-        size = 0
-        last: Place | None = None
-        for place, job in self._found:
-            is_known = reached is None or not _is_behind(place, reached)
-            if not is_known or len(shown) == self._limit or size >= PAGE_BYTES_MAX:
-                return shown, last if is_known else reached
-            shown.append(job)
-            size += len(bytes(job.json))
-            last = place
-        return shown, reached
-
-    def _reached(self) -> Place | None:
-        """How far back all sources were looked at; None when that is to the end."""
-        places = [source.before for source in self._sources if not source.is_at_end]
-        reached: Place | None = None
-        for place in places:
-            assert place is not None, "every source was asked once"
-            if reached is None or _is_behind(reached, place):
-                reached = place
-        return reached
-
-
-def _is_behind(place: Place, other: Place) -> bool:
-    """Whether a place comes later in the list than another: it is older."""
-    return (place.at_ns, place.job_id.encode()) < (other.at_ns, other.job_id.encode())
+def dead_entries(answer: Dead) -> list[Entry[FoundJob]]:
+    """The dead jobs of an answer, for one list of all shards."""
+    return [Entry(Place(job.finished_ns, job.id), job, len(bytes(job.json))) for job in answer.jobs]

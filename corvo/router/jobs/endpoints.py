@@ -26,6 +26,7 @@ from corvo.protocol.queries import (
     CountJobs,
     Counts,
     Explain,
+    FoundJob,
     GetQueue,
     ListDead,
     QueueView,
@@ -51,22 +52,20 @@ from corvo.router.jobs.bodies import (
     JobDone,
     JobList,
     MoveJob,
-    Newest,
     SetPriority,
-    Source,
     Why,
+    dead_entries,
     explain_body,
     read_dead,
     read_explanation,
 )
 from corvo.router.jobs.find import find_job, find_jobs
+from corvo.router.newest import ROUNDS_MAX, Newest, Source
 from corvo.router.routes import EXAMPLE_ID, Endpoint, Parameter, Route
 from corvo.router.shards.fan_out import send_to_job
 
 SOURCES_MAX: Final = 16
 """Questions that one page of dead jobs asks at once: of 16,000 queues, four shards' together."""
-ROUNDS_MAX: Final = 10
-"""How often it goes on where a source has found too little."""
 
 _read_bulk_get: Final = Body(BulkGet)
 _read_why: Final = Body(Why)
@@ -198,7 +197,7 @@ async def list_dead(api: Api, request: Request) -> Response:
     limit = params.number_of(request, "limit", default=PAGE, at_most=PAGE_MAX)
     before = params.read_cursor(request)
     counts = await _count_dead(api, request)
-    newest = Newest(_sources(counts, before), limit)
+    newest = Newest[FoundJob](_sources(counts, before), limit)
     for _ in range(ROUNDS_MAX):
         asked = newest.next()
         if not asked:
@@ -206,7 +205,9 @@ async def list_dead(api: Api, request: Request) -> Response:
         questions = [(source.shard, _question(source, limit)) for source in asked]
         answers = await ask_each(api, request.caller, questions)
         for source, answer in zip(asked, answers, strict=True):
-            newest.hear(source, read_dead(answer.body))
+            dead = read_dead(answer.body)
+            reached = params.Place(dead.before_ns, dead.before_id) if dead.before_id else None
+            newest.hear(source, dead_entries(dead), reached)
     shown, place = newest.page()
     return json_response(
         {
@@ -220,7 +221,7 @@ async def list_dead(api: Api, request: Request) -> Response:
 
 def _sources(counts: dict[int, dict[str, int]], before: params.Place | None) -> list[Source]:
     sources = [
-        Source(shard, list(queues)[at : at + QUEUES_MAX], before)
+        Source(shard, before, list(queues)[at : at + QUEUES_MAX])
         for shard, queues in sorted(counts.items())
         for at in range(0, len(queues), QUEUES_MAX)
     ]

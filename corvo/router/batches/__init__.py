@@ -1,0 +1,1 @@
+"""Batches: one by its id, and a list of all."""
