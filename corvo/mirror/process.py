@@ -176,23 +176,24 @@ class Mirror:
     async def _freshen(self, freshness: Freshness) -> Freshness:
         """Wait for the rows that a question would like; returns what its answer is held to.
 
-        Rows that cannot come now are not waited for: of a shard without a link, and all rows while
-        the disk is full. A shard without a link may be back with another log, whose positions say
-        nothing about our rows.
+        Rows that cannot come now are not waited for: of a shard whose link was lost, and all rows
+        while the disk is full. A shard without a link may be back with another log, whose positions
+        say nothing about our rows.
         """
-        shards = self.progress.shards
-        linked = {
-            number: index
-            for number, index in freshness.positions.items()
-            if number in shards and shards[number].is_linked
-        }
-        if not self.progress.has(linked) and not self.writer.is_stuck:
+        progress, positions = self.progress, freshness.positions
+        coming = {number: at for number, at in positions.items() if progress.may_come(number)}
+        is_there = progress.has(coming) and progress.are_linked(coming)
+        if not is_there and not self.writer.is_stuck:
             with trio.move_on_after(freshness.wait_ms / 1_000):
-                await self._wait_for(linked)
-        away = (number for number in freshness.positions if number not in linked)
+                await self._wait_for(coming, links=True)
+        away = [
+            number
+            for number in positions
+            if number not in coming or not progress.are_linked([number])
+        ]
         return replace(freshness, unknown=(*freshness.unknown, *away))
 
-    async def _wait_for(self, least: Mapping[int, int]) -> None:
+    async def _wait_for(self, least: Mapping[int, int], *, links: bool = False) -> None:
         """Wait until the rows are as of these positions, and have them come without pauses."""
 
         def hurry() -> None:
@@ -200,7 +201,7 @@ class Mirror:
                 if not self.progress.has({follower.number: least.get(follower.number, 0)}):
                     follower.hurry()
 
-        await self.writer.wait_for(least, hurry)
+        await self.writer.wait_for(least, hurry, links=links)
 
     async def _standing(self) -> Standing:
         stats = self._stats_reader.read()

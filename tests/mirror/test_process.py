@@ -374,6 +374,36 @@ def test_rows_that_cannot_come_are_not_waited_for() -> None:
     in_short(scenario)
 
 
+def test_a_search_right_after_a_start_waits_for_the_first_link() -> None:
+    async def scenario(directory: Path) -> None:
+        elsewhere = Replica(str(directory / "elsewhere"))
+        pages: list[RawPage] = []
+        async with (
+            open_server(directory, replica=elsewhere) as (config, mirror),
+            calling(config) as client,
+        ):
+            early = await search(client, 1, wait_ms=1)
+            late = Replica(config.sockets[0])
+            late.put(job("a"))
+
+            async def look() -> None:
+                pages.append(await search(client, 1, LONG_MS))
+                nursery.cancel_scope.cancel()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(look)
+                while not mirror.writer._waiting:
+                    await trio.lowlevel.checkpoint()
+                async with late.serving():
+                    await trio.sleep_forever()
+
+        assert (early.jobs, early.is_behind) == ([], True)
+        [page] = pages
+        assert [len(page.jobs), page.is_behind] == [1, False]
+
+    in_short(scenario)
+
+
 def test_an_answer_during_a_full_pass_says_that_it_is_behind() -> None:
     async def scenario(directory: Path) -> None:
         replica = Replica(str(directory / "s"))

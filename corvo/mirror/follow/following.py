@@ -59,7 +59,7 @@ class WriterTask:
         self._log = log
         self._limiter = trio.CapacityLimiter(1)
         self._put, self._taken = trio.open_memory_channel[Page](_PAGES_MAX)
-        self._moved = trio.Event()  # something was written
+        self._moved = trio.Event()  # something was written, or a link was made
         self.is_stuck = False
         self._wal_bytes_max = config.wal_bytes_max
         self._waiting = 0  # questions that wait for rows which are not written yet
@@ -91,8 +91,7 @@ class WriterTask:
                 self._progress.written(page)
                 if page.is_news:
                     self.lag.observe(max(0, now_ns - page.cursor.now_ns) / MS)
-            self._moved.set()
-            self._moved = trio.Event()
+            self.look_again()
             if self._writing.wal_bytes > self._wal_bytes_max:
                 await self._shrink()
             await self._rest(rest_s)
@@ -176,15 +175,24 @@ class WriterTask:
 
     # Questions that wait for a position.
 
-    async def wait_for(self, least: Mapping[int, int], hurry: Callable[[], None]) -> None:
+    def look_again(self) -> None:
+        """Wake questions that wait: something was written, or a link was made."""
+        self._moved.set()
+        self._moved = trio.Event()
+
+    async def wait_for(
+        self, least: Mapping[int, int], hurry: Callable[[], None], *, links: bool = False
+    ) -> None:
         """Wait until everything up to these indexes, by shard, is written.
 
-        `hurry` is called as long as it is not: a page may end before them.
+        `hurry` is called as long as it is not: a page may end before them. With `links`, the shards
+        must have links as well: else nobody knows that the indexes are still those of their logs.
         """
+        progress = self._progress
         self._waiting += 1
         self._hurry.set()
         try:
-            while not self._progress.has(least):
+            while not (progress.has(least) and (not links or progress.are_linked(least))):
                 hurry()
                 await self._moved.wait()
         finally:
@@ -249,7 +257,8 @@ class Follower:
 
     async def _serve(self, link: Link) -> None:
         """Follow over one link, until it is lost or a pass is asked for."""
-        self._seen.is_linked = True
+        self._seen.is_linked = self._seen.was_linked = True
+        self._writer.look_again()
         self._more = b""
         try:
             with trio.CancelScope() as self._serving:

@@ -56,6 +56,8 @@ class ShardProgress(msgspec.Struct):
 
     cursor: Cursor
     is_linked: bool = False
+    was_linked: bool = False
+    """Whether this process has had a link to the shard at any time."""
     is_due: bool = False
     """Whether a full pass was requested and has not begun."""
     passes: int = 0
@@ -81,6 +83,16 @@ class Progress:
             number in self.shards and self.shards[number].cursor.index >= index
             for number, index in least.items()
         )
+
+    def may_come(self, number: int) -> bool:
+        """Whether rows of a shard can be expected now: as long as it has a link, or before the
+        first one, which a start makes at once."""
+        seen = self.shards.get(number)
+        return seen is not None and (seen.is_linked or not seen.was_linked)
+
+    def are_linked(self, numbers: Iterable[int]) -> bool:
+        """Whether these shards have a link."""
+        return all(self.shards[number].is_linked for number in numbers)
 
     def as_of(self) -> AsOf:
         """How far each shard was followed, as answers show it."""
