@@ -378,6 +378,7 @@ def test_a_search_right_after_a_start_waits_for_the_first_link() -> None:
     async def scenario(directory: Path) -> None:
         elsewhere = Replica(str(directory / "elsewhere"))
         pages: list[RawPage] = []
+        is_answered = trio.Event()
         async with (
             open_server(directory, replica=elsewhere) as (config, mirror),
             calling(config) as client,
@@ -388,14 +389,14 @@ def test_a_search_right_after_a_start_waits_for_the_first_link() -> None:
 
             async def look() -> None:
                 pages.append(await search(client, 1, LONG_MS))
-                nursery.cancel_scope.cancel()
+                is_answered.set()
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(look)
                 while not mirror.writer._waiting:
                     await trio.lowlevel.checkpoint()
                 async with late.serving():
-                    await trio.sleep_forever()
+                    await is_answered.wait()
 
         assert (early.jobs, early.is_behind) == ([], True)
         [page] = pages

@@ -50,13 +50,18 @@ def test_the_payload_of_the_first_step_is_that_of_the_job(name: str) -> None:
     wanted = NewJob(queue="mail", payload=raw(b'{"a":1}'), chain=there)
 
     assert encode_json(said(**{name: {"steps": steps}})) == encode_json(wanted)
-    for payload in ({"a": 1}, {}, None):
+    # Some client libraries send it in both places.
+    assert said(**{name: {"steps": steps}, "payload": {"a": 1}}) == said(**{name: {"steps": steps}})
+    for payload in ({"a": 2}, {}, None):
         with pytest.raises(Problem, match="send only") as caught:
             said(**{name: {"steps": steps}, "payload": payload})
         assert (caught.value.status, caught.value.field) == (400, f"{name}.steps[0].payload")
 
 
 OF_STEPS: Final = [name for name in StepBody.__struct_fields__ if name != "queue"]
+OTHERS: Final[dict[type, object]] = {int: 2, bool: False, dict: {}}
+WORDS: Final = {"1m": "2m", "linear": "fixed", "welcome": "farewell"}
+"""By the word or the type of a sample, another value of the same field."""
 
 
 @pytest.mark.parametrize("place", ["steps", "on_failure", "on_exit"])
@@ -75,13 +80,17 @@ def test_a_step_takes_every_field_as_a_job_does(place: str, field: str) -> None:
 
 
 @pytest.mark.parametrize("field", OF_STEPS)
-def test_each_field_of_the_first_step_is_one_of_the_job_and_both_are_refused(field: str) -> None:
+def test_each_field_of_the_first_step_is_one_of_the_job_and_two_values_are_refused(
+    field: str,
+) -> None:
+    sample = SAMPLES[field]
     steps = [{"queue": "mail", field: SAMPLES[field]}, {"queue": "bill"}]
     bare = Chain(steps=[Step("mail"), Step("bill")], cancel_is_failure=True)
 
     assert said(chain={"steps": steps}) == replace(said(**{field: SAMPLES[field]}), chain=bare)
+    assert said(chain={"steps": steps}, **{field: SAMPLES[field]}) == said(chain={"steps": steps})
     with pytest.raises(Problem) as caught:
-        said(chain={"steps": steps}, **{field: SAMPLES[field]})
+        said(chain={"steps": steps}, **{field: WORDS.get(str(sample)) or OTHERS[type(sample)]})
     assert caught.value.field == f"chain.steps[0].{field}"
 
 

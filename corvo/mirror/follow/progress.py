@@ -85,8 +85,10 @@ class Progress:
         )
 
     def may_come(self, number: int) -> bool:
-        """Whether rows of a shard can be expected now: as long as it has a link, or before the
-        first one, which a start makes at once."""
+        """Whether rows of a shard can be expected now.
+
+        They can while it has a link, and before the first one, which a start makes at once.
+        """
         seen = self.shards.get(number)
         return seen is not None and (seen.is_linked or not seen.was_linked)
 

@@ -319,7 +319,10 @@ def _add_others(changes: dict[str, object], item: EnqueueItem) -> EnqueueItem:
 
 
 def _with_first_step(item: EnqueueItem, first: StepBody, field: str) -> EnqueueItem:
-    """The job with the fields of its own step; a field of both is refused."""
+    """The job with the fields of its own step; one that differs from the job's is refused.
+
+    Some client libraries always send both.
+    """
     told = {}
     for name in _FIELDS_OF_STEPS:
         value = getattr(first, name)
@@ -327,11 +330,17 @@ def _with_first_step(item: EnqueueItem, first: StepBody, field: str) -> EnqueueI
             value = or_unset(value)
         if value is None or value is msgspec.UNSET:
             continue
-        if getattr(item, name) not in (None, msgspec.UNSET):
+        of_job = getattr(item, name)
+        if of_job not in (None, msgspec.UNSET) and _read_raw(of_job) != _read_raw(value):
             error = f"{name} and {field}.{name} are both of the first job: send only `{name}`"
             raise bad_field(f"{field}.{name}", error)
         told[name] = value
     return replace(item, **told) if told else item
+
+
+def _read_raw(value: object) -> object:
+    """A value to be compared: JSON as what it says, whatever its spaces."""
+    return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
 
 
 def _read_chain_config(config: bytes) -> _ChainConfig:
