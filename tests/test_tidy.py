@@ -37,7 +37,7 @@ LOUD: Final = (
     "corvo/router/*/{endpoints,fan_out}.py",
     "corvo/router/auth/keeper.py",
     "corvo/router/bulk/executor.py",
-    "corvo/router/events/{boards,listening}.py",
+    "corvo/router/events/{boards,channels,cursors,listening}.py",
     "corvo/router/feeds/hub.py",
     "corvo/router/http/lines.py",
     "corvo/router/jobs/find.py",

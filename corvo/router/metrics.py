@@ -104,6 +104,8 @@ class Metrics:
         """By metric, numbers that others keep, and that are read by a scrape."""
         self.problems: Final[dict[str, int]] = {}
         """By code, requests that were refused or failed."""
+        self.dropped_listeners: Final[dict[str, int]] = {"gone": 0, "slow": 0}
+        """By reason, clients that followed events and were disconnected."""
         self.ignored: Final[dict[str, int]] = {}
         """By route, fields and parameters of requests that had no effect."""
         self._timings: dict[tuple[str, str], Timing] = {}
@@ -128,6 +130,10 @@ class Metrics:
         if code not in self.problems and len(self.problems) >= CODES_MAX:
             code = OTHER
         self.problems[code] = self.problems.get(code, 0) + 1
+
+    def drop(self, reason: str) -> None:
+        """A client that followed events was disconnected, for a reason of `dropped_listeners`."""
+        self.dropped_listeners[reason] += 1
 
     def ignore(self, route: str, count: int) -> None:
         """A request had fields without effect. `route` is a path of the table."""

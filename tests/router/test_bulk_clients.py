@@ -194,6 +194,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.frames: list[str] = []
+        self.is_slow = False
 
     async def send(self, data: bytes) -> None:
         await trio.lowlevel.checkpoint()

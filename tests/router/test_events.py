@@ -11,7 +11,7 @@ import trio.testing
 from corvo.model import ApiKey
 from corvo.protocol import wire
 from corvo.router.config import Limits
-from corvo.router.events import listening
+from corvo.router.events import cursors, listening
 from corvo.router.feeds import hub, rings
 from corvo.router.http import sse
 from corvo.router.http.sse import parse
@@ -338,6 +338,7 @@ def test_whoever_listens_while_a_log_is_restored_is_told_so_and_can_go_on(tmp_pa
         assert refused.status == 410
         assert seqs(bodies, 0) == list(range(1, 12))
         assert seqs(bodies, 1) == []
+        assert served.api.metrics.dropped_listeners == {"gone": 1, "slow": 0}
 
     run(scene, tmp_path)
 
@@ -375,7 +376,7 @@ def test_whoever_waits_for_a_shard_waits_at_rest(tmp_path: Path) -> None:
         await served.until(lambda: end_of(served, 0) == 7)
 
         with trio.fail_after(10):  # nobody runs in circles, nor when it is time to ask again
-            await trio.testing.wait_all_tasks_blocked(listening.RETRY_S + 0.05)
+            await trio.testing.wait_all_tasks_blocked(cursors.RETRY_S + 0.05)
 
     run(scene, tmp_path, limits=Limits(leader_wait_ms=100))
 
@@ -503,8 +504,20 @@ def test_a_client_that_does_not_read_is_dropped_and_holds_up_nobody(
 
         assert stalled.is_cut
         assert seqs(reader.bodies, 0) == list(range(1, seen + 1))
+        assert served.api.metrics.dropped_listeners == {"gone": 0, "slow": 1}
 
     run(scene, tmp_path, limits=Limits(send_ms=300))
+
+
+def test_a_client_that_goes_is_not_counted_as_slow(tmp_path: Path) -> None:
+    async def scene(served: House) -> None:
+        ear = await served.listen()
+        ear.close()
+        await served.until(lambda: served.api.hub.listeners == 0)
+
+        assert served.api.metrics.dropped_listeners == {"gone": 0, "slow": 0}
+
+    run(scene, tmp_path)
 
 
 def test_the_head_of_a_stream_counts_nobody(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import trio.testing
 
 from corvo.protocol.wire import Happening
 from corvo.router.caller import ANONYMOUS
-from corvo.router.events import listening
+from corvo.router.events import cursors
 from corvo.router.events.listening import Listener
 from corvo.router.feeds import hub, rings
 from corvo.router.feeds.events import EventFilter
@@ -28,6 +28,7 @@ class Pipe:
     def __init__(self, source: EventSource, bytes_left: int) -> None:
         self._source = source
         self._left = bytes_left
+        self.is_slow = False
 
     async def send(self, data: bytes) -> None:
         await trio.lowlevel.checkpoint()
@@ -85,9 +86,9 @@ def test_each_event_is_told_once_and_in_order(
     monkeypatch.setattr(hub, "LINGER_S", dice.choice([0.0, 5.0]))
     monkeypatch.setattr(hub, "_GATHER_S", 0.0)
     monkeypatch.setattr(rings, "EVENTS_MAX", dice.choice([1, 5, 100]))
-    monkeypatch.setattr(listening, "PIECE_BYTES", dice.choice([100, 1_000, 10_000]))
-    monkeypatch.setattr(listening, "LOOKS_MAX", dice.choice([1, 7, 100]))
-    monkeypatch.setattr(listening, "RETRY_S", 0.01)
+    monkeypatch.setattr(cursors, "PIECE_BYTES", dice.choice([100, 1_000, 10_000]))
+    monkeypatch.setattr(cursors, "LOOKS_MAX", dice.choice([1, 7, 100]))
+    monkeypatch.setattr(cursors, "RETRY_S", 0.01)
     event_filter = EventFilter(types=frozenset(KINDS[: dice.randrange(1, 5)]))
 
     async def main() -> None:

@@ -259,6 +259,8 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
     metrics.observe("POST", "/api/v1/enqueue", 201, 0.002)
     metrics.observe("POST", "/api/v1/ack/{job_id}", 409, 0.002)
     metrics.refuse("RATE_LIMITED")
+    for _ in range(6):
+        metrics.drop("slow")
     metrics.ignore("/api/v1/enqueue", 2)
     metrics.throughput.enqueued(7)
     metrics.read("corvo_http_requests_in_flight", lambda: 2)
@@ -362,6 +364,8 @@ def test_a_page_tells_what_was_counted() -> None:
         "corvo_lifecycle_streams_open 2",
         "corvo_event_listeners 3",
         "corvo_event_listeners_max 1000",
+        'corvo_event_listeners_dropped_total{reason="gone"} 0',
+        'corvo_event_listeners_dropped_total{reason="slow"} 6',
         'corvo_shard_clock_offset_seconds{shard="0"} 1.5',
         'corvo_queue_jobs{queue="mail",state="pending"} 3',
         'corvo_queue_jobs{queue="mail",state="active"} 1',

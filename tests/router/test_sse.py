@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.protocol import wire
-from corvo.router.caller import Caller
 from corvo.router.feeds import rings
 from corvo.router.feeds.events import EventFilter, kept_events
 from corvo.router.feeds.rings import Nowhere, Page, Ring
@@ -180,9 +179,8 @@ def test_what_is_found_by_its_names_is_what_is_found_by_looking_at_everything(
 ) -> None:
     told = tuple(wire.Happening(what, job_id, queue) for what, job_id, queue in events)
     page = Page(Place(0, 0), Place(1, 1), kept_events(0, (wire.Happenings(1, 0, told),)))
-    caller = Caller(name="k", scope=scope)
 
-    found = [at for at in page.among(event_filter) if event_filter.matches(page.events[at], caller)]
+    found = [at for at in page.among(event_filter) if event_filter.matches(page.events[at], scope)]
 
     assert found == [
         at
@@ -193,9 +191,7 @@ def test_what_is_found_by_its_names_is_what_is_found_by_looking_at_everything(
         and (scope == EVERYTHING or queue == "a" or (queue == "_corvo.c" and len(scope.names) == 2))
         and (queue != "_corvo.c" or event_filter.queues or event_filter.job_ids)
     ]
-    assert found == [
-        at for at, each in enumerate(page.events) if event_filter.matches(each, caller)
-    ]
+    assert found == [at for at, each in enumerate(page.events) if event_filter.matches(each, scope)]
 
 
 def test_the_line_ends_of_a_payload_are_lines_of_the_event() -> None:

@@ -41,6 +41,7 @@ class Script:
     """A client in memory: sends what it was told to, a read at a time, and keeps the answers."""
 
     fd = -1
+    has_timed_out = False
 
     def __init__(self, reads: list[bytes]) -> None:
         self._reads = [read for read in reads if read]
@@ -53,7 +54,10 @@ class Script:
         await trio.testing.wait_all_tasks_blocked()
         return self._reads.pop(0) if self._reads else b""
 
-    async def send(self, data: bytes) -> None:
+    def offer(self, data: bytes) -> bytes:
+        return data
+
+    async def send(self, data: bytes | memoryview) -> None:
         self.said[trio.current_time()] += 1
         self.answers += data
 

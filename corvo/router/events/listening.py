@@ -1,44 +1,30 @@
-"""One client of an event stream: from positions in the feeds to frames, at the client's pace.
+"""One client of an event stream: what it is sent, at its own pace.
 
-It holds a place for each shard and at most one page that was read for it alone. What it is given
-is taken from the hub's pages; where it is further back than those, pages are read for it, until it
-has caught up. It is sent one piece at a time, and the next is made when that has left.
+A client that resumes reads alone at first: pages of the hub, or its own from a shard's disk, until
+it has all that there is. Then it reads along in the channel of all that want the same, unless it is
+a dashboard. If it falls too far behind the channel, it reads alone again.
 """
 
-import itertools
 import math
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 import trio
 
-from corvo.errors import CorvoError, WireError
-from corvo.link import LinkLost
+from corvo.errors import CorvoError
 from corvo.router.api import Api
 from corvo.router.events.boards import Board
+from corvo.router.events.channels import Channel, Kind, join
+from corvo.router.events.cursors import RETRY_S, Choice, Cursor
 from corvo.router.events.topics import Tail
 from corvo.router.feeds.events import EventFilter, KeptEvent
-from corvo.router.feeds.hub import Feed, Gone
-from corvo.router.feeds.rings import Nowhere, Page, Ring
 from corvo.router.http import sse
 from corvo.router.http.messages import Problem, Request, Sink, encode_json, overloaded
 from corvo.router.http.sse import Place
 
-PIECE_BYTES: Final = 64 << 10
-"""About so much is sent at a time."""
-LOOKS_MAX: Final = 2_000
-"""Events that are looked at before others are let on."""
 CHECK_S: Final = 5.0
 """How often it is looked up whether the key is still good."""
-RETRY_S: Final = 0.25
-"""Until a shard that could not be asked is asked again."""
-READ_S: Final = 5.0
-"""How long one page may take."""
-AHEAD_S: Final = 0.25
-"""How long a shard is asked for what is behind all that it is known to have. It answers at once
-when its log has no such place, and else when it has come so far: that may take for ever."""
 _FAREWELL_S: Final = 1.0
 
 
@@ -69,70 +55,29 @@ class PlaceGone(CorvoError):
         )
 
 
-class Spot:
-    """Where a client stands in one shard's feed."""
+class _Over(CorvoError):
+    """The stream ends, and the client is told why."""
 
-    def __init__(self, feed: Feed, place: Place | None) -> None:
-        self.place = place
-        """None is the present, whenever it is known."""
-        self.retry_at = 0.0
-        """When the shard is asked again that could not be; 0 when it need not be."""
-        self._feed = feed
-        self._ring: Ring | None = None  # the log that the place is known to be of
-        self._page: Page | None = None  # that was read for us alone
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether it is known that the log goes on from here."""
-        return self._page is not None or (self._ring is not None and self._ring is self._feed.ring)
+class _Shown:
+    """The events of a dashboard."""
 
-    def find(self) -> Page | Nowhere:
-        """The page in which the place lies, if it is there."""
-        found = self._find()
-        if found is not Nowhere.BEFORE:
-            self.retry_at = 0.0
-        return found
+    has_names: Final = False
 
-    def _find(self) -> Page | Nowhere:
-        if self._page is not None:
-            return self._page
-        ring = self._feed.ring
-        if ring is None:
-            return Nowhere.BEHIND
-        if self.place is None:
-            self.place, self._ring = ring.end, ring
-        if self._ring is not ring:
-            if not ring.knows(self.place):
-                return Nowhere.BEFORE
-            self._ring = ring
-        return ring.page_at(self.place)
+    def __init__(self, board: Board, event_filter: EventFilter, request: Request) -> None:
+        self.wanted: Final = board.event_filter(event_filter)
+        self.tail: Final = Tail()
+        self._board = board
+        self._event_filter = event_filter
+        self._request = request
 
-    def move(self, page: Page, given: int) -> None:
-        """So many events of a page were given, or not wanted."""
-        self.place = page.place(given)
-        if page is self._page and self.place.index == page.end.index:
-            self._page = None
-
-    async def read(self) -> Place | None:
-        """Read the page behind the place; where the shard can go on from when it cannot from there.
-
-        A shard that is away is asked again later.
-        """
-        assert self.place is not None
-        ring = self._feed.ring
-        found: Page | Gone | None = None
-        is_there = ring is not None and self.place.index < ring.end.index
-        try:
-            with trio.move_on_after(READ_S if is_there else AHEAD_S):
-                found = await self._feed.read(self.place)
-        except (LinkLost, WireError):
-            found = None
-        if isinstance(found, Gone):
-            return found.begin
-        self.retry_at = 0.0 if found is not None else trio.current_time() + RETRY_S
-        if found is not None:
-            self._page, self._ring = found, ring
-        return None
+    def picks(self, told: KeptEvent) -> bool:
+        """See `Choice`. The board is told of every job that it shows."""
+        self._board.note(told.what.job_id)
+        if not self._board.has_tail:
+            return False
+        is_match = self._event_filter.matches(told, self._request.caller.scope)
+        return is_match and self.tail.lets(trio.current_time())
 
 
 class Listener:
@@ -152,19 +97,10 @@ class Listener:
         self._request = request
         self._event_filter = event_filter
         self._board = board
-        # A board is told of every job that it shows, whatever events are wanted beside it.
-        self._wanted: Final = (
-            board.event_filter(event_filter) if board is not None else event_filter
-        )
-        self._tail = Tail() if board is not None else None
-        self._wants_events = board is None or board.has_tail
-        self._spots: Final = {
-            feed.shard: Spot(feed, places.get(feed.shard)) for feed in self._hub.feeds
-        }
-        self._parts: Final = [""] * len(self._spots)  # of the id, by shard
+        self._shown = _Shown(board, event_filter, request) if board is not None else None
+        self._cursor = Cursor(self._hub.feeds, places)
         self._sent_id = ""
-        self._first = 0  # the shard that is looked at before the others
-        self._number = 0
+        self._sent_at = self._checked_at = trio.current_time()
         self._is_here = False
 
     def enter(self) -> None:
@@ -176,7 +112,7 @@ class Listener:
                 retry_after_ms=5_000,
             )
         self._is_here = True
-        self._number = self._hub.enter()
+        self._hub.enter()
 
     def leave(self) -> None:
         """It is over, or nobody came."""
@@ -199,163 +135,168 @@ class Listener:
         until = trio.current_time() + self._api.limits.leader_wait_ms / 1_000
         with trio.move_on_at(until):
             while not self._hub.is_stopping:
-                changed = self._hub.bell(self._number)
+                seen = self._hub.rounds
                 await self._settle_all()
-                if all(spot.is_settled for spot in self._spots.values()):
+                if all(spot.is_settled for spot in self._cursor.spots.values()):
                     return
                 with trio.move_on_after(RETRY_S):
-                    await changed.wait()
+                    await self._hub.changed(seen)
 
     async def _settle_all(self) -> None:
         gone: dict[int, Place] = {}
-        for shard, spot in self._spots.items():
-            if spot.find() is Nowhere.BEFORE and spot.retry_at <= trio.current_time():
-                begin = await spot.read()
-                if begin is not None:
-                    gone[shard] = begin
+        for shard in self._cursor.gaps(trio.current_time()):
+            begin = await self._cursor.spots[shard].read()
+            if begin is not None:
+                gone[shard] = begin
         if gone:
-            raise PlaceGone(self._places(), gone)
-
-    def _places(self) -> dict[int, Place]:
-        places = {shard: spot.place for shard, spot in self._spots.items()}
-        return {shard: place for shard, place in places.items() if place is not None}
+            raise PlaceGone(self._cursor.places, gone)
 
     # The stream.
 
     async def run(self, sink: Sink) -> None:
         """Send what happens until the client has had enough, or we have. Raises `ClientGone`."""
         try:
-            await sink.send(self._begin())
+            self._cursor.begin()  # a client that is cut off before the first event misses nothing
+            self._sent_id = self._cursor.id
+            first = sse.position(self._sent_id) if self._sent_id else b"\n"
+            await self._send(sink, sse.RETRY + first)
             farewell = await self._run(sink)
             with trio.move_on_after(_FAREWELL_S):
                 await sink.send(farewell)
         finally:
             self.leave()
-
-    def _begin(self) -> bytes:
-        """Whoever is cut off before the first event goes on from here, and misses nothing."""
-        for shard, place in self._places().items():
-            self._parts[shard] = sse.render_place(shard, place)
-        self._sent_id = self._id()
-        return sse.RETRY + (sse.position(self._sent_id) if self._sent_id else b"\n")
+            if sink.is_slow:
+                self._api.metrics.drop("slow")
 
     async def _run(self, sink: Sink) -> bytes:
         """Returns the last words."""
-        sent_at = checked_at = trio.current_time()
-        while True:
-            changed, now = self._hub.bell(self._number), trio.current_time()
-            if self._hub.is_stopping:
-                return self._at_the_end("the server stops")
-            if now - checked_at >= CHECK_S:
-                checked_at = now
-                try:
-                    self._request.caller = await self._api.reader(self._request)
-                except Problem as problem:
-                    return self._at_the_end(problem.error)
+        try:
+            while True:
+                channel = await self._read_alone(sink)
+                await self._read_along(channel, sink)
+        except PlaceGone as gone:
+            self._api.metrics.drop("gone")
+            return sse.frame(encode_json(gone.body), event="" if self._board else "gone")
+        except _Over as over:
+            # What was looked at and not wanted need not be looked at again.
+            last_id = self._cursor.id
+            return (sse.position(last_id) if last_id else b"") + sse.comment(str(over))
+
+    async def _send(self, sink: Sink, data: bytes) -> None:
+        await sink.send(data)
+        self._sent_at = trio.current_time()
+
+    async def _check(self) -> None:
+        """Raise `_Over` when the stream has to end."""
+        if self._hub.is_stopping:
+            raise _Over("the server stops")
+        now_s = trio.current_time()
+        if now_s - self._checked_at >= CHECK_S:
+            self._checked_at = now_s
             try:
-                piece, has_more = await self._next_piece()
-            except PlaceGone as gone:
-                return sse.frame(encode_json(gone.body), event="" if self._board else "gone")
-            if self._board is not None:
-                piece += await self._boarded(self._board)
-            if not piece and now - sent_at >= sse.KEEPALIVE_S:
-                piece = self._keepalive()
-            if piece:
-                await sink.send(piece)
-                sent_at = trio.current_time()
-            elif has_more:
-                await trio.lowlevel.checkpoint()
-            else:
-                with trio.move_on_at(
-                    self._due(min(sent_at + sse.KEEPALIVE_S, checked_at + CHECK_S))
-                ):
-                    await changed.wait()
+                self._request.caller = await self._api.reader(self._request)
+            except Problem as problem:
+                raise _Over(problem.error) from None
 
-    def _due(self, at: float) -> float:
-        """When something is to be done though nothing happens."""
-        board_at = self._board.due() if self._board is not None else math.inf
-        retries = [spot.retry_at for spot in self._spots.values() if spot.retry_at]
-        return min([at, board_at, *retries])
+    def _is_silent(self) -> bool:
+        return trio.current_time() - self._sent_at >= sse.KEEPALIVE_S
 
-    async def _boarded(self, board: Board) -> bytes:
-        """What is to be told beside events."""
-        assert self._tail is not None
-        frames = await board.frames(self._request.caller)
-        dropped = self._tail.take_dropped(trio.current_time())
-        if dropped:
-            frames.append(dropped)
-        now_id = self._id()
-        return b"".join([sse.frame(data, id_text=now_id) for data in frames])
-
-    def _keepalive(self) -> bytes:
+    def _keepalive(self, now_id: str) -> bytes:
         """The place moves on also where nothing is wanted: else it would be gone one day."""
-        now_id = self._id()
         moved = sse.position(now_id) if now_id != self._sent_id else b""
         self._sent_id = now_id
         return moved + sse.KEEPALIVE
 
-    def _at_the_end(self, why: str) -> bytes:
-        """What was looked at and not wanted need not be looked at again."""
-        last_id = self._id()
-        return (sse.position(last_id) if last_id else b"") + sse.comment(why)
+    def _due(self) -> float:
+        """When something is to be done though nothing happens."""
+        return min(self._sent_at + sse.KEEPALIVE_S, self._checked_at + CHECK_S)
 
-    async def _next_piece(self) -> tuple[bytes, bool]:
-        """What is to be sent next, and whether there may be more. Raises `PlaceGone`."""
-        frames: list[bytes] = []
-        looked = size = 0
-        for shard in self._in_turn():
-            spot = self._spots[shard]
-            page = spot.find()
-            if page is Nowhere.BEFORE and spot.retry_at <= trio.current_time():
-                page = await self._read(shard, spot)
-            if not isinstance(page, Page):
-                continue
-            assert spot.place is not None
-            given = page.given_at(spot.place)
-            until = len(page.events)
-            among = page.among(self._wanted)
-            for at in itertools.islice(among, bisect_left(among, given), None):
-                if size >= PIECE_BYTES or looked >= LOOKS_MAX:
-                    until = at
-                    break
-                looked += 1
-                told = page.events[at]
-                if self._board is not None:
-                    self._board.note(told.what.job_id)
-                if self._is_wanted(told):
-                    frames.append(self._frame(told, page.place(at + 1)))
-                    size += len(frames[-1])
-            spot.move(page, max(given, until))
-            self._parts[shard] = sse.render_place(shard, spot.place)
-            looked += 1  # the page itself: there may be another one behind it
-        return b"".join(frames), looked > 0
+    # Alone.
 
-    def _in_turn(self) -> list[int]:
-        """All shards, each time another one first: none is to wait for what others have to say."""
-        self._first = (self._first + 1) % len(self._spots)
-        shards = list(self._spots)
-        return shards[self._first :] + shards[: self._first]
+    @property
+    def _kind(self) -> Kind:
+        return Kind(self._event_filter, self._request.caller.scope)
 
-    async def _read(self, shard: int, spot: Spot) -> Page | Nowhere:
+    async def _read_alone(self, sink: Sink) -> Channel:
+        """Send what there is, until there is no more and others want the same."""
+        cursor = self._cursor
+        while True:
+            seen = self._hub.rounds
+            await self._check()
+            for shard in cursor.gaps(trio.current_time()):
+                await self._read(shard)
+            if cursor.has_page:
+                await self._hub.turn()
+            choice: Choice = self._kind if self._shown is None else self._shown
+            piece, has_more = cursor.take(choice)
+            if piece:
+                self._sent_id = cursor.id
+            if self._board is not None:
+                piece += await self._boarded(self._board)
+            if not piece and self._is_silent():
+                piece = self._keepalive(cursor.id)
+            if piece:
+                await self._send(sink, piece)
+            elif not has_more:
+                if self._board is None and not cursor.gaps():
+                    channel = join(self._hub, self._kind, cursor)
+                    if channel is not None:
+                        return channel
+                with trio.move_on_at(self._due_alone()):
+                    await self._hub.changed(seen)
+
+    def _due_alone(self) -> float:
+        board_at = self._board.due() if self._board is not None else math.inf
+        retries = [spot.retry_at for spot in self._cursor.spots.values() if spot.retry_at]
+        return min([self._due(), board_at, *retries])
+
+    async def _boarded(self, board: Board) -> bytes:
+        """What is to be told beside events."""
+        assert self._shown is not None
+        frames = await board.frames(self._request.caller)
+        dropped = self._shown.tail.take_dropped(trio.current_time())
+        if dropped:
+            frames.append(dropped)
+        now_id = self._cursor.id
+        return b"".join([sse.frame(data, id_text=now_id) for data in frames])
+
+    async def _read(self, shard: int) -> None:
+        """Read the page that comes next of a shard. Raises `PlaceGone`."""
+        spot = self._cursor.spots[shard]
         begin = await spot.read()
         if begin is not None:
-            if self._board is None or self._wants_events:
-                raise PlaceGone(self._places(), {shard: begin})
+            if self._board is None or self._board.has_tail:
+                raise PlaceGone(self._cursor.places, {shard: begin})
             # Nobody misses events here: how things are is looked at anew.
             spot.place = None
             self._board.note_all()
-        return spot.find() if spot.retry_at == 0.0 else Nowhere.BEFORE
 
-    def _is_wanted(self, told: KeptEvent) -> bool:
-        if not self._wants_events or not self._event_filter.matches(told, self._request.caller):
-            return False
-        return self._tail is None or self._tail.lets(trio.current_time())
+    # Along with others.
 
-    def _frame(self, told: KeptEvent, place: Place) -> bytes:
-        self._parts[told.shard] = sse.render_place(told.shard, place)
-        self._sent_id = self._id()
-        event = told.type if self._board is None else ""
-        return sse.frame(told.json(), id_text=self._sent_id, event=event)
-
-    def _id(self) -> str:
-        return ",".join(filter(None, self._parts))
+    async def _read_along(self, channel: Channel, sink: Sink) -> None:
+        """Send what the channel has, until it or this client has to be left behind."""
+        number, mark = channel.end, channel.mark
+        channel.enter()
+        try:
+            while True:
+                await self._check()
+                found = channel.since(number)
+                if found is None or channel.kind != self._kind:
+                    return
+                data, number, end = found
+                if end is not None:
+                    mark = end
+                    self._sent_id = mark.id
+                    await self._send(sink, data)
+                elif channel.is_over:
+                    return
+                elif self._is_silent():
+                    await self._send(sink, self._keepalive(channel.mark.id))
+                else:
+                    with trio.move_on_at(self._due()):
+                        await channel.changed(number)
+        finally:
+            mark = channel.mark if number == channel.end else mark
+            channel.leave()
+            self._cursor = Cursor(self._hub.feeds, mark.places)
+            self._cursor.begin()

@@ -7,9 +7,8 @@ import msgspec
 from corvo.model import EventType
 from corvo.protocol import wire
 from corvo.protocol.jobs import Time
-from corvo.router.caller import Caller
 from corvo.router.http.messages import bad_field, encode_json
-from corvo.scopes import is_reserved
+from corvo.scopes import Scope, is_reserved
 from corvo.times import format_time
 
 TYPES: Final = tuple(sorted(each.public for each in EventType))
@@ -118,8 +117,8 @@ class EventFilter(msgspec.Struct, frozen=True):
     job_ids: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
 
-    def matches(self, told: KeptEvent, caller: Caller) -> bool:
-        """Whether an event matches, and the caller may see it.
+    def matches(self, told: KeptEvent, scope: Scope) -> bool:
+        """Whether an event matches, and is in the scope of its caller.
 
         Events of the server's own jobs match only if the filter names their queue or job.
         """
@@ -128,7 +127,7 @@ class EventFilter(msgspec.Struct, frozen=True):
             (not self.types or told.type in self.types)
             and (not self.queues or what.queue in self.queues)
             and (not self.job_ids or what.job_id in self.job_ids)
-            and caller.scope.covers(what.queue)
+            and scope.covers(what.queue)
             and (not is_reserved(what.queue) or bool(self.queues or self.job_ids))
         )
 

@@ -4,10 +4,14 @@ Whoever listens reads those at his own pace. One who is further back reads pages
 shard, one at a time, and few do so at once. So nobody is waited for, nothing is kept for anybody,
 and a client that reads slowly costs what it holds in its hands.
 
+Those who want the same and have come to the present are an audience: what is new is made for all of
+them at once, and they are woken in slices, between which requests get their turn.
+
 With nobody there, there is no link and no page.
 """
 
-from typing import Final
+from collections.abc import Hashable
+from typing import Final, Protocol
 
 import msgspec
 import trio
@@ -26,15 +30,16 @@ READERS_MAX: Final = 16
 """Pages that are being read for those who are further back, of all shards."""
 LINGER_S: Final = 5.0
 """How long the feeds are followed for nobody: whoever was cut off comes back soon."""
-BELLS: Final = 32
-"""Those who listen are woken in so many groups."""
-_TOGETHER: Final = 64
-"""So many are woken at once: that takes two milliseconds."""
+TOGETHER: Final = 8
+"""So many are woken at once, which takes less than half a millisecond; then requests get their
+turn."""
+PAUSE_S: Final = 0.001
+"""The shortest that `epoll` can wait."""
 _GATHER_S: Final = 0.01
-"""Between two pages, and between two bells: what happens meanwhile comes in one page, and wakes
+"""Between two pages, and between two rounds: what happens meanwhile comes in one page, and wakes
 everybody once."""
-_GATHER_EACH_S: Final = 0.000_2
-"""The same for each one who listens: a thousand are woken five times in a second."""
+_GATHER_EACH_S: Final = 0.000_1
+"""The same for each one who listens: a thousand are woken three times in a second, with pauses."""
 _NO_DIGEST: Final = 0xFFFF_FFFF
 """At place 0 the digest is 0, so this is of no log: what is answered says where the log stands."""
 
@@ -108,6 +113,16 @@ async def _ask(link: Link, place: Place) -> wire.Changes | wire.Reset:
     return heard[0]
 
 
+class Audience(Protocol):
+    """Those who are sent the same bytes: see `corvo.router.events.channels`."""
+
+    def advance(self) -> int:
+        """Make what comes next for them: how much work it was, 0 when there was none."""
+
+    def crowd(self) -> trio.lowlevel.ParkingLot:
+        """Those who wait for something that there is now; each is in it once."""
+
+
 class Hub:
     """All feeds of this node, for all who listen here."""
 
@@ -116,11 +131,16 @@ class Hub:
         self.feeds: Final = [Feed(shard, self) for shard in range(config.shards)]
         self.readers: Final = trio.Semaphore(READERS_MAX)
         self.listeners = 0
-        self._bells = [trio.Event() for _ in range(BELLS)]
+        self.audiences: Final[dict[Hashable, Audience]] = {}
+        """By what they want."""
         self.news = trio.Event()
         """Set by feeds; everybody is woken for all of them together."""
+        self.rounds = 0
+        """How often that was."""
         self.is_stopping = False
-        self._came = 0
+        self._alone = trio.lowlevel.ParkingLot()
+        self._turns = trio.StrictFIFOLock()
+        self._spent = 0
         self._wanted = trio.Event()
         self._unwanted = trio.Event()
 
@@ -129,14 +149,12 @@ class Hub:
         """How long a feed is let be between two pages."""
         return _GATHER_S + self.listeners * _GATHER_EACH_S
 
-    def enter(self) -> int:
-        """Somebody listens from now on; the number of their bell."""
+    def enter(self) -> None:
+        """Somebody listens from now on."""
         self.listeners += 1
         self._wanted.set()
         if self._unwanted.is_set():
             self._unwanted = trio.Event()
-        self._came += 1
-        return self._came
 
     def leave(self) -> None:
         """Somebody has gone."""
@@ -146,19 +164,24 @@ class Hub:
             self._wanted = trio.Event()
             self._unwanted.set()
 
-    def bell(self, number: int) -> trio.Event:
-        """Rung when there may be something new, and replaced, for one out of `BELLS`."""
-        return self._bells[number % BELLS]
+    async def changed(self, rounds: int) -> None:
+        """Wait until there may be something new, for somebody who reads alone.
 
-    def _ring(self, numbers: range) -> None:
-        for number in numbers:
-            self._bells[number].set()
-            self._bells[number] = trio.Event()
+        `rounds` is what there was before it looked.
+        """
+        if rounds == self.rounds and not self.is_stopping:
+            await self._alone.park()
+
+    async def turn(self) -> None:
+        """Wait for one's turn to look at events alone: one at a time, with requests in between."""
+        async with self._turns:
+            await trio.sleep(PAUSE_S)
 
     def stop(self) -> None:
         """Have everybody leave."""
         self.is_stopping = True
-        self._ring(range(BELLS))
+        for crowd in [self._alone, *(audience.crowd() for audience in self.audiences.values())]:
+            crowd.unpark_all()
 
     async def run(self, log: Log = SILENT) -> None:
         """Follow the feeds while there are listeners."""
@@ -167,21 +190,46 @@ class Hub:
             async with trio.open_nursery() as nursery:
                 for feed in self.feeds:
                     nursery.start_soon(feed.run, log)
-                nursery.start_soon(self._keep_ringing)
+                nursery.start_soon(self._keep_telling)
                 await self._wait_for_quiet()
                 nursery.cancel_scope.cancel()
             for feed in self.feeds:
                 feed.ring = None
 
-    async def _keep_ringing(self) -> None:
+    async def _keep_telling(self) -> None:
         while True:
             await self.news.wait()
             self.news = trio.Event()
-            # A crowd is woken in turn, so that requests get their turn in between.
-            step = max(1, BELLS * _TOGETHER // max(self.listeners, 1))
-            for first in range(0, BELLS, step):
-                self._ring(range(first, min(first + step, BELLS)))
-                await trio.sleep(self.gather_s * min(step, BELLS) / BELLS)
+            for audience in list(self.audiences.values()):
+                await self._tell(audience)
+            self.rounds += 1
+            alone, self._alone = self._alone, trio.lowlevel.ParkingLot()
+            await self._wake(alone)
+            await trio.sleep(self.gather_s)
+
+    async def _tell(self, audience: Audience) -> None:
+        """Make what there is, and wake all who wait for it: once, or for each large piece.
+
+        What comes while they are woken is for the next round, or else there would be no pause.
+        """
+        while work := audience.advance():
+            await self._spend(work)
+            if work >= TOGETHER:
+                await self._wake(audience.crowd())
+        await self._spend(1)
+        await self._wake(audience.crowd())
+
+    async def _wake(self, crowd: trio.lowlevel.ParkingLot) -> None:
+        """Wake a crowd in slices."""
+        while crowd:
+            await self._spend(len(crowd.unpark(count=TOGETHER - self._spent)))
+
+    async def _spend(self, work: int) -> None:
+        """Pause when so much has been done that requests should get their turn."""
+        self._spent += work
+        if self._spent >= TOGETHER:
+            self._spent = 0
+            await trio.sleep(PAUSE_S)
 
     async def _wait_for_quiet(self) -> None:
         while True:

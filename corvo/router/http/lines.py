@@ -4,6 +4,7 @@ A plain line goes to its socket without trio's streams: what can be sent at once
 that sends is not put behind all others for it. That is worth a third of a small request.
 """
 
+import errno
 import select
 import socket
 import ssl
@@ -39,11 +40,18 @@ class Line(Protocol):
     async def receive(self) -> bytes:
         """What has come in, at least one byte; none when nothing more will."""
 
-    async def send(self, data: bytes) -> None:
+    def offer(self, data: bytes) -> bytes | memoryview:
+        """Send what leaves at once; returns the rest. Raises `LineBroken`."""
+
+    async def send(self, data: bytes | memoryview) -> None:
         """Send all of it. Raises `LineBroken`; also when cancelled, only a part may have left."""
 
     async def finish(self) -> None:
         """Say that nothing more will be sent."""
+
+    @property
+    def has_timed_out(self) -> bool:
+        """Whether the kernel gave it up because the client takes nothing (`TCP_USER_TIMEOUT`)."""
 
     def close(self) -> None:
         """End it, with what was not sent yet."""
@@ -68,16 +76,21 @@ class PlainLine:
             except OSError:
                 return b""  # reset by the client, or given up by the kernel: nothing more will come
 
-    async def send(self, data: bytes) -> None:
+    def offer(self, data: bytes | memoryview) -> bytes | memoryview:
         """See `Line`."""
         try:
             sent = self._socket.send(data)
         except BlockingIOError:
-            sent = 0
+            return data
         except OSError as error:
             raise LineBroken(str(error)) from error
-        if sent < len(data):
-            await self._send_rest(memoryview(data)[sent:])
+        return memoryview(data)[sent:] if sent < len(data) else b""
+
+    async def send(self, data: bytes | memoryview) -> None:
+        """See `Line`."""
+        rest = self.offer(data)
+        if rest:
+            await self._send_rest(memoryview(rest))
 
     async def _send_rest(self, rest: memoryview) -> None:
         try:
@@ -93,6 +106,11 @@ class PlainLine:
         """See `Line`."""
         with suppress(OSError):  # it is gone already
             self._socket.shutdown(socket.SHUT_WR)
+
+    @property
+    def has_timed_out(self) -> bool:
+        """See `Line`."""
+        return _has_timed_out(self._socket)
 
     def close(self) -> None:
         """See `Line`."""
@@ -128,7 +146,11 @@ class TlsLine:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return b""
 
-    async def send(self, data: bytes) -> None:
+    def offer(self, data: bytes) -> bytes | memoryview:
+        """See `Line`. Not before it is encrypted, and that waits."""
+        return data
+
+    async def send(self, data: bytes | memoryview) -> None:
         """See `Line`."""
         try:
             for at in range(0, len(data), _SEND_BYTES_MAX):
@@ -142,9 +164,18 @@ class TlsLine:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._stream.transport_stream.send_eof()
 
+    @property
+    def has_timed_out(self) -> bool:
+        """See `Line`."""
+        return _has_timed_out(self._socket)
+
     def close(self) -> None:
         """See `Line`."""
         self._socket.close()
+
+
+def _has_timed_out(client: socket.socket) -> bool:
+    return client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ETIMEDOUT
 
 
 class Hangups:

@@ -58,8 +58,15 @@ class Request(msgspec.Struct, kw_only=True, gc=False):
 class Sink(Protocol):
     """Where an answer that has no end goes."""
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether the client was cut off because it did not read what was sent."""
+
     async def send(self, data: bytes) -> None:
-        """Bring a piece to the client. Raises `ClientGone`, also for one that is too slow."""
+        """Bring a piece to the client. Raises `ClientGone`, also for one that is too slow.
+
+        It may return without a checkpoint.
+        """
 
 
 class ClientGone(CorvoError):

@@ -169,6 +169,13 @@ NODE: Final = Group[Scrape](
             "Limit of clients that listen to events.",
             lambda it: it.config.limits.listeners_max,
         ),
+        counter(
+            "corvo_event_listeners_dropped_total",
+            "Clients disconnected from events: `slow` did not read for `limits.send_ms`, `gone` was"
+            " further behind than the stored events.",
+            lambda it: {(reason,): count for reason, count in it.metrics.dropped_listeners.items()},
+            "reason",
+        ),
         # All queues and workers. A sum over some shards would look as if jobs had gone, so these
         # are shown only when every shard has answered.
         gauge(

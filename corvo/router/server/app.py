@@ -102,6 +102,7 @@ class _Sink:
         self._send = send
         self._scope = scope
         self._exchange = exchange_of(scope)
+        self.is_slow = False
 
     async def send(self, data: bytes) -> None:
         """See `Sink`."""
@@ -113,6 +114,7 @@ class _Sink:
             await self._send(_piece(data, has_more=True))
             await self._exchange.drain(self._scope)
         if scope.cancelled_caught:
+            self.is_slow = True
             raise ClientGone(f"a piece took more than {self._exchange.send_s:g} s")
         if self._exchange.is_broken:
             raise ClientGone("the connection is broken")

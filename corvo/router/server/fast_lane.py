@@ -276,6 +276,12 @@ class _Sink:
         self._seat = seat
         self._send_s = send_s
         self._is_chunked = is_chunked
+        self._is_slow = False
+
+    @property
+    def is_slow(self) -> bool:
+        """See `Sink`."""
+        return self._is_slow or self._line.has_timed_out
 
     async def send(self, data: bytes) -> None:
         """See `Sink`."""
@@ -288,12 +294,19 @@ class _Sink:
             await self._send(_LAST_CHUNK)
 
     async def _send(self, data: bytes) -> None:
+        try:
+            rest = self._line.offer(data)
+            if rest:
+                await self._send_rest(rest)
+        except LineBroken as error:
+            self._is_slow = isinstance(error.__cause__, TimeoutError)
+            raise ClientGone(str(error)) from error
+
+    async def _send_rest(self, rest: bytes | memoryview) -> None:
         with trio.CancelScope(deadline=trio.current_time() + self._send_s) as scope:
-            try:
-                await self._line.send(data)
-            except LineBroken as error:
-                raise ClientGone(str(error)) from error
+            await self._line.send(rest)
         if scope.cancelled_caught:
+            self._is_slow = True
             raise ClientGone(f"a piece took more than {self._send_s:g} s")
         if self._seat.stage is Stage.SENDING:
             self._seat.move(Stage.ANSWERING)
