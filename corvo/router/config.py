@@ -56,6 +56,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             " sends many at once; then it pauses for a millisecond",
         ),
     ] = 4
+    http2_control_max: Annotated[
+        Count,
+        Meta(
+            description="frames that one HTTP/2 connection may send in a second without a part of a"
+            " request (PING, SETTINGS, resets); above it, it is closed"
+        ),
+    ] = 200
+    http2_answers_bytes: Annotated[
+        Count,
+        Meta(
+            description="size of answers that one HTTP/2 connection has not read yet; above it,"
+            " its further reading requests wait, and above eight times as much, answers are aborted"
+        ),
+    ] = 1 << 20
     in_flight_max: Annotated[
         Count,
         Meta(description="requests that are answered at the same time, without waiting fetches"),

@@ -5,7 +5,7 @@ statuses that we give. A client makes no series.
 """
 
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -100,6 +100,8 @@ class Metrics:
         """Answers of shards that a page of metrics had to do without."""
         self.dropped = 0
         """Queues that had no lines of their own in a page of metrics, page by page."""
+        self.aborts: Counter[str] = Counter()
+        """Of HTTP/2, by the limit that was exceeded: see `SlowLane`."""
         self.readings: Final[dict[str, Callable[[], float]]] = {}
         """By metric, numbers that others keep, and that are read by a scrape."""
         self.problems: Final[dict[str, int]] = {}

@@ -50,6 +50,7 @@ class Endpoints:
 
     def __init__(self) -> None:
         self.calls = 0
+        self.larges = 0
         self.parked = 0
         self.were_cancelled = 0
         self.given_back = 0
@@ -145,6 +146,8 @@ class Endpoints:
         self._note()
 
     async def large(self, _: Api, __: Request) -> Response:
+        self.larges += 1
+        self._note()
         return Response(body=b"x" * self.answer_bytes, undelivered=self.give_back)
 
     async def claim(self, _: Api, __: Request) -> Response:

@@ -346,9 +346,10 @@ class Http2Client:
         *,
         end: bool = True,
         more: Mapping[str, str] | None = None,
+        method: str = "POST",
     ) -> int:
         stream = self.connection.get_next_available_stream_id()
-        pseudo = [(":method", "POST"), (":path", path), (":scheme", "http"), (":authority", "a")]
+        pseudo = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "a")]
         headers = [*pseudo, *(more or {}).items()]
         self.connection.send_headers(stream, headers, end_stream=end and not body)
         for at in range(0, len(body), 16_384):

@@ -262,6 +262,7 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
     for _ in range(6):
         metrics.drop("slow")
     metrics.ignore("/api/v1/enqueue", 2)
+    metrics.aborts["ping"] = 3
     metrics.throughput.enqueued(7)
     metrics.read("corvo_http_requests_in_flight", lambda: 2)
     metrics.read("corvo_http_connections", lambda: 3)
@@ -356,6 +357,7 @@ def test_a_page_tells_what_was_counted() -> None:
         'corvo_http_request_errors_total{method="POST",route="/api/v1/ack/{job_id}"} 1',
         'corvo_http_request_errors_total{method="POST",route="/api/v1/enqueue"} 0',
         'corvo_http_problems_total{code="RATE_LIMITED"} 1',
+        'corvo_http2_aborts_total{reason="ping"} 3',
         "corvo_rate_limit_throttled_total 1",
         "corvo_http_requests_in_flight 2",
         "corvo_throughput_enqueued_total 7",

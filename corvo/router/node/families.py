@@ -115,6 +115,13 @@ NODE: Final = Group[Scrape](
             _reading("corvo_http_pauses_total"),
         ),
         counter(
+            "corvo_http2_aborts_total",
+            "HTTP/2 connections ended (by the kind of frames that were too many) and answers"
+            " aborted (`stalled`, `answer_bytes`).",
+            lambda it: {(reason,): count for reason, count in sorted(it.metrics.aborts.items())},
+            "reason",
+        ),
+        counter(
             "corvo_http_problems_total",
             "HTTP requests answered with an error, by error code.",
             lambda it: {(code,): count for code, count in sorted(it.metrics.problems.items())},

@@ -27,7 +27,9 @@ from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 from corvo.router.api import Api
+from corvo.router.auth.actions import Action
 from corvo.router.http.connections import LINGER_S, no_room, too_slow_body
+from corvo.router.http.http2_guard import FRAME_BYTES_MAX
 from corvo.router.http.messages import ClientGone, Problem, Request, Response, Sink
 from corvo.router.http.params import check_parameters
 from corvo.router.http.parsing import (
@@ -38,6 +40,7 @@ from corvo.router.http.parsing import (
     too_large_head,
 )
 from corvo.router.http.rendering import WITHOUT_BODY
+from corvo.router.routes import Found
 from corvo.router.server.door import Door, read_query
 from corvo.router.server.slow_lane import Exchange
 from corvo.router.stream.stream import Channel, ChannelClosed
@@ -47,6 +50,10 @@ STREAM_PATH: Final = "/api/v1/stream"
 RunStream: TypeAlias = Callable[[Api, Request, Channel], Awaitable[None]]
 GiveBack: TypeAlias = Callable[[], Awaitable[None]]
 Stream: TypeAlias = Callable[[Sink], Awaitable[None]]
+
+
+class TooManyAnswers(ClientGone):
+    """A client does not read its answers, and asks for more."""
 
 
 class _Connection(TrioASGIHTTPConnection):
@@ -63,11 +70,13 @@ class _Connection(TrioASGIHTTPConnection):
             stream: Stream | None = self.scope["state"].get("stream")
             if stream is None or request.method == "HEAD":
                 await self._send_response(send, response)
+                is_whole = True
             else:
-                await self._send_stream(send, response, stream)
+                is_whole = await self._send_stream(send, response, stream)
             # Behind the last byte hypercorn awaits nothing that could be cancelled.
-            is_delivered = not exchange_of(self.scope).is_broken
+            is_delivered = is_whole and not exchange_of(self.scope).is_broken
         finally:
+            exchange_of(self.scope).keep(-self.scope["state"].get("kept_bytes", 0))
             give_back: GiveBack | None = self.scope["state"].get("undelivered")
             if give_back is not None and not is_delivered:
                 with trio.CancelScope(shield=True):
@@ -76,8 +85,8 @@ class _Connection(TrioASGIHTTPConnection):
 
     async def _send_stream(
         self, send: ASGISendCallable, response: ResponseTypes, stream: Stream
-    ) -> None:
-        """Send an answer piece by piece, for as long as there is somebody to read it."""
+    ) -> bool:
+        """Send an answer piece by piece. False when nobody reads it to its end."""
         exchange = exchange_of(self.scope)
         headers = encode_headers(response.headers)
         await send(
@@ -87,12 +96,13 @@ class _Connection(TrioASGIHTTPConnection):
         )
         try:
             await stream(_Sink(send, self.scope))
-        except ClientGone:
-            # Without an end, so that nobody takes what was sent for the whole.
-            exchange.drop()
+        except ClientGone as error:
+            why = "answer_bytes" if isinstance(error, TooManyAnswers) else "stalled"
+            await exchange.give_up(self.scope, why)
             await trio.lowlevel.checkpoint()
-            return
+            return False
         await send(_piece(b"", has_more=False))
+        return True
 
 
 class _Sink:
@@ -120,6 +130,20 @@ class _Sink:
             raise ClientGone("the connection is broken")
 
 
+def _keep(body: bytes, scope: HTTPScope | WebsocketScope) -> Stream:
+    """Keep an answer of HTTP/2 until it is sent: in pieces, since hypercorn copies what waits."""
+    scope["state"]["kept_bytes"] = len(body)
+    has_room = exchange_of(scope).keep(len(body))
+
+    async def send(sink: Sink) -> None:
+        if not has_room:
+            raise TooManyAnswers
+        for at in range(0, len(body), FRAME_BYTES_MAX):
+            await sink.send(body[at : at + FRAME_BYTES_MAX])
+
+    return send
+
+
 def _piece(data: bytes, *, has_more: bool) -> HTTPResponseBodyEvent:
     return HTTPResponseBodyEvent(type="http.response.body", body=data, more_body=has_more)
 
@@ -141,14 +165,18 @@ class App(QuartTrio):
         """Answer a request."""
         scope = request.scope
         ours = _request_of(scope, request.method)
+        found = self._door.find(ours.method, ours.path)
         try:
-            ours.body = await self._take_in(request, ours, exchange_of(scope))
+            ours.body = await self._take_in(request, ours, found)
             ours.query = read_query(scope["query_string"].decode("latin-1"))
         except Problem as problem:
-            return _as_quart(self._door.turn_away(problem, ours))
-        response = await self._door.answer(ours)
+            response = self._door.turn_away(problem, ours)
+        else:
+            response = await self._door.answer_at(found, ours)
         scope["state"]["undelivered"] = response.undelivered
         scope["state"]["stream"] = response.stream
+        if scope["http_version"] == "2" and response.stream is None:
+            scope["state"]["stream"] = _keep(response.body, scope)
         return _as_quart(response)
 
     async def handle_websocket(self, socket: Websocket) -> QuartResponse | None:
@@ -158,6 +186,7 @@ class App(QuartTrio):
         if ours.path != STREAM_PATH:
             return _as_quart(await self._door.answer(ours))
         try:
+            _check_version(scope)
             self._check_headers(ours)
             ours.query = read_query(scope["query_string"].decode("latin-1"))
             check_parameters(ours.query, ())
@@ -181,11 +210,13 @@ class App(QuartTrio):
         check_wishes(headers)
         request.headers = {name: value for name, value in headers.items() if name not in OF_ONE_HOP}
 
-    async def _take_in(self, request: QuartRequest, ours: Request, exchange: Exchange) -> bytes:
+    async def _take_in(self, request: QuartRequest, ours: Request, found: Found | None) -> bytes:
         """Check the headers, and read the body. Raises `Problem`."""
+        # Only reads are held up: other answers are small.
+        waits = ours.method == "GET" or (found is not None and found.route.action is Action.READ)
         try:
             self._check_headers(ours)
-            return await self._read_body(request, exchange)
+            return await self._read_body(request, exchange_of(request.scope), waits=waits)
         except Problem:
             # Hypercorn takes it amiss when a stream goes on that has been answered.
             with trio.move_on_after(LINGER_S):
@@ -193,7 +224,8 @@ class App(QuartTrio):
                     pass
             raise
 
-    async def _read_body(self, request: QuartRequest, exchange: Exchange) -> bytes:
+    async def _read_body(self, request: QuartRequest, exchange: Exchange, *, waits: bool) -> bytes:
+        """The body; if it `waits`, once the client has read enough of earlier answers."""
         limits = self._door.api.limits
         body = bytearray()
         try:
@@ -210,6 +242,8 @@ class App(QuartTrio):
                         raise too_large_body(limits)
             if scope.cancelled_caught:
                 raise too_slow_body(limits)
+            if waits:
+                await exchange.until_room()
         finally:
             exchange.hold(-len(body))
         return bytes(body)
@@ -238,6 +272,12 @@ class _Channel:
         await self._socket.close(code, reason)
         if self._exchange.is_broken:
             raise ChannelClosed("the connection is broken")
+
+
+def _check_version(scope: HTTPScope | WebsocketScope) -> None:
+    """Raise `Problem` if a stream comes over HTTP/2."""
+    if scope["http_version"] == "2":
+        raise Problem(501, "UNSUPPORTED", "WebSocket is not available over HTTP/2: use HTTP/1.1")
 
 
 def exchange_of(scope: HTTPScope | WebsocketScope) -> Exchange:

@@ -80,6 +80,7 @@ class Server:
         read("corvo_http_connections", lambda: len(self.connections.seats))
         read("corvo_http_pauses_total", lambda: self.connections.pauses)
         self.lane: Final = FastLane(door, self.connections, hangups, slow)
+        door.api.metrics.aborts = slow.aborts
         self._config = config
         self._log = log
         self._certificate = _Certificate(config, log) if config.tls_cert else None

@@ -7,10 +7,15 @@ connection is ours again. WebSocket and HTTP/2 keep theirs until the connection 
 
 import math
 import sys
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import trio
+from h2.errors import ErrorCodes
+from h2.events import StreamReset
+from h2.exceptions import ProtocolError
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
@@ -22,8 +27,9 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework, ConnectionState, HTTPScope
 
 from corvo.router.config import Limits
-from corvo.router.http.connections import Seat, Stage
+from corvo.router.http.connections import LINGER_S, Seat, Stage
 from corvo.router.http.http2_guard import FRAME_BYTES_MAX, Http2Guard
+from corvo.router.http.http2_order import RoundRobin
 from corvo.router.http.lines import Hangups, Line, LineBroken
 from corvo.router.http.rendering import with_reason
 from corvo.router.http.websocket_guard import WebSocketGuard
@@ -32,6 +38,9 @@ from corvo.telemetry import Log
 
 _STREAMS_MAX: Final = 100
 """Of one HTTP/2 connection at a time; what RFC 9113 asks for at the least."""
+_TOO_MANY: Final = b"too many control frames (limits.http2_control_max)"
+_AT_ONCE: Final = 8
+"""How many times the limit answers may have that were made at the same time."""
 _OWN_HEADER_BYTES: Final = 1 << 10
 """What `parsing.as_bytes` may add to the headers that a client sent."""
 
@@ -53,7 +62,9 @@ class SlowLane:
         self.log: Final = log
         self.is_stopping = False
         self.send_s: Final = limits.send_ms / 1_000
-        self.turn_events_max: Final = limits.turn_events_max
+        self.limits: Final = limits
+        self.aborts: Final[Counter[str]] = Counter()
+        """Connections and streams of HTTP/2 that were ended, by the limit that they exceeded."""
         self._app: Final = ASGIWrapper(app)
         self._config: Final = _configure(limits, log)
         self._context: Final = WorkerContext(None)
@@ -71,7 +82,7 @@ class SlowLane:
         self, group: TaskGroup, exchange: "Exchange", ends: Ends, alpn: str
     ) -> ProtocolWrapper:
         """A protocol object; what it spawns can find its exchange."""
-        return ProtocolWrapper(
+        wrapper = ProtocolWrapper(
             self._app,
             self._config,
             self._context,
@@ -83,6 +94,13 @@ class SlowLane:
             exchange.protocol_send,
             alpn,
         )
+        if isinstance(wrapper.protocol, H2Protocol):
+            wrapper.protocol.priority = RoundRobin()
+            # Without WebSocket, whose frames no guard would see.
+            settings = wrapper.protocol.connection.local_settings
+            settings.enable_connect_protocol = 0
+            settings.acknowledge()
+        return wrapper
 
 
 class Exchange:
@@ -108,6 +126,9 @@ class Exchange:
         self._sends: dict[trio.CancelScope, None] = {}
         self._send_lock = trio.Lock()
         self._protocol: ProtocolWrapper | None = None
+        self._guard: Http2Guard | None = None  # while it is HTTP/2
+        self._answer_bytes = 0  # of answers that are kept until they are sent
+        self._has_room = trio.Event()
 
     async def answer(self, data: bytes, *, is_parked: bool) -> bool:
         """Have one whole request answered. Returns whether the connection can serve another one.
@@ -148,20 +169,44 @@ class Exchange:
                         await protocol.handle(RawData(head))
                         # Hypercorn refuses frames that come before, and forgets its app then.
                         await self._begun.wait()
-                    await self._read(protocol, data, is_http2=alpn == "h2")
+                    if isinstance(protocol.protocol, H2Protocol):
+                        await self._read_http2(protocol.protocol, data)
+                    else:
+                        await self._read(protocol, data)
                 await protocol.handle(Closed())
         except* Exception as group_of:  # noqa: BLE001 -- hypercorn's bugs end one connection
             self._failed(group_of)
+        if self._guard is not None and self._guard.over:
+            # It would be back at once, and a new connection costs more than a frame.
+            self._seat.move(Stage.LINGERING)
+            await trio.sleep(LINGER_S)
 
-    async def _read(self, protocol: ProtocolWrapper, data: bytes, *, is_http2: bool) -> None:
+    async def _read(self, protocol: ProtocolWrapper, data: bytes) -> None:
         """Pass on what the client sends, a portion at a time."""
-        guard = Http2Guard() if is_http2 else WebSocketGuard()
-        budget = self._lane.turn_events_max
+        guard = WebSocketGuard()
         while data := data or await self._line.receive():
-            end, events = guard.portion(data, 0, budget)
+            end, events = guard.portion(data, 0, self._lane.limits.turn_events_max)
             await protocol.handle(RawData(data[:end]))
             data = data[end:]
-            if self._ended.is_set() or (isinstance(guard, Http2Guard) and guard.is_over):
+            if self._ended.is_set():
+                return
+            if data:
+                await self._turns.spend(events)
+
+    async def _read_http2(self, protocol: H2Protocol, data: bytes) -> None:
+        """The same, until the client has sent too many frames that ask for nothing."""
+        limits = self._lane.limits
+        guard = self._guard = Http2Guard(limits.http2_control_max)
+        while data := data or await self._line.receive():
+            end, events = guard.portion(data, 0, limits.turn_events_max, trio.current_time())
+            await protocol.handle(RawData(data[:end]))
+            data = data[end:]
+            if self._ended.is_set():
+                return
+            if guard.over:
+                self._lane.aborts[guard.over] += 1
+                protocol.connection.close_connection(ErrorCodes.ENHANCE_YOUR_CALM, _TOO_MANY)
+                await self.protocol_send(RawData(protocol.connection.data_to_send()))
                 return
             if data:
                 await self._turns.spend(events)
@@ -195,13 +240,53 @@ class Exchange:
         Over HTTP/2 a client may open no window for it, and hypercorn keeps what is sent meanwhile,
         without a bound.
         """
+        protocol = self._http2
+        number = _number_of(protocol, scope)
+        if protocol is not None and number in protocol.stream_buffers:
+            await protocol.stream_buffers[number].drain()
+
+    @property
+    def _http2(self) -> H2Protocol | None:
+        """The protocol object of HTTP/2; None for HTTP/1.1, which sends one answer at a time."""
         protocol = self._protocol.protocol if self._protocol is not None else None
-        if not isinstance(protocol, H2Protocol):
-            return  # it has left, or the connection is broken
-        for number, stream in protocol.streams.items():
-            if stream.scope is scope and number in protocol.stream_buffers:
-                await protocol.stream_buffers[number].drain()
-                break
+        return protocol if isinstance(protocol, H2Protocol) else None
+
+    async def give_up(self, scope: HTTPScope, why: str) -> None:
+        """Send nothing more of an answer, and no end: nobody may take what was sent for the whole.
+
+        Over HTTP/2 other answers go on, and `why` is counted.
+        """
+        protocol = self._http2
+        if protocol is None:
+            self.drop()
+            return
+        number = _number_of(protocol, scope)
+        if self.is_broken or not number:
+            return  # the client is gone, or has reset it
+        self._lane.aborts[why] += 1
+        with suppress(ProtocolError):
+            protocol.connection.reset_stream(number, ErrorCodes.ENHANCE_YOUR_CALM)
+        # As if the client had: what hypercorn keeps for it goes.
+        await protocol._handle_events([StreamReset(stream_id=number)])  # noqa: SLF001
+
+    async def until_room(self) -> None:
+        """Wait until the client has read enough of earlier answers."""
+        while self._answer_bytes >= self._lane.limits.http2_answers_bytes:
+            await self._has_room.wait()
+
+    def keep(self, answer_bytes: int) -> bool:
+        """So much more of answers is kept, or less. False when that is too much.
+
+        Requests that were under way at the same time can go beyond the limit together, and so can
+        those that do not wait for room.
+        """
+        is_alone = not self._answer_bytes
+        self._answer_bytes += answer_bytes
+        if answer_bytes < 0:
+            self._has_room.set()
+            self._has_room = trio.Event()
+        bound = self._lane.limits.http2_answers_bytes * _AT_ONCE
+        return is_alone or self._answer_bytes <= bound
 
     def drop(self) -> None:
         """Wait for this client no longer, whatever else is sent to it."""
@@ -218,6 +303,8 @@ class Exchange:
         assert self._protocol is not None
         match event:
             case RawData(data=data):
+                if self._guard is not None:
+                    self._guard.sent(data)
                 if self.is_broken or self._seat.is_cut or not data:
                     return
                 if not await self._send(data):
@@ -260,6 +347,12 @@ class Exchange:
         if self._seat.stage is Stage.SENDING and not self._sends:
             self._move()
         return not self.is_broken
+
+
+def _number_of(protocol: H2Protocol | None, scope: HTTPScope) -> int:
+    """The stream of a request that is being answered; 0 where there is none any more."""
+    streams = protocol.streams.items() if protocol is not None else ()
+    return next((number for number, stream in streams if stream.scope is scope), 0)
 
 
 # Hypercorn's settings. What is not here is for what we do ourselves: sockets, timers, processes.
