@@ -657,6 +657,7 @@ async def test_a_heartbeat_that_reached_nobody_is_a_problem() -> None:
     [
         (Outcome("j", "ok"), "ok"),
         (Outcome("j", "cancel"), "cancel"),
+        (Outcome("j", "ended"), "ok"),
         (Rejected("job_not_found", "x"), "cancel"),
         (Rejected("job_moved", "x", shard=1), "error"),
         (Rejected("job_not_active", "x"), "cancel"),
@@ -670,6 +671,27 @@ def test_only_a_job_that_is_gone_is_to_be_stopped(
     outcome: Outcome | Rejected | Problem, status: str
 ) -> None:
     assert beat_answer(outcome).status == status
+
+
+@pytest.mark.parametrize("token", [True, False])
+def test_a_heartbeat_that_crosses_the_ack_of_its_worker_does_not_say_cancel(token: bool) -> None:
+    @jumping
+    async def main() -> None:
+        node = Node()
+        job_id, lease_token = await claimed(node, queue_of(0))
+        own: JSON = {"lease_token": lease_token} if token else {"worker_id": "w"}
+        await node.get(f"/api/v1/ack/{job_id}", own)
+
+        status, answer = await node.get("/api/v1/heartbeat", {"jobs": {job_id: own}})
+
+        assert (status, answer["jobs"]) == (
+            200,
+            {job_id: {"status": "ok", "reason": "lease_ended"}},
+        )
+        assert (answer["acked"], answer["unknown"], answer[STOPPED]) == ([job_id], [], [])
+        assert "lease_expires_at" not in answer
+
+    main()
 
 
 # Keys for some queues.

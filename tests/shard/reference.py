@@ -61,7 +61,7 @@ class Reference:
             "Fetch": self._fetch,
             "Ack": self._words("acks", "Ack", self._ack),
             "Fail": self._words("fails", "Fail", self._fail),
-            "Heartbeat": self._words("jobs", "", self._heartbeat),
+            "Heartbeat": self._words("jobs", "Heartbeat", self._heartbeat),
             "Release": self._words("jobs", "Release", self._give_back),
             "Snooze": self._words("jobs", "Snooze", self._give_back),
             "Retry": self._each((*FINISHED, "scheduled"), self._retry),
@@ -142,19 +142,37 @@ class Reference:
     def _words(self, where: str, word: str, rule: Callable[[Job, Fields], Fields]) -> Rule:
         """What is said under a lease; a word that ends it is remembered."""
 
-        def one(item: Fields) -> Fields:
+        def one(item: Fields, is_old: bool) -> Fields:
             job = self._find(text(item, "job_id"))
             if job.settled is not None and job.settled[:2] == (item.get("lease_token"), word):
                 return job.settled[2]
+            if word == "Heartbeat" and not is_old and self._was_ended_by(job, item):
+                return {"job_id": job.id, "status": "ended", "lease_expires_ns": 0}
             self._check_lease(job, item)
             answer = {"job_id": job.id, **rule(job, item)}
-            if word:
+            if word not in ("", "Heartbeat"):
                 job.settled = (job.token, word, answer)
             return answer
 
+        # Answers that are kept, and that no router of version 2 has asked for, are those of before.
         return lambda fields, _: {
-            "results": [refused(partial(one, it)) for it in rows(fields, where)]
+            "results": [
+                refused(
+                    partial(
+                        one, it, bool(fields.get("request_key")) and "earlier_key" not in fields
+                    )
+                )
+                for it in rows(fields, where)
+            ]
         }
+
+    def _was_ended_by(self, job: Job, item: Fields) -> bool:
+        """Whether a worker speaks of a lease that it has ended itself."""
+        if job.settled is None or job.settled[0] != job.token or job.state == "active":
+            return False
+        if item.get("lease_token") is None:
+            return text(item, "worker_id") == job.worker_id != ""
+        return item["lease_token"] == job.token
 
     def _check_lease(self, job: Job, item: Fields) -> None:
         worker = text(item, "worker_id") or job.worker_id
@@ -189,6 +207,8 @@ class Reference:
         job.cancel_requested = False
         job.scheduled_ns, job.finished_ns, job.hold_reason = due_ns, 0, ""
         job.state = state
+        if state not in (*FINISHED, "active"):
+            job.worker_id = ""
         if state in WAITING and job.place <= self.cleared.get(job.queue, 0):
             self._new_place(job)
         job.note(self.now, self.by)

@@ -241,7 +241,7 @@ def test_another_word_under_a_settled_token_is_refused(say: Say) -> None:
 
     others = [
         code(other(shard, claim.job_id, claim.lease_token, ""))
-        for other in WORDS.values()
+        for other in ENDING.values()
         if other is not say
     ]
 

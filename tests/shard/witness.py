@@ -194,6 +194,11 @@ class Witness:
             assert result == job.said[token, op], "L2: the same word has the same answer"
             return
         assert token == job.token, "L2: only under the present token"
+        if result.get("status") == "ended":
+            assert op == "Heartbeat"
+            assert not job.is_out
+            assert token in [of for of, _ in job.said], "L5: by a word under this token"
+            return
         assert job.is_out, "L2: only while it is given out"
         assert self.now_ns < max(job.deadline_ns, self.graced_ns), "L2: only while the lease lasts"
         if op == "Heartbeat":

@@ -252,7 +252,8 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
     """A lease that goes on."""
 
     job_id: str
-    status: str  # `ok`, or `cancel`: the worker is asked to stop
+    status: str
+    """`ok`; `cancel`: the worker is asked to stop; `ended`: the worker itself ended the lease."""
     lease_expires_ns: int
 
 

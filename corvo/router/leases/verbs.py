@@ -496,7 +496,8 @@ def heartbeat_answer(
         answer.jobs[job_id] = beat = beat_answer(outcome)
         if isinstance(outcome, Outcome):
             expires_ns = outcome.lease_expires_ns
-            earliest_ns = min(earliest_ns or expires_ns, expires_ns)
+            if expires_ns:
+                earliest_ns = min(earliest_ns or expires_ns, expires_ns)
             answer.acked.append(job_id)
             if beat.status == "cancel":
                 answer.cancelled.append(job_id)
@@ -514,6 +515,8 @@ def beat_answer(outcome: Outcome | Rejected | Problem) -> BeatAnswer:
 
 def _beat_fields(outcome: Outcome | Rejected | Problem) -> dict[str, str]:
     if isinstance(outcome, Outcome):
+        if outcome.status == "ended":  # nothing to stop: the heartbeat crossed the worker's ack
+            return {"status": "ok", "reason": "lease_ended"}
         return {
             "status": outcome.status,
             "lease_expires_at": format_time(outcome.lease_expires_ns),

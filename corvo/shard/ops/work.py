@@ -153,8 +153,14 @@ def _each(item: Item, tx: Tx, do_one: Do) -> msgspec.Struct:
     found = lifecycle.holder(tx, item.job_id, item.lease_token, item.worker_id, is_own=item.is_own)
     if not isinstance(found, Rejected):
         return do_one(item, tx, found)
-    ended = presence.find(tx, item.job_id) if item.ENDS else None
-    if ended is not None:
+    ended = presence.find(tx, item.job_id) if item.ENDS or isinstance(item, ops.BeatItem) else None
+    if ended is None:
+        return found
+    if isinstance(item, ops.BeatItem):
+        is_own = lifecycle.has_ended_it(ended.document, item.lease_token, item.worker_id)
+        if is_own and not tx.has_old_answers:
+            return ops.Beat(item.job_id, "ended", 0)
+    else:
         settled = lifecycle.settled_before(ended.document, item.lease_token, item.ENDS)
         if settled is not None:
             return item.repeat(settled)

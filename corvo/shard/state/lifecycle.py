@@ -21,7 +21,7 @@ from corvo.shard.state import consequences
 from corvo.shard.state.presence import find, trail
 from corvo.shard.state.tables import FORWARDS, JOBS, QUEUES, queue_keys
 from corvo.shard.state.tx import Tx
-from corvo.times import MS
+from corvo.times import MS, format_duration, format_time
 
 _ACTIVE: Final = State.ACTIVE
 _COMPLETED: Final = State.COMPLETED
@@ -87,19 +87,74 @@ def holder(
     job = found.document
     if not is_own and is_reserved(job.queue):
         return not_yours(job)
+    why = _why_lost(tx, job, token, worker_id)
+    if not why:
+        return found
+    is_unnamed = token is None and job.state is not _ACTIVE
+    code = "job_not_active" if is_unnamed else "lease_lost"
+    return Rejected(code, f"job {job.id} is not leased to you: {why}", job_id=job.id)
+
+
+def _why_lost(tx: Tx, job: Job, token: int | None, worker_id: str) -> str:
+    """Why the caller does not have the lease of a job; empty if it has."""
     if token is not None and token != job.lease_token:
-        return lost(
-            job, "a newer lease exists" if token < job.lease_token else "unknown lease token"
-        )
+        if token > job.lease_token:
+            return "unknown lease token"
+        if tx.has_old_answers or job.state is not _ACTIVE:
+            return "a newer lease exists"
+        who = f"worker {job.worker_id}" if job.worker_id else "another fetch"
+        return f"a newer lease exists: {who} has the job since {format_time(job.started_ns)}"
     if job.state is not _ACTIVE:
-        if token is not None:
-            return lost(job, f"the lease has ended and the job is {job.state.value}")
-        return not_active(job)
+        if not tx.has_old_answers:
+            return _lease_ended(job)
+        if token is None:
+            return f"it is {job.state.value}"
+        return f"the lease has ended and the job is {job.state.value}"
     if token is None and worker_id and job.worker_id and worker_id != job.worker_id:
-        return lost(job, f"worker {job.worker_id} has the lease")
-    if is_over(tx, job):
-        return lost(job, "the lease has expired")
-    return found
+        return f"worker {job.worker_id} has the lease"
+    if not is_over(tx, job):
+        return ""
+    if tx.has_old_answers:
+        return "the lease has expired"
+    span, at = format_duration(job.lease_ms), format_time(job.lease_expires_ns)
+    return f"the lease of {span} expired at {at}"
+
+
+_WITHIN_LEASES: Final = frozenset(
+    what.stored
+    for what in (EventType.ASKED_TO_STOP, EventType.PRIORITY, EventType.MOVED, EventType.ARRIVED)
+)
+"""Events of an active job that leave it active."""
+
+
+def _lease_ended(job: Job) -> str:
+    """How the last lease of a job ended, as far as its trail has it."""
+    if not job.lease_token:
+        return f"it is {job.state.value}, and no worker has fetched it"
+    ended = None
+    for event in reversed(job.trail):
+        if event.what == EventType.STARTED.stored:
+            break
+        if event.what not in _WITHIN_LEASES:
+            ended = event
+    else:
+        ended = None  # that part of the trail is not kept
+    when = ""
+    if ended is not None:
+        is_crash = ended.what == EventType.CRASHED.stored or ended.why == CRASH_LOOP
+        when = f" at {format_time(ended.at_ns)} ({'expired' if is_crash else ended.what})"
+    span = format_duration(job.lease_ms)
+    return f"the lease of {span} ended{when}, and the job is {job.state.value}"
+
+
+def has_ended_it(job: Job, token: int | None, worker_id: str) -> bool:
+    """Whether the caller itself has ended the last lease of a job, by an ack or the like."""
+    settled = job.settled
+    if settled is None or settled.token != job.lease_token or job.state is _ACTIVE:
+        return False
+    if token is not None:
+        return token == settled.token
+    return bool(worker_id) and worker_id == job.worker_id
 
 
 def not_yours(job: Job) -> Rejected:
@@ -119,20 +174,6 @@ def missing(tx: Tx, job_id: str) -> Rejected:
             shard=forward.shard,
         )
     return Rejected("job_not_found", f"job {job_id} not found", job_id=job_id)
-
-
-def lost(job: Job, why: str) -> Rejected:
-    """Refusal: the caller's lease has ended."""
-    return Rejected("lease_lost", f"job {job.id} is not leased to you: {why}", job_id=job.id)
-
-
-def not_active(job: Job) -> Rejected:
-    """Refusal: the job is not active."""
-    return Rejected(
-        "job_not_active",
-        f"job {job.id} is not leased to you: it is {job.state.value}",
-        job_id=job.id,
-    )
 
 
 def settled_before(job: Job | None, token: int | None, how: str) -> Settled | None:

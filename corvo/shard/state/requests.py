@@ -39,7 +39,10 @@ def once(tx: Tx, number: int, op: Op) -> tuple[str, bytes]:
             "too_many_request_keys",
             f"the shard remembers {REQUESTS_MAX} request keys, the limit: try again later",
         )
+    # Since version 2, each op with a key has the one that it had before.
+    tx.has_old_answers = not op.earlier_key
     result = apply(op, tx)
+    tx.has_old_answers = False
     answer = encode_json(result)
     code = result.code if isinstance(result, Rejected) else ""
     if not code and is_void(op, result):

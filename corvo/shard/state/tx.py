@@ -50,6 +50,7 @@ class Tx(Transaction):
         "doomed",
         "errands_left",
         "grace",
+        "has_old_answers",
         "keys_changed",
         "mint",
         "minutes",
@@ -88,6 +89,9 @@ class Tx(Transaction):
         """Whether an entry changed an API key since somebody looked and cleared this."""
         self.rates: dict[str, list[bytes]] = {}
         """Rows of the present window by queue with a rate limit: see `corvo.shard.state.limits`."""
+        self.has_old_answers = False
+        """Whether the op's answer is kept and is from before version 2 of the ops: a replay has to
+        come to the same bytes."""
         self.doomed: list[str] = []
         """Jobs that were met while they are being swept, to be removed at the end of the op."""
         self.dice = 0  # drawn by the leader once for each entry
