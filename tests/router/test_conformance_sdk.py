@@ -153,7 +153,7 @@ def test_a_chain_may_say_in_each_way_what_comes_after_a_failure(on_failure: obje
     @jumping
     async def main() -> None:
         node = Node(shards=1)
-        steps = [{"queue": "mail", "payload": 1}, {"queue": "bill", "payload": 2}]
+        steps = [{"queue": "mail", "payload": {}}, {"queue": "bill", "payload": 2}]
         chain = {"steps": steps, "on_failure": on_failure}
         job_id = await make(node, chain=chain, max_retries=1)
 
