@@ -293,6 +293,22 @@ class GetActive(Query, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
 
 
+class Newest(msgspec.Struct, frozen=True):
+    """Ids of jobs, each once, in no order."""
+
+    job_ids: list[str]
+
+
+class GetNewest(Query, frozen=True, kw_only=True):
+    """The jobs that came last into each state of a queue: the newest jobs are among them.
+
+    Not exactly: of finished jobs they are those that finished last, of active ones any.
+    """
+
+    queue: Name
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX  # of each index
+
+
 class Moment(msgspec.Struct, frozen=True):
     """The shard's own time: whatever happens from here on happens later."""
 
@@ -338,6 +354,7 @@ QUERIES: Final[dict[int, type[Query]]] = {
     11: ListDead,
     12: GetMoment,
     13: GetActive,
+    14: GetNewest,
     20: GetWhereabouts,
     21: GetExisting,
     22: GetBatchQueues,

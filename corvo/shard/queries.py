@@ -92,6 +92,8 @@ def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
         case protocol.GetActive():
             prefix = keys.ACTIVE.prefix + query.queue.encode() + b"\0"
             return protocol.Active(_page(tx, prefix, "", query.limit)[0])
+        case protocol.GetNewest():
+            return _newest(query, tx)
         case protocol.GetMoment():
             return protocol.Moment(asked.machine.now_ns)
         case protocol.GetNumbers():
@@ -257,6 +259,25 @@ def _ended(tx: Tx, queue: str, before: bytes, chunk: int) -> Iterator[bytes]:
         if len(found) < chunk:
             return
         stop = found[-1]
+
+
+def _newest(query: protocol.GetNewest, tx: Tx) -> protocol.Newest:
+    """From the ends of all indexes of a queue; the ids stand at the ends of their keys."""
+    names = queue_keys(query.queue)
+    indexes = [
+        (prefix, 8)
+        for prefix in (
+            *(names.pending + bytes((priority,)) for priority in range(Priority.NORMAL)),
+            *(names.append, names.blocked, names.scheduled, names.retrying),
+            *(names.held, names.finished),
+        )
+    ]
+    found = [
+        key[len(prefix) + number_bytes :].decode()
+        for prefix, number_bytes in (*indexes, (names.active, 0))
+        for key in tx.last_keys(prefix, prefix_end(prefix), limit=query.limit)
+    ]
+    return protocol.Newest(list(dict.fromkeys(found)))
 
 
 class _Beginning(msgspec.Struct, frozen=True, array_like=True, gc=False):

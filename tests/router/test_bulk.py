@@ -8,13 +8,14 @@ import pytest
 
 from corvo.model import ApiKey, State
 from corvo.protocol.ops.base import Rejected
-from corvo.protocol.ops.jobs import Cancel, Delete, Retry
+from corvo.protocol.ops.jobs import Cancel, Delete, Hold, Retry
 from corvo.router.bulk.requests import (
     DIRECT_MAX,
     IDS_MAX,
     QUEUE,
     BulkAnswer,
     BulkBegun,
+    BulkList,
     BulkStatus,
     DryRun,
     Mark,
@@ -467,6 +468,33 @@ def test_a_bulk_is_seen_by_whoever_may_see_everything_or_asked_for_it() -> None:
         assert stopped == [404, 403, 200, 409]
 
     with_nest(test, KEYS)
+
+
+def test_a_bulk_is_in_the_list_when_it_was_accepted_whatever_the_mirror_knows() -> None:
+    async def test(nest: Nest, mirror: WalkingMirror) -> None:
+        ids = []
+        for number in range(5):
+            asked = {"job_ids": [MISSING], "action": "retry", "async": True}
+            key = f"k{number}" if number % 2 else ""
+            begun = read_begun(await nest.ask("POST", BULK, asked, idempotency_key=key))
+            ids.append(begun.bulk_operation_id)
+            listed = await nest.read(BulkList, "/api/v1/bulk")
+            assert [each.id for each in listed.bulks] == ids[::-1]
+        nest[QUEUE].do(Cancel(job_ids=[job_id_of(ids[3])]))
+        nest[QUEUE].do(Hold(job_ids=[job_id_of(ids[0])]))
+        nest[QUEUE].fetch(QUEUE)
+
+        listed = await nest.read(BulkList, "/api/v1/bulk")
+        newest = await nest.read(BulkList, "/api/v1/bulk", query={"limit": "2"})
+
+        statuses = ["queued", "cancelled", "queued", "running", "failed"]
+        assert [(each.id, each.status) for each in listed.bulks] == [
+            *zip(ids[::-1], statuses, strict=True)
+        ]
+        assert newest.bulks == listed.bulks[:2]
+        assert not mirror.asked
+
+    with_nest(test)
 
 
 def test_a_bulk_that_waits_is_cancelled_at_once() -> None:

@@ -39,7 +39,6 @@ WAITING: Final[list[tuple[str, str, type[Question]]]] = [
     ("GET", "/api/v1/jobs", Search),
     ("GET", "/api/v1/search/fulltext", FullText),
     ("GET", "/api/v1/summary", GetSummary),
-    ("GET", "/api/v1/bulk", Search),
 ]
 
 _QUERIES: Final[dict[type[Question], dict[str, str]]] = {FullText: {"q": "x"}}
@@ -104,25 +103,16 @@ def test_only_the_shards_are_asked_that_can_have_a_job_of_the_filter() -> None:
     run(main)
 
 
-def test_a_list_of_bulk_operations_waits_for_the_shard_that_has_them() -> None:
-    async def main() -> None:
-        nest, mirror = _nest()
-
-        answer = await nest.ask("GET", "/api/v1/bulk")
-
-        freshness = mirror.last(Search).freshness
-        assert answer.status == 200
-        assert freshness is not None
-        assert len(freshness.positions) == 1
-
-    run(main)
-
-
 def test_rates_throughput_and_workers_wait_for_nothing() -> None:
     async def main() -> None:
         nest, mirror = _nest()
 
-        for path in ("/api/v1/queues", "/api/v1/metrics/throughput", "/api/v1/workers"):
+        for path in (
+            "/api/v1/queues",
+            "/api/v1/metrics/throughput",
+            "/api/v1/workers",
+            "/api/v1/bulk",
+        ):
             assert (await nest.ask("GET", path)).status == 200, path
 
         for kind in (GetRates, GetThroughput, GetBeats):

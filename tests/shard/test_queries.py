@@ -12,7 +12,7 @@ from corvo.kv.keys import JOB
 from corvo.model import State
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.enqueue import NewJob
-from corvo.protocol.ops.jobs import Cancel, Delete, Expedite, Move, Retry
+from corvo.protocol.ops.jobs import Cancel, Delete, Expedite, Hold, Move, Retry
 from corvo.protocol.ops.queues import Clear, DeleteQueue, Pause
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.protocol.queries import (
@@ -24,10 +24,12 @@ from corvo.protocol.queries import (
     Form,
     FoundJob,
     GetJobs,
+    GetNewest,
     GetQueue,
     GetQueues,
     Jobs,
     ListDead,
+    Newest,
     Query,
     Queues,
     QueueView,
@@ -231,6 +233,29 @@ def test_jobs_of_a_state_are_counted_by_queue_page_by_page(shard: Shard) -> None
     assert whole == Counts([(MAIL, 2), (SMS, 1)])
     assert first == Counts([(MAIL, 2)], after=NOTE)
     assert rest == Counts([(SMS, 1)])
+
+
+def test_the_newest_jobs_of_a_queue_are_found_in_every_state(shard: Shard) -> None:
+    made = shard.put(*[NewJob(queue=MAIL, priority=number % 3) for number in range(9)])
+    later = shard.put(NewJob(queue=MAIL, delay_ms=1_000))
+    shard.put(NewJob(queue=SMS))
+    shard.do(Hold(job_ids=[made[8]]))
+    shard.do(Cancel(job_ids=[made[7]]))
+    shard.fetch(MAIL)
+
+    whole = ask(shard, GetNewest(queue=MAIL), Newest)
+    few = ask(shard, GetNewest(queue=MAIL, limit=1), Newest)
+
+    assert sorted(whole.job_ids) == sorted([*made, *later])
+    assert {shard.state(job_id) for job_id in few.job_ids} == {
+        State.PENDING,
+        State.ACTIVE,
+        State.HELD,
+        State.CANCELLED,
+        State.SCHEDULED,
+    }
+    assert {made[8], made[7], *later} <= set(few.job_ids)
+    assert ask(shard, GetNewest(queue=NOTE), Newest) == Newest([])
 
 
 def test_dead_jobs_come_newest_first_with_their_last_error_and_no_other_ones(

@@ -10,9 +10,8 @@ import trio
 from corvo import clock
 from corvo.protocol.ops.base import Rejected
 from corvo.protocol.ops.jobs import Cancel
-from corvo.protocol.queries import Form, GetJobs, Jobs, StoredJob
-from corvo.protocol.questions import Counted, IsBehind, SearchBody
-from corvo.protocol.questions import Search as SearchQuestion
+from corvo.protocol.queries import Form, GetJobs, GetNewest, Jobs, Newest, StoredJob
+from corvo.protocol.questions import Counted
 from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path, in_body
@@ -44,7 +43,7 @@ from corvo.router.bulk.requests import (
     read_order,
     status_of,
 )
-from corvo.router.caller import ROUTER, Caller
+from corvo.router.caller import Caller
 from corvo.router.http import params, positions, sse
 from corvo.router.http.bodies import body_of
 from corvo.router.http.messages import (
@@ -60,7 +59,7 @@ from corvo.router.http.problems import problem_of
 from corvo.router.http.request_keys import request_key
 from corvo.router.jobs.bodies import read_jobs, read_stored
 from corvo.router.jobs.find import find_jobs
-from corvo.router.routes import CONSISTENCY, Parameter, Route
+from corvo.router.routes import Parameter, Route
 from corvo.router.shards.outcomes import read_results
 
 POLL_S: Final = 0.5
@@ -76,16 +75,7 @@ _WAIT_POLL_S: Final = 0.05
 _LOOK_JOBS: Final = 100
 
 
-class _Id(msgspec.Struct):
-    id: str
-
-
-class _Ids(msgspec.Struct):
-    jobs: list[_Id]
-    is_behind: IsBehind = msgspec.UNSET
-
-
-_read_ids: Final = msgspec.json.Decoder(_Ids).decode
+_read_newest: Final = msgspec.json.Decoder(Newest).decode
 
 
 # To begin one.
@@ -240,26 +230,23 @@ async def list_bulks(api: Api, request: Request) -> Response:
     """List bulk operations, newest first."""
     limit = params.number_of(request, "limit", default=LIST, at_most=LIST_MAX)
     # The queue of bulk operations is in the scope of no key: their owners are looked at here.
-    caller = request.caller
-    finder = ROUTER.as_of(caller.min_seq)
-    freshness = await api.freshness(finder, params.consistency_of(request), [executor.home(api)])
+    caller, shard = request.caller, executor.home(api)
     wanted = limit if caller.scope.has_everything else LIST_MAX
-    search = SearchQuestion(search=SearchBody(queue=QUEUE, limit=wanted))
-    answer = await api.mirror.ask(search, finder, freshness=freshness)
-    found = _read_ids(answer.body)
-    ids = [each.id for each in found.jobs]
-    bulks: list[BulkStatus] = []
-    while ids and len(bulks) < limit:
-        read = await api.ask(executor.home(api), GetJobs(job_ids=ids, form=Form.STORED), caller)
+    # One that took long may be among those that finished last without being among the newest.
+    newest = await api.ask(shard, GetNewest(queue=QUEUE, limit=2 * wanted), caller)
+    ids = _read_newest(newest.body).job_ids
+    views: list[StoredJob] = []
+    while ids:
+        read = await api.ask(shard, GetJobs(job_ids=ids, form=Form.STORED), caller)
         seen = read_jobs(read.body)
-        bulks += [
-            status_of(view)
-            for view in _stored(seen)
-            if view.job.queue == QUEUE and may_watch(view, caller)
+        views += [
+            view for view in _stored(seen) if view.job.queue == QUEUE and may_watch(view, caller)
         ]
         assert seen.looked_at > 0
         ids = ids[seen.looked_at :]
-    return json_response(BulkList(bulks[:limit], found.is_behind))
+    views.sort(key=lambda view: (view.job.created_ns, view.job.id), reverse=True)
+    bulks = [status_of(view) for view in views[:limit]]
+    return json_response(BulkList(bulks), reached={shard: newest.index})
 
 
 async def _find(api: Api, caller: Caller, bulk_id: str) -> tuple[StoredJob, int]:
@@ -415,7 +402,6 @@ ROUTES: Final[tuple[Route, ...]] = (
             Parameter(
                 "limit", "integer", f"Number of bulk operations. Default: {LIST}.", 1, LIST_MAX
             ),
-            CONSISTENCY,
         ),
     ),
     _row(

@@ -37,7 +37,7 @@ from corvo.protocol.ops.jobs import (
     Retry,
 )
 from corvo.protocol.queries import StoredJob
-from corvo.protocol.questions import AsOf, Counted, Filter, IsBehind, Member
+from corvo.protocol.questions import AsOf, Counted, Filter, Member
 from corvo.protocol.words import PRIORITY_FORM, GivenPriority
 from corvo.router.caller import Caller
 from corvo.router.http.bodies import Body, not_reserved, read_priority
@@ -461,7 +461,6 @@ class BulkList(msgspec.Struct, frozen=True):
     """Bulks, the newest first."""
 
     bulks: list[BulkStatus]
-    is_behind: IsBehind = msgspec.UNSET
 
 
 class BulkEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
