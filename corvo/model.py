@@ -321,6 +321,14 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at_ns: int
 
 
+class Epoch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Effects on one shard that were given under one leader: see `corvo.shard.state.epochs`."""
+
+    began_ns: int  # the time of the entry that began it, which no other entry of the shard has
+    first: int  # the number of the first effect in it
+    after: int  # the epoch of the effect before
+
+
 class Forward(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The shard to which a job has moved."""
 

@@ -343,6 +343,19 @@ class GetWorkerNumbers(Query, frozen=True, kw_only=True):
     limit: PageLimit = PAGE_NUMBERS_MAX
 
 
+class GetTaken(Query, frozen=True, kw_only=True):
+    """The effects of a shard that this one has taken: asked for after a loss of entries."""
+
+    source: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class EffectsTaken(msgspec.Struct, frozen=True):
+    """The answer to `GetTaken`."""
+
+    seq: int  # the last one
+    epochs: list[tuple[int, int]]  # the first one of each epoch, and the epoch
+
+
 QUERIES: Final[dict[int, type[Query]]] = {
     1: GetJobs,
     2: Explain,
@@ -361,6 +374,7 @@ QUERIES: Final[dict[int, type[Query]]] = {
     23: KnowsRequest,
     24: GetBatch,
     25: ListBatches,
+    26: GetTaken,
     30: GetNumbers,
     31: GetQueueNumbers,
     32: GetWorkerNumbers,

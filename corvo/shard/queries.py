@@ -20,7 +20,7 @@ from corvo.raft import Node
 from corvo.shard import rendering
 from corvo.shard.machine import Machine
 from corvo.shard.ops.existing import existing_elsewhere
-from corvo.shard.state import dependencies, lifecycle, presence, select
+from corvo.shard.state import dependencies, epochs, lifecycle, outbox, presence, select
 from corvo.shard.state.tables import (
     API_KEYS,
     BATCHES,
@@ -96,6 +96,8 @@ def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
             return _newest(query, tx)
         case protocol.GetMoment():
             return protocol.Moment(asked.machine.now_ns)
+        case protocol.GetTaken(source=source):
+            return protocol.EffectsTaken(outbox.last_taken(tx, source), epochs.taken(tx, source))
         case protocol.GetNumbers():
             return _numbers(asked)
         case _:

@@ -8,8 +8,13 @@ The answer to a batch names the last effect that the other shard has ever taken.
 to the batch, that is true, and so a late or doubled answer does no harm. If a batch is refused,
 those after it are refused as well, because they would leave a gap. Nothing more is sent until all
 of them are answered; then sending starts again after the last effect that was taken.
+
+If a shard has lost entries, an answer shows that the two shards have not exchanged the same effects
+(`is_in_doubt`). Then this one asks which ones the other has taken, and `compared` says what follows
+for the one that has forgotten some: see `corvo.shard.state.epochs`.
 """
 
+from bisect import bisect_left
 from typing import Final
 
 import msgspec
@@ -17,9 +22,18 @@ import msgspec
 from corvo.protocol import wire
 from corvo.protocol.numbers import EffectNumbers
 from corvo.protocol.ops.base import Rejected
+from corvo.protocol.queries import EffectsTaken
 from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.transfer import Delivered, Receive, ReceiveMany
+from corvo.shard.ops.transfer import (
+    OUT_OF_ORDER,
+    Delivered,
+    Receive,
+    ReceiveMany,
+    Renumber,
+    Skip,
+)
 from corvo.shard.state import outbox
+from corvo.shard.state.epochs import epoch_of
 from corvo.shard.state.tx import Tx
 
 BATCH_EFFECTS: Final = 128
@@ -81,6 +95,9 @@ class Destination:
         self.sent = 0  # effects up to here are under way, or were taken
         self.under_way: dict[int, Batch] = {}  # by their numbers
         self.has_failed = False  # a batch was refused: nothing is sent until all are answered
+        self.is_in_doubt = False  # whether the effects that both have exchanged are to be compared
+        self.removed = 0  # effects up to here are removed, because they were taken
+        self.removed_then = 0  # the same when the doubt arose
         self.is_removing = False  # effects that were taken are being removed from the outbox
         self.delivered = 0  # effects that were taken since the start of this process
         self.error = ""  # why the last batch was refused, or the link is closed
@@ -159,6 +176,7 @@ class Relaying:
         for shard, (given, removed) in numbers.items():
             destination = self.destination(shard)
             destination.given = given
+            destination.removed = removed
             destination.taken = max(destination.taken, removed)
             destination.sent = max(destination.sent, destination.taken)
             if given > removed and not destination.is_wanted:
@@ -188,6 +206,8 @@ class Relaying:
         limit = 1 if destination.is_single else self._batch_effects
         for seq in range(first, min(destination.given, destination.sent + limit) + 1):
             body = outbox.outgoing(tx, shard, seq).body
+            if destination.is_single:
+                body = outbox.without_epoch(body)
             size += len(body)
             if bodies and size > BATCH_BYTES:
                 break
@@ -228,18 +248,23 @@ class Relaying:
         """A batch was answered. Returns the pause in ms before `try_again`; 0 for no such call."""
         destination = self._changed(batch.shard)
         pause_ms = PAUSE_MS
+        is_in_doubt = False
         match answer:
             case wire.Reply(code="", body=body):
                 taken = _decode_taken(body).seq
                 if batch.last <= taken <= destination.given:
-                    self._taken(destination, batch, taken)
+                    # What it has taken beyond the batch may be what this shard has forgotten.
+                    self._taken(destination, batch, batch.last)
                     return 0
+                is_in_doubt = True
                 error = (
                     f"it has taken {taken} effects, and this shard has given {destination.given}: "
                     "the data of one of them was replaced by an older copy"
                 )
             case wire.Reply(body=body):
-                error = _decode_refusal(body).error
+                refusal = _decode_refusal(body)
+                is_in_doubt = refusal.code == OUT_OF_ORDER
+                error = refusal.error
             case wire.Busy(retry_after_ms=pause_ms):
                 error = "it is overloaded"
             case _:
@@ -249,6 +274,8 @@ class Relaying:
         if destination.has_failed:
             return 1  # the first one that was refused says for how long nothing is sent
         destination.has_failed = True
+        destination.is_in_doubt = is_in_doubt
+        destination.removed_then = destination.removed
         destination.error = error
         return pause_ms
 
@@ -258,6 +285,31 @@ class Relaying:
             destination.taken = taken
             destination.error = ""
         self._drop(destination, batch)
+
+    def compared(self, tx: Tx, shard: int, theirs: EffectsTaken) -> Renumber | Skip | None:
+        """Another shard says which effects of this one it has taken.
+
+        Returns the op that is needed before effects travel again: `Renumber` here, or `Skip` there.
+        None where both know the same.
+        """
+        destination = self._changed(shard)
+        given, removed = outbox.numbers(tx).get(shard, (0, 0))
+        taken, last = theirs.seq, outbox.epoch_removed(tx, shard)
+        has_less = taken < destination.removed_then  # more may be removed since the answer left
+        if has_less or (taken == removed and epoch_of(theirs.epochs, taken) != last):
+            return Skip(source=tx.shard, seq=removed, epoch=last)
+
+        def differs(seq: int) -> bool:
+            return outbox.epoch_of(tx, shard, seq) != epoch_of(theirs.epochs, seq)
+
+        # Equal up to one of them, and then different: as epochs are never used again.
+        both = range(removed + 1, min(given, taken) + 1)
+        common = removed + bisect_left(both, True, key=differs)
+        if taken > common:
+            epoch = epoch_of(theirs.epochs, taken)
+            return Renumber(shard=shard, common=common, taken=taken, epoch=epoch)
+        destination.taken = max(taken, removed)
+        return None
 
     def try_again(self, batch: Batch) -> None:
         """The pause after the refusal of a batch is over."""

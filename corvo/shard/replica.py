@@ -25,7 +25,7 @@ from corvo.protocol.numbers import Counters
 from corvo.protocol.ops.base import Limits, Op, Rejected, encode_json
 from corvo.protocol.ops.keys import HOME as KEYS_HOME
 from corvo.protocol.ops.work import Claims, Fetch
-from corvo.protocol.queries import QUERIES
+from corvo.protocol.queries import QUERIES, EffectsTaken
 from corvo.raft import (
     AnyMessage,
     Change,
@@ -43,7 +43,14 @@ from corvo.shard.empty_fetches import EmptyFetchWatchers
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS, OPS, admit
-from corvo.shard.ops.transfer import Delivered, Receive, ReceiveMany
+from corvo.shard.ops.transfer import (
+    BeginEpoch,
+    Delivered,
+    Receive,
+    ReceiveMany,
+    Renumber,
+    Skip,
+)
 from corvo.shard.ops.upkeep import Lead, Walked
 from corvo.shard.ops.upkeep import Upkeep as UpkeepOp
 from corvo.shard.queries import answer_bytes
@@ -223,6 +230,15 @@ class Replica:
         for submission in self._gathering.skipped_to(machine.applied):
             self._tell_unknown(submission)
 
+    def compare(self, shard: int, theirs: EffectsTaken) -> Renumber | Skip | None:
+        """Another shard says which effects it has taken. Returns what one of both has forgotten."""
+        if not self._led_term:
+            return None
+        op = self.relaying.compared(self.machine.tx, shard, theirs)
+        if isinstance(op, Renumber):
+            self._propose_own(op)
+        return op
+
     def change_membership(self, change: Change, *, force: bool = False) -> int:
         """Change who belongs to the shard; raises as `Node.propose_change` does."""
         return self.node.propose_change(change, force=force)
@@ -324,6 +340,8 @@ class Replica:
             self._led_term = node.term
             self._internal = 0
             self._propose_own(Lead(grace_ms=self._settings.grace_ms), first=True)
+            if self.machine.tx.shards > 1:
+                self._propose_own(BeginEpoch(), first=True)
         if self._internal == 0:
             for op in self._upkeep.due(self.machine.tx, now_ns):
                 self._propose_own(op)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from corvo.placement import shard_of_queue
+from tests.node.crowd import Made
 from tests.node.http import Answer, Client
 from tests.node.nodes import OK, House, house_in
 from tests.support.links import on_sockets
@@ -127,3 +128,70 @@ async def test_an_accepted_loss_lets_the_shard_start(tmp_path: Path) -> None:
     del house.settings["accept_loss"]
     async with house.open():
         assert await is_served(house, 1)
+
+
+async def move(house: House, source: int, target: int) -> None:
+    """Have a job moved to another shard, and wait until it is there."""
+    body = {"queue": QUEUES[source], "payload": {}}
+    made = (await ask(house, "POST", "/api/v1/enqueue", body)).read(Made)
+    answer = await ask(house, "POST", f"/api/v1/jobs/{made.job_id}/move", {"queue": QUEUES[target]})
+    assert answer.status == 200, answer
+    answer = await ask(house, "GET", f"/api/v1/jobs/{made.job_id}")
+    while answer.status != 200:
+        assert answer.status == 503, answer
+        answer = await ask(house, "GET", f"/api/v1/jobs/{made.job_id}")
+
+
+async def move_about(house: House, count: int) -> None:
+    """Have jobs moved from one shard to another, and from that one back."""
+    for _ in range(count):
+        await move(house, 0, 1)
+        await move(house, 1, 0)
+
+
+def forgotten(node: Running) -> set[tuple[object, ...]]:
+    """By which shard effects of which one on which one were forgotten, and how many."""
+    names = ("by", "of", "to", "count")
+    return {tuple(one[name] for name in names) for one in node.find("effects.forgotten")}
+
+
+BOTH_WAYS: Final = {("shard-1", "shard-1", "shard-0", 3), ("shard-1", "shard-0", "shard-1", 3)}
+
+
+@on_sockets
+async def test_effects_travel_on_after_an_accepted_loss(tmp_path: Path) -> None:
+    house = await house_with_jobs(tmp_path)
+    async with house.open() as node:
+        await move_about(house, 3)
+        assert await node.end() == OK
+    remove(house.data)
+    async with house.open() as node:
+        [accepted] = re.findall(r"shard-1:\d+", refusal(node))
+
+    house.settings["accept_loss"] = accepted
+    async with house.open() as node:
+        await move_about(house, 1)
+
+        assert forgotten(node) == BOTH_WAYS
+        assert await node.end() == OK
+
+
+@on_sockets
+async def test_effects_travel_on_after_a_loss_that_is_not_recognised(tmp_path: Path) -> None:
+    """The note about the shard is as old as the copy."""
+    house = await house_with_jobs(tmp_path)
+    parts = ("shard-1", "known")
+    for part in parts:
+        shutil.copytree(house.data / part, tmp_path / "backup" / part)
+    async with house.open() as node:
+        await move_about(house, 3)
+        assert await node.end() == OK
+    shutil.rmtree(house.data / "shard-1")
+    (tmp_path / "backup" / "shard-1").rename(house.data / "shard-1")
+    shutil.copy(tmp_path / "backup" / "known" / "shard-1.json", house.data / "known")
+
+    async with house.open() as node:
+        await move_about(house, 1)
+
+        assert forgotten(node) == BOTH_WAYS
+        assert await node.end() == OK

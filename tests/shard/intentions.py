@@ -176,6 +176,7 @@ _OPS: Final[dict[str, tuple[int, st.SearchStrategy[Fields]]]] = {
     ),
     "Delivered": (1, st.just({"shard": 1})),
     "Lead": (2, st.just({"grace_ms": 1_000})),
+    "BeginEpoch": (1, st.just({})),
 }
 
 

@@ -7,9 +7,18 @@ import msgspec
 from corvo.model import Outgoing
 from corvo.protocol import wire
 from corvo.protocol.ops.base import Limits, Rejected
+from corvo.protocol.queries import EffectsTaken
 from corvo.shard.ops import admit
-from corvo.shard.ops.transfer import Receive, ReceivedMany, ReceiveMany
+from corvo.shard.ops.transfer import (
+    BeginEpoch,
+    Receive,
+    ReceivedMany,
+    ReceiveMany,
+    Renumber,
+    Skip,
+)
 from corvo.shard.relaying import Batch, Relaying
+from corvo.shard.state import epochs, outbox
 from tests.shard.cluster import SHARDS, Cluster
 from tests.shard.shard import EVERYTHING
 
@@ -44,15 +53,28 @@ class Carried(msgspec.Struct):
         return Carried(self.source, self.life, self.batch, answer)
 
 
+class Asked(msgspec.Struct):
+    """The question of a shard, which effects another one has taken: on its way, or answered."""
+
+    source: int
+    life: int
+    target: int
+    answer: EffectsTaken | None = None
+    skip: Skip | None = None  # on its way to the target
+
+
 class Links(Cluster):
     """Shards that relay effects by themselves, over links that lose, double and reorder them."""
 
     def __init__(self) -> None:
         super().__init__()
+        for shard in self.shards:
+            shard.do(BeginEpoch())
         self.relaying = [self._new() for _ in self.shards]
         self.lives = [0] * SHARDS
         self.carried: list[Carried] = []
         self.paused: list[Carried] = []
+        self.asked: list[Asked] = []
         self.got: dict[tuple[int, int], list[Receive]] = {}
         """By source and target: the effects that were taken, as they were."""
         self.counts = dict.fromkeys(("batches", "lost", "doubled", "refused", "restarts"), 0)
@@ -80,8 +102,8 @@ class Links(Cluster):
             self.look()
             for number in range(SHARDS):
                 self.send(number)
-            acts = (self.arrive, self.lose, self.link, self.resume)
-            [act] = random.choices(acts, (12, 1, 3, 3))
+            acts = (self.arrive, self.lose, self.link, self.resume, self.ask)
+            [act] = random.choices(acts, (12, 1, 3, 3, 3))
             act(random)
         self.compare()
 
@@ -131,8 +153,45 @@ class Links(Cluster):
 
     def hear(self, one: Carried) -> None:
         assert one.answer is not None
-        if self.relaying[one.source].answered(one.batch, one.answer):
+        relaying, target = self.relaying[one.source], one.batch.shard
+        if relaying.answered(one.batch, one.answer):
             self.paused.append(one)
+        if relaying.destination(target).is_in_doubt:
+            relaying.destination(target).is_in_doubt = False
+            self.asked.append(Asked(one.source, self.lives[one.source], target))
+
+    def ask(self, random: Random) -> None:
+        """A question comes to the other shard, or its answer back, or what follows from it."""
+        if self.asked:
+            one = self.asked.pop(random.randrange(len(self.asked)))
+            if self.go_on(one):
+                self.asked.append(one)
+                if random.random() < 0.2:
+                    self.asked.append(msgspec.structs.replace(one))
+
+    def go_on(self, one: Asked) -> bool:
+        """Whether there is more to do."""
+        target = self.shards[one.target]
+        if one.skip is not None:
+            target.do(one.skip)
+            return False
+        if one.answer is None:
+            tx = target.tx
+            taken = [*epochs.taken(tx, one.source)]
+            one.answer = EffectsTaken(outbox.last_taken(tx, one.source), taken)
+            return True
+        if one.life == self.lives[one.source]:
+            source = self.shards[one.source]
+            op = self.relaying[one.source].compared(source.tx, one.target, one.answer)
+            self.found(one.source, op)
+            if isinstance(op, Renumber):
+                source.do(op)
+            one.skip = op if isinstance(op, Skip) else None
+        return one.skip is not None
+
+    def found(self, source: int, op: Renumber | Skip | None) -> None:
+        """What one of both has forgotten."""
+        assert op is None, "nothing was lost here"
 
     def lose(self, random: Random) -> None:
         """What is on its way is lost: the link breaks, for nothing is lost on a whole one."""
@@ -163,6 +222,7 @@ class Links(Cluster):
         """A process ends, and with it what only it knew. What it sent may still arrive."""
         self.look()
         super().restart(number)
+        self.shards[number].do(BeginEpoch())
         self.relaying[number] = self._new()
         self.lives[number] += 1
         self.counts["restarts"] += 1

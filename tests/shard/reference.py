@@ -93,6 +93,7 @@ class Reference:
             "CleanWorkers": self._clean_workers,
             "Sweep": self._sweep,
             "Lead": self._lead,
+            "BeginEpoch": lambda *_: {},
             "Receive": self._receive,
             "ReceiveMany": self._receive_many,
             "Delivered": self._delivered,

@@ -62,8 +62,8 @@ PREFERRED: Final = {
 }
 """Where an op has something to do: most picks are from there."""
 
-NOT_HERE: Final = ("Tell", "UpsertAPIKey", "DeleteAPIKey")
-"""What the end of a job means for others has tests of its own, and so have API keys."""
+NOT_HERE: Final = ("Tell", "UpsertAPIKey", "DeleteAPIKey", "Renumber", "Skip")
+"""What the end of a job means for others has tests of its own, and so have API keys, and losses."""
 
 FAILURES: Final = 24
 """More than there are errors kept."""

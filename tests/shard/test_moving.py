@@ -596,8 +596,8 @@ def test_many_messages_do_what_each_by_itself_does(cluster: Cluster) -> None:
 
 
 def test_many_messages_are_of_one_shard_and_follow_one_another() -> None:
-    def receive(source: int, seq: int, **more: str) -> Receive:
-        return Receive(source=source, seq=seq, effect=Forget("x"), **more)
+    def receive(source: int, seq: int, request_key: str = "") -> Receive:
+        return Receive(source=source, seq=seq, effect=Forget("x"), request_key=request_key)
 
     refused = [
         ReceiveMany(effects=effects).check(Limits())

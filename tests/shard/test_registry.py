@@ -16,7 +16,8 @@ NAMES: Final = {
     47: "Purge", 64: "Release", 65: "Snooze", 66: "Requeue", 67: "Hold", 68: "Approve",
     69: "Reject", 70: "ChangePriority", 71: "Drain", 72: "SetRetention", 73: "CleanRequests",
     74: "CleanWorkers", 75: "Sweep", 76: "Lead", 77: "Receive", 78: "Delivered", 79: "Tell",
-    80: "Expedite", 81: "ReceiveMany",
+    80: "Expedite", 81: "ReceiveMany", 82: "BeginEpoch", 83: "Renumber",
+    84: "Skip",
 }  # fmt: skip
 """A new op adds a number here. None changes, and none goes."""
 

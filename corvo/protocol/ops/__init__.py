@@ -32,6 +32,9 @@ OF_SHARDS: Final[dict[int, str]] = {
     78: "Delivered",
     79: "Tell",
     81: "ReceiveMany",
+    82: "BeginEpoch",
+    83: "Renumber",
+    84: "Skip",
 }
 """The ops that only shards submit, by name: their structs are in `corvo.shard.ops`."""
 

@@ -7,14 +7,20 @@ It leads to the replica on this node. While that replica does not lead, effects 
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import trio
 
 from corvo.kept_link import KeptLink
 from corvo.link import Call, Link, LinkClient, LinkLost, UnixAddress, open_client
 from corvo.protocol import wire
+from corvo.protocol.ops.base import encode_json
+from corvo.protocol.queries import NUMBERS, EffectsTaken, GetTaken
 from corvo.shard.config import ShardConfig
+from corvo.shard.ops import NUMBERS as OPS
+from corvo.shard.ops.transfer import Skip
 from corvo.shard.relaying import Batch, Relaying
 
+_decode_taken: Final = msgspec.json.Decoder(EffectsTaken).decode
 _MANY: Final = 2
 """The op version from which on a shard takes many effects in one op."""
 
@@ -23,10 +29,21 @@ class OtherShard:
     """Another shard; `run` keeps a link to it."""
 
     def __init__(
-        self, config: ShardConfig, shard: int, relaying: Relaying, react: Callable[[], None]
+        self,
+        config: ShardConfig,
+        shard: int,
+        relaying: Relaying,
+        react: Callable[[], None],
+        compare: Callable[[int, EffectsTaken], Skip | None],
     ) -> None:
-        """`react` is called when something has come that the replica may have to act on."""
+        """`react` is called when something has come that the replica may have to act on.
+
+        `compare` is called with the effects that the other shard has taken, when that is in doubt;
+        it returns an op for the other shard.
+        """
+        self._own: Final = config.shard
         self._shard: Final = shard
+        self._compare = compare
         self._relaying = relaying
         self._react = react
         self._link: Final = KeptLink(
@@ -84,11 +101,24 @@ class OtherShard:
     async def _finish(self, client: LinkClient, batch: Batch, call: Call | wire.Busy) -> None:
         try:
             answer = call if isinstance(call, wire.Busy) else await client.finish(call)
+            pause_ms = self._relaying.answered(batch, answer)
+            destination = self._relaying.destination(self._shard)
+            if destination.is_in_doubt:
+                destination.is_in_doubt = False
+                await self._ask(client)
         except LinkLost:
             return
-        pause_ms = self._relaying.answered(batch, answer)
         if pause_ms:
             self._react()
             await trio.sleep(pause_ms / 1_000)
             self._relaying.try_again(batch)
         self._react()
+
+    async def _ask(self, client: LinkClient) -> None:
+        """Compare the effects that both shards know, and continue where that leads."""
+        body = encode_json(GetTaken(source=self._own))
+        answer = await client.ask(NUMBERS[GetTaken], body)
+        if isinstance(answer, wire.Reply) and not answer.code:
+            op = self._compare(self._shard, _decode_taken(answer.body))
+            if op is not None:
+                await client.submit(OPS[Skip], encode_json(op))

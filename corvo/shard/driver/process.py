@@ -65,6 +65,7 @@ from corvo.link import (
 from corvo.placement import fnv32a
 from corvo.process_stats import ProcessStatsReader
 from corvo.protocol import wire
+from corvo.protocol.queries import EffectsTaken
 from corvo.raft import DiskFull, FrameError, LogDamaged, RaftError, Write
 from corvo.raft.codec import Codec
 from corvo.raft.disk.files import RealFiles
@@ -80,6 +81,7 @@ from corvo.shard.driver.syncing import Syncer
 from corvo.shard.driver.timekeeping import NAME as CLOCK_NOTE
 from corvo.shard.driver.timekeeping import ClockNote, log_notice
 from corvo.shard.gathering import INTERNAL
+from corvo.shard.ops.transfer import Renumber, Skip
 from corvo.shard.replica import Work
 from corvo.telemetry import SILENT, Log
 
@@ -351,7 +353,8 @@ class Process:
         if shard not in self._config.others:
             self._replica.relaying.closed(shard, "the config of this shard has no address of it")
             return
-        other = OtherShard(self._config, shard, self._replica.relaying, self._react)
+        replica = self._replica
+        other = OtherShard(self._config, shard, replica.relaying, self._react, self._compare)
         self._others[shard] = other
         self._nursery.start_soon(other.run)
 
@@ -395,6 +398,19 @@ class Process:
         for shard in sorted(self._stalled - stalled.keys()):
             self._log.info("effects.moving", to=f"shard-{shard}")
         self._stalled = {*stalled}
+
+    def _compare(self, shard: int, theirs: EffectsTaken) -> Skip | None:
+        """Compare effects with another shard. Returns the op for it, if one is needed there."""
+        own, other = f"shard-{self._config.shard}", f"shard-{shard}"
+        op = self._replica.compare(shard, theirs)
+        if isinstance(op, Renumber):
+            count = op.taken - op.common
+            self._log.warning("effects.forgotten", by=own, of=own, to=other, count=count)
+        if isinstance(op, Skip):
+            count = op.seq - theirs.seq
+            self._log.warning("effects.forgotten", by=other, of=own, to=other, count=count)
+            return op
+        return None
 
     @property
     def _is_alone(self) -> bool:

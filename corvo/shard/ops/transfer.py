@@ -26,7 +26,8 @@ if that is free in the new queue. It gets a new place. Shards do not share a clo
 as much time left on arrival as it had on departure.
 """
 
-from typing import Annotated, ClassVar, Final
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -34,8 +35,8 @@ from msgspec.structs import replace
 from corvo.kv.tables import Held
 from corvo.model import FINISHED, EventType, Forward, Job, State
 from corvo.placement import shard_of_queue
-from corvo.protocol.ops.base import ITEMS_MAX, Limits, Rejected, TypedOp, encode_json
-from corvo.shard.state import consequences, dependencies, lifecycle, outbox, presence
+from corvo.protocol.ops.base import ITEMS_MAX, Limits, Nanos, Rejected, TypedOp, encode_json
+from corvo.shard.state import consequences, dependencies, epochs, lifecycle, outbox, presence
 from corvo.shard.state.applying import apply
 from corvo.shard.state.outbox import EFFECT_BYTES_MAX, Arrival, Effect
 from corvo.shard.state.tables import FORWARDS, JOBS
@@ -44,6 +45,10 @@ from corvo.shard.state.tx import Tx
 DELIVERED_MAX: Final = 1_000
 """Rows of the outbox that one op removes."""
 ID_TAKEN: Final = "id_taken"
+OUT_OF_ORDER: Final = "out_of_order"
+
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+"""That of an effect; 0 for none."""
 
 
 # Leaving.
@@ -308,6 +313,8 @@ class Receive(TypedOp[Received | Rejected], frozen=True, kw_only=True):
     source: Annotated[int, msgspec.Meta(ge=0)]
     seq: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
     effect: Effect
+    epoch: Nanos = 0
+    after: Annotated[int, msgspec.Meta(ge=epochs.FOLLOWS, lt=1 << 62)] = epochs.FOLLOWS
 
     def check(self, limits: Limits) -> Rejected | None:
         """An effect has no request key: its number already makes it unique."""
@@ -319,24 +326,36 @@ class Receive(TypedOp[Received | Rejected], frozen=True, kw_only=True):
 @apply.register
 def receive(op: Receive, tx: Tx) -> Received | Rejected:
     """Take it if it is the next one."""
-    refused = _why_not(op, tx)
+    refused = _why_not([op], tx)
     if refused is not None:
         return refused
     return Received(op.source, op.seq, "taken" if _take(op, tx) else "known")
 
 
-def _why_not(first: Receive, tx: Tx) -> Rejected | None:
-    """The refusal of effects that begin with `first`."""
-    source = first.source
+def _why_not(effects: Sequence[Receive], tx: Tx) -> Rejected | None:
+    """The refusal of effects that follow one another."""
+    source, first = effects[0].source, effects[0].seq
     if source == tx.shard or source >= tx.shards:
         return Rejected("bad_request", f"shard {source} sends nothing here", "source")
     last = outbox.last_taken(tx, source)
-    if first.seq > last + 1:
+    if first > last + 1:
         return Rejected(
-            "out_of_order",
-            f"effect {first.seq} of shard {source} is not the next one: send {last + 1}",
+            OUT_OF_ORDER,
+            f"effect {first} of shard {source} is not the next one: send {last + 1}",
             shard=source,
         )
+    taken = epochs.taken(tx, source)
+    for effect in effects:
+        epoch = epochs.epoch_of(taken, effect.seq)
+        if effect.epoch != epoch and (effect.seq <= last or effect.after != epoch):
+            return Rejected(
+                OUT_OF_ORDER,
+                f"another effect {min(effect.seq, last)} of shard {source} was taken: the data of"
+                " one of both was replaced by an older copy",
+                shard=source,
+            )
+        if effect.seq > last:
+            break  # those behind it follow from it
     return None
 
 
@@ -344,7 +363,7 @@ def _take(op: Receive, tx: Tx) -> bool:
     """Apply an effect, unless it was taken before."""
     if op.seq <= outbox.last_taken(tx, op.source):
         return False
-    outbox.take(tx, op.source, op.seq)
+    outbox.take(tx, op.source, op.seq, epoch=op.epoch)
     match op.effect:
         case Arrival() as arrival:
             _arrive(tx, arrival)
@@ -384,7 +403,7 @@ class ReceiveMany(TypedOp[ReceivedMany | Rejected], frozen=True, kw_only=True):
 def receive_many(op: ReceiveMany, tx: Tx) -> ReceivedMany | Rejected:
     """Take those that were not taken before, unless one before the first is missing."""
     first = op.effects[0]
-    refused = _why_not(first, tx)
+    refused = _why_not(op.effects, tx)
     if refused is not None:
         return refused
     taken = 0
@@ -416,5 +435,70 @@ def delivered(op: Delivered, tx: Tx) -> Removed | Rejected:
     """Remove them; a repeated op finds none."""
     given = outbox.last_given(tx, op.shard)
     if op.seq > given:
-        return Rejected("out_of_order", f"shard {op.shard} was given {given} effects, not {op.seq}")
+        return Rejected(OUT_OF_ORDER, f"shard {op.shard} was given {given} effects, not {op.seq}")
     return Removed(*outbox.delivered(tx, op.shard, op.seq, limit=DELIVERED_MAX))
+
+
+# After a loss of entries: see `corvo.shard.state.epochs`.
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """The result of `BeginEpoch`."""
+
+
+class BeginEpoch(TypedOp[Begun], frozen=True, kw_only=True):
+    """A leader begins an epoch: its first op, if there are other shards."""
+
+    PRIVATE: ClassVar[bool] = True
+
+
+@apply.register
+def begin_epoch(op: BeginEpoch, tx: Tx) -> Begun:
+    """Effects from now on can be told from those that were lost."""
+    epochs.begin(tx, {shard: given for shard, (given, _) in outbox.numbers(tx).items()})
+    return Begun()
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """Number of effects that the shard was found to have forgotten: given ones, or taken ones."""
+
+    count: int
+
+
+class Renumber(TypedOp[Forgotten], frozen=True, kw_only=True):
+    """Another shard has taken effects that this one has forgotten: continue after their numbers."""
+
+    PRIVATE: ClassVar[bool] = True
+
+    shard: Annotated[int, msgspec.Meta(ge=0)]
+    common: Number
+    """The last effect that was taken as it is here."""
+    taken: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+    epoch: Nanos
+    """Of the last effect that was taken."""
+
+
+@apply.register
+def renumber(op: Renumber, tx: Tx) -> Forgotten:
+    """Give new numbers to the effects that nobody has taken; a repeated op changes nothing."""
+    return Forgotten(
+        outbox.renumber(tx, op.shard, common=op.common, taken=op.taken, epoch=op.epoch)
+    )
+
+
+class Skip(TypedOp[Forgotten], frozen=True, kw_only=True):
+    """This shard has forgotten effects that it took, and that their shard has removed since."""
+
+    PRIVATE: ClassVar[bool] = True
+
+    source: Annotated[int, msgspec.Meta(ge=0)]
+    seq: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+    """The last effect that was removed."""
+    epoch: Nanos
+    """Of that effect."""
+
+
+@apply.register
+def skip(op: Skip, tx: Tx) -> Forgotten:
+    """Expect the effect after it; a repeated op changes nothing."""
+    return Forgotten(outbox.skip(tx, op.source, op.seq, epoch=op.epoch))

@@ -9,6 +9,10 @@ Effects are numbered from 1 for each pair of shards, without a gap. The receivin
 last number that it took, takes only the next one, and answers earlier ones as before. So messages
 may be lost, doubled and reordered, and leaders may change on both sides: each effect is applied
 once, and the effects of one shard on another are applied in their order.
+
+A shard that continues from an older copy of its data gives numbers once more, or expects numbers
+that were used. `corvo.shard.state.epochs` tells such effects apart, and both shards then continue:
+`renumber` and `skip`.
 """
 
 from collections.abc import Mapping
@@ -18,8 +22,10 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.kv.keys import INBOX, META, OUTBOX
-from corvo.model import Job, Outgoing
+from corvo.model import Epoch, Job, Outgoing
 from corvo.protocol.ops.base import encode_json
+from corvo.shard.state import epochs
+from corvo.shard.state.epochs import FOLLOWS
 from corvo.shard.state.tx import Tx
 
 EFFECT_BYTES_MAX: Final = (4 << 20) - (64 << 10)
@@ -138,6 +144,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     effect: msgspec.Raw
     by: str = ""
+    epoch: int = 0
+    after: int = FOLLOWS
 
 
 Numbers: TypeAlias = dict[int, tuple[int, int]]
@@ -146,6 +154,7 @@ Numbers: TypeAlias = dict[int, tuple[int, int]]
 _NUMBERS_KEY: Final = META.build("outbox")
 _numbers: Final = msgspec.msgpack.Decoder(Numbers)
 _outgoing: Final = msgspec.msgpack.Decoder(Outgoing)
+_message: Final = msgspec.json.Decoder(Message)
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -156,9 +165,18 @@ def post(tx: Tx, shard: int, effect: bytes) -> None:
     given, taken = numbers(tx).get(shard, (0, 0))
     seq = given + 1
     message = Message(source=tx.shard, seq=seq, effect=msgspec.Raw(effect), by=tx.by)
-    outgoing = Outgoing(shard, seq, encode_json(message), tx.now_ns)
-    tx.set_key(OUTBOX.build(shard, seq), _pack(outgoing))
+    _store(tx, shard, message, tx.now_ns)
     _write(tx, shard, seq, taken)
+
+
+def _store(tx: Tx, shard: int, message: Message, at_ns: int) -> None:
+    """Write an effect with its epoch."""
+    epoch = epochs.present(tx).get(shard)
+    if epoch is not None:
+        after = epoch.after if message.seq == epoch.first else FOLLOWS
+        message = replace(message, epoch=epoch.began_ns, after=after)
+    outgoing = Outgoing(shard, message.seq, encode_json(message), at_ns)
+    tx.set_key(OUTBOX.build(shard, message.seq), _pack(outgoing))
 
 
 def numbers(tx: Tx) -> Numbers:
@@ -177,6 +195,26 @@ def outgoing(tx: Tx, shard: int, seq: int) -> Outgoing:
     data = tx.get_key(OUTBOX.build(shard, seq))
     assert data is not None, "what was given is there until it was taken"
     return _outgoing.decode(data)
+
+
+def epoch_of(tx: Tx, shard: int, seq: int) -> int:
+    """The epoch of an effect that was given to another shard and is not removed."""
+    return _message.decode(outgoing(tx, shard, seq).body).epoch
+
+
+def without_epoch(body: bytes) -> bytes:
+    """The op `Receive` as an earlier version knows it."""
+    return encode_json(replace(_message.decode(body), epoch=epochs.NONE.began_ns, after=FOLLOWS))
+
+
+def epoch_removed(tx: Tx, shard: int) -> int:
+    """The epoch of the last effect on another shard that is removed."""
+    given, removed = numbers(tx).get(shard, (0, 0))
+    if removed < given:
+        message = _message.decode(outgoing(tx, shard, removed + 1).body)
+        return message.epoch if message.after == FOLLOWS else message.after
+    epoch = epochs.present(tx).get(shard, epochs.NONE)
+    return epoch.after if given < epoch.first else epoch.began_ns
 
 
 def last_given(tx: Tx, shard: int) -> int:
@@ -201,16 +239,56 @@ def delivered(tx: Tx, shard: int, seq: int, *, limit: int) -> tuple[int, bool]:
     return last - taken, last < seq
 
 
+# After a loss of entries.
+
+
+def renumber(tx: Tx, shard: int, *, common: int, taken: int, epoch: int) -> int:
+    """Continue behind the numbers that another shard has taken, as the last one of that `epoch`.
+
+    It has taken the effects up to `common` as they are here; those behind it here have come after
+    the loss. Returns the number of effects that it has taken and that this shard has forgotten.
+    """
+    given, removed = numbers(tx).get(shard, (0, 0))
+    if not removed <= common < taken:
+        return 0  # it was done before
+    waiting = [outgoing(tx, shard, seq) for seq in range(common + 1, given + 1)]
+    for seq in range(removed + 1, given + 1):
+        tx.remove_key(OUTBOX.build(shard, seq))
+    # In an epoch of their own: they may be on their way under the numbers that they had.
+    epochs.put(tx, {shard: Epoch(tx.now_ns, taken + 1, epoch)})
+    for seq, row in enumerate(waiting, start=taken + 1):
+        _store(tx, shard, replace(_message.decode(row.body), seq=seq), row.at_ns)
+    _write(tx, shard, taken + len(waiting), taken)
+    return taken - common
+
+
+def skip(tx: Tx, source: int, seq: int, *, epoch: int) -> int:
+    """Expect the effect after `seq`: those up to it were taken here, and are removed there.
+
+    Returns the number of effects that this shard has forgotten.
+    """
+    missed = seq - last_taken(tx, source)
+    if missed < 0:
+        return 0  # it was done before
+    tx.set_key(INBOX.build(source), seq.to_bytes(8, "big"))
+    epochs.take(tx, source, seq, epoch)
+    return missed
+
+
+# Taking.
+
+
 def last_taken(tx: Tx, source: int) -> int:
     """The number of the last effect that was taken here from a shard; 0 when there was none."""
     data = tx.get_key(INBOX.build(source))
     return int.from_bytes(data, "big") if data is not None else 0
 
 
-def take(tx: Tx, source: int, seq: int) -> None:
+def take(tx: Tx, source: int, seq: int, *, epoch: int) -> None:
     """Record that an effect was taken."""
     assert seq == last_taken(tx, source) + 1, "effects are taken in their order, each once"
     tx.set_key(INBOX.build(source), seq.to_bytes(8, "big"))
+    epochs.take(tx, source, seq, epoch)
 
 
 def _write(tx: Tx, shard: int, given: int, taken: int) -> None:

@@ -5,6 +5,7 @@ in it before. Nothing else may be asked for them.
 """
 
 import zlib
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.kv.keys import META
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, Meta, Transaction
+from corvo.model import Epoch
 from corvo.shard.state.entry import Stamp
 from corvo.shard.state.throughput import Minutes
 
@@ -48,6 +50,7 @@ class Tx(Transaction):
     __slots__ = (
         "dice",
         "doomed",
+        "epochs",
         "errands_left",
         "grace",
         "has_old_answers",
@@ -59,6 +62,7 @@ class Tx(Transaction):
         "seen",
         "shard",
         "shards",
+        "taken_epochs",
         "token",
         "touched",
     )
@@ -82,6 +86,10 @@ class Tx(Transaction):
         self.outbox: dict[int, tuple[int, int]] | None = None
         """By shard, the last effect that was given to it, and the last that it has taken; None
         while nobody asked. See `corvo.shard.state.outbox`."""
+        self.epochs: Mapping[int, Epoch] | None = None
+        """By shard, the present epoch; None while nobody asked. See `corvo.shard.state.epochs`."""
+        self.taken_epochs: dict[int, list[tuple[int, int]]] = {}
+        """By shard, the epochs of its effects that were taken, as far as somebody asked."""
         self.seen = ""  # the worker whose fetch was remembered last, in this entry
         self.touched: dict[str, None] = {}
         """Queues that may have something to give since somebody looked and emptied this."""
