@@ -45,6 +45,7 @@ class Form(Enum):
 
     BODY = "body"  # a `JobBody`: all that clients may see
     SUMMARY = "summary"  # a `JobSummary`: what a list shows
+    BRIEF = "brief"  # nothing beside what a `FoundJob` has
     STORED = "stored"  # a `StoredJob`: for the server's own decisions
 
 

@@ -5,7 +5,18 @@ from functools import partial
 from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from corvo.protocol.queries import GetQueues, GetWorkers, Query
+import msgspec
+
+from corvo.model import State
+from corvo.protocol.queries import (
+    CountJobs,
+    Counts,
+    GetQueue,
+    GetQueues,
+    GetWorkers,
+    Query,
+    QueueView,
+)
 from corvo.router.api import Api
 from corvo.router.caller import Caller
 from corvo.router.http.messages import Problem
@@ -86,6 +97,31 @@ async def read_pages(
         ]
         following = {each.shard: each.page.after for each in pages if each.page.after}
         yield pages
+
+
+async def count_by_queue(
+    api: Api, caller: Caller, state: State, queue: str | None = None
+) -> dict[int, dict[str, int]]:
+    """By shard, the queues of the caller's scope that have jobs of a state, and how many.
+
+    A `queue` that is named is there in any case, and its caller has been checked. Raises `Problem`.
+    """
+    if queue is not None:
+        shard = api.shards.of_queue(queue).number
+        answer = await api.ask(shard, GetQueue(queue=queue), caller)
+        return {shard: {queue: _read_queue(answer.body).counts[state.value]}}
+    counts: dict[int, dict[str, int]] = {}
+    async for pages in read_pages(
+        api, caller, lambda after: CountJobs(state=state, after=after), _read_counts
+    ):
+        for each in pages:
+            visible = [count for count in each.page.queues if caller.scope.covers(count[0])]
+            counts.setdefault(each.shard, {}).update(visible)
+    return counts
+
+
+_read_queue: Final = msgspec.json.Decoder(QueueView).decode
+_read_counts: Final = msgspec.json.Decoder(Counts).decode
 
 
 class Lists(NamedTuple, Generic[P_co]):

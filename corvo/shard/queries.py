@@ -165,8 +165,8 @@ def _jobs(query: protocol.GetJobs, tx: Tx) -> protocol.Jobs:
 
 def _found_job(tx: Tx, job: Job, form: protocol.Form) -> protocol.FoundJob:
     """A job in a form."""
-    errors = _errors_of(tx, job)
-    shown = encode_json(_RENDER[form](job, errors))
+    is_brief = form is protocol.Form.BRIEF
+    shown = b"null" if is_brief else encode_json(_RENDER[form](job, _errors_of(tx, job)))
     return protocol.FoundJob(job.id, job.queue, job.state, job.finished_ns, msgspec.Raw(shown))
 
 

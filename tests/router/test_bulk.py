@@ -8,6 +8,7 @@ import pytest
 
 from corvo.model import ApiKey, State
 from corvo.protocol.ops.base import Rejected
+from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Cancel, Delete, Hold, Retry
 from corvo.router.bulk.requests import (
     DIRECT_MAX,
@@ -287,6 +288,55 @@ def test_what_changed_since_it_was_counted_is_left_alone() -> None:
     with_nest(test)
 
 
+@pytest.mark.parametrize(
+    ("asked", "key", "states", "queues"),
+    [
+        ({"queue": MAIL}, "sk_all", {"dead": 2, "pending": 1}, {MAIL: 3}),
+        ({"queue": MAIL, "state": "dead"}, "sk_all", {"dead": 2}, {MAIL: 2}),
+        ({"state": ["dead", "pending"]}, "sk_all", {"dead": 3, "pending": 1}, {MAIL: 3, SMS: 1}),
+        ({"state": ["dead", "pending"]}, "sk_mail", {"dead": 2, "pending": 1}, {MAIL: 3}),
+        ({"queue": MAIL}, "sk_sms", {}, {}),
+    ],
+)
+def test_with_a_mirror_that_lags_behind_a_dry_run_has_the_counts_of_the_shards(
+    asked: dict[str, object], key: str, states: dict[str, int], queues: dict[str, int]
+) -> None:
+    async def test(nest: Nest, mirror: WalkingMirror) -> None:
+        die(nest, MAIL)
+        mirror.look()
+        die(nest, MAIL)
+        die(nest, SMS)
+        nest.put(MAIL)
+        bulk = {"job_ids": [MISSING], "action": "retry", "async": True}
+        read_begun(await nest.ask("POST", BULK, bulk, x_api_key="sk_all"))
+
+        answer = await nest.ask(
+            "POST", BULK, {"filter": asked, "action": "retry", "dry_run": True}, x_api_key=key
+        )
+
+        told = read_answer(answer).dry_run
+        assert told is not msgspec.UNSET
+        assert (told.states, told.queues) == (states, queues)
+        assert (told.total, told.is_exact) == (sum(states.values()), False)
+        assert told.would_affect == states.get("dead", 0)
+
+    with_nest(test, KEYS)
+
+
+def test_a_filter_that_no_shard_counts_is_estimated_by_a_mirror_that_lags_behind() -> None:
+    async def test(nest: Nest, mirror: WalkingMirror) -> None:
+        die(nest, MAIL)
+        mirror.look()
+        die(nest, MAIL)
+
+        asked = {"state": ["dead"], "attempt_min": 1}
+        begun = read_begun(await nest.ask("POST", BULK, {"filter": asked, "action": "retry"}))
+
+        assert begun.estimated_total == 1
+
+    with_nest(test)
+
+
 def test_with_a_mirror_that_lags_behind_a_bulk_comes_later_and_says_about_how_many() -> None:
     async def test(nest: Nest, mirror: WalkingMirror) -> None:
         die(nest, MAIL)
@@ -296,7 +346,7 @@ def test_with_a_mirror_that_lags_behind_a_bulk_comes_later_and_says_about_how_ma
         begun = read_begun(await nest.ask("POST", BULK, {**DEAD, "action": "retry"}))
         status = await nest.read(BulkStatus, f"/api/v1/bulk/{begun.bulk_operation_id}")
 
-        assert (begun.estimated_total, status.total_is_exact) == (1, False)
+        assert (begun.estimated_total, status.total_is_exact) == (2, False)
 
     with_nest(test)
 
@@ -374,18 +424,43 @@ def test_a_dry_run_tells_which_jobs_are_meant_and_does_nothing() -> None:
 
         by_filter, by_ids = [await would(nest, asked) for asked in (filtered, named)]
 
-        assert (by_filter.total, by_filter.applicable, by_filter.is_async) == (2, 1, False)
+        assert (by_filter.total, by_filter.would_affect, by_filter.is_async) == (2, 1, False)
         assert by_filter.states == {"dead": 1, "pending": 1}
         assert by_filter.queues == {MAIL: 2}
         assert "dead" in by_filter.takes
         assert "pending" not in by_filter.takes
-        assert (by_ids.total, by_ids.applicable) == (2, 1)
+        assert (by_ids.total, by_ids.would_affect) == (2, 1)
         assert by_ids.queues == {MAIL: 1, SMS: 1}
         assert len(by_ids.samples) == len(by_filter.samples) == 2
         assert nest[MAIL].state(dead) is State.DEAD
         assert nest[MAIL].state(pending) is nest[SMS].state(other) is State.PENDING
 
     with_nest(test)
+
+
+def test_a_dry_run_checks_every_job_that_is_named() -> None:
+    async def test(nest: Nest, mirror: WalkingMirror) -> None:
+        ids = [job_id for queue in (MAIL, SMS) for job_id in put_many(nest, queue, 1_200)]
+        nest[SMS].do(Cancel(job_ids=ids[-7:]))
+        named = {"job_ids": [MISSING, *ids], "action": "retry", "dry_run": True}
+
+        told = await would(nest, named)
+
+        assert (told.total, told.is_exact, told.would_affect) == (2_400, True, 7)
+        assert told.states == {"pending": 2_393, "cancelled": 7}
+        assert told.queues == {MAIL: 1_200, SMS: 1_200}
+        assert len(told.samples) == 10
+
+    with_nest(test)
+
+
+def put_many(nest: Nest, queue: str, count: int) -> list[str]:
+    """New jobs, many in an entry."""
+    made: list[str] = []
+    for start in range(0, count, 400):
+        nest[queue].pass_time(1)
+        made += nest[queue].put(*[NewJob(queue=queue)] * min(400, count - start))
+    return made
 
 
 # What is put into the queue.

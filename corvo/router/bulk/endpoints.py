@@ -1,5 +1,6 @@
 """Endpoints of bulk operations: begin, read, list, watch and cancel."""
 
+from collections import Counter
 from functools import partial
 from secrets import token_hex
 from typing import Final
@@ -69,10 +70,9 @@ CHECK_S: Final = 5.0
 """How often it is looked up whether the key of somebody who watches is still good."""
 WAIT_S: Final = 20.0
 """How long a client waits for a small bulk that was asked for under a request key."""
-LOOKED_AT_MAX: Final = 1_000
-"""Jobs that a dry run looks at, of those that are named."""
+SAMPLES: Final = 10
+"""Jobs that a dry run shows, of those that are named."""
 _WAIT_POLL_S: Final = 0.05
-_LOOK_JOBS: Final = 100
 
 
 _read_newest: Final = msgspec.json.Decoder(Newest).decode
@@ -116,25 +116,14 @@ async def _fix(api: Api, order: Order, caller: Caller) -> tuple[Order, Counted]:
 
 async def _look(api: Api, order: Order, caller: Caller) -> Counted:
     """Named jobs, as a count has those that a filter means."""
-    ids = order.job_ids[:LOOKED_AT_MAX]
-    states: dict[str, int] = {}
-    queues: dict[str, int] = {}
-    samples: list[msgspec.Raw] = []
-    total = 0
-    for start in range(0, len(ids), _LOOK_JOBS):
-        found = await find_jobs(api, caller, ids[start : start + _LOOK_JOBS], Form.SUMMARY)
-        for job in found.jobs.values():
-            total += 1
-            states[job.state.value] = states.get(job.state.value, 0) + 1
-            queues[job.queue] = queues.get(job.queue, 0) + 1
-            if len(samples) < 10:
-                samples.append(job.json)
+    jobs = (await find_jobs(api, caller, order.job_ids, Form.BRIEF)).jobs
+    shown = (await find_jobs(api, caller, [*jobs][:SAMPLES], Form.SUMMARY)).jobs
     return Counted(
-        total=total,
-        is_exact=len(ids) == len(order.job_ids),
-        states=states,
-        queues=queues,
-        samples=samples,
+        total=len(jobs),
+        is_exact=True,
+        states=dict(Counter(job.state.value for job in jobs.values())),
+        queues=dict(Counter(job.queue for job in jobs.values())),
+        samples=[job.json for job in shown.values()],
         bounds={},
     )
 

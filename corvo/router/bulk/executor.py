@@ -5,6 +5,7 @@ can never be done. Each op names some jobs of one shard, and the next goes out w
 so that a bulk has no more of a shard than one producer has.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,7 +15,7 @@ import msgspec
 import trio
 
 from corvo import clock
-from corvo.model import Priority
+from corvo.model import STATES, Priority, State
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import ITEMS_MAX, Json, Op, Rejected
 from corvo.protocol.ops.enqueue import Enqueue, Enqueued, EnqueueResults, NewJob
@@ -37,8 +38,10 @@ from corvo.protocol.queries import (
     GetMoment,
     Moment,
 )
-from corvo.protocol.questions import Count, Counted, Select, Selected
+from corvo.protocol.questions import Count, Counted, Filter, Select, Selected
+from corvo.protocol.words import state_words
 from corvo.router.api import Api
+from corvo.router.ask import count_by_queue
 from corvo.router.bulk.requests import (
     CRASHES_MAX,
     NOWHERE,
@@ -69,6 +72,7 @@ from corvo.router.jobs.bodies import read_jobs, read_stored
 from corvo.router.shards.addressing import whereabouts
 from corvo.router.shards.fan_out import send_to_job, together
 from corvo.router.shards.outcomes import Outcome, read_results
+from corvo.scopes import is_reserved
 from corvo.telemetry import Log
 
 SIDE_BY_SIDE: Final = 2
@@ -211,8 +215,8 @@ def _passes(problem: Problem) -> bool:
 async def fix(api: Api, order: Order, caller: Caller) -> tuple[Order, Counted]:
     """Fix what an order means: its jobs as they are now. Raises `Problem`.
 
-    *Now* is by the shards: the mirror may lag behind, and then only the count is not exact. Nothing
-    is selected before it has come so far.
+    *Now* is by the shards: the mirror may lag behind, and then only the count is not exact, and is
+    that of the shards where they keep one. Nothing is selected before the mirror has come so far.
     """
     assert order.filter is not None
     bounds, seen = await _look_up(api)
@@ -228,12 +232,34 @@ async def fix(api: Api, order: Order, caller: Caller) -> tuple[Order, Counted]:
         answer = await api.mirror.ask(question, caller)
     counted = _decode_counted(answer.body)
     check_whole(counted.as_of, len(counted.bounds), len(api.shards))
+    if is_behind:
+        with suppress(Problem):
+            counted = await _counted_by_shards(api, caller, order.filter, counted)
     return msgspec.structs.replace(
         fixed,
         bounds={**counted.bounds, **bounds},
         total=counted.total,
         is_exact=counted.is_exact and not is_behind,
     ), counted
+
+
+async def _counted_by_shards(api: Api, caller: Caller, given: Filter, counted: Counted) -> Counted:
+    """The counts that the shards keep, if a filter asks for these. Raises `Problem`."""
+    is_hidden = given.queue is not None and not caller.scope.covers(given.queue)
+    if is_hidden or msgspec.structs.replace(given, queue=None, state=None) != type(given)():
+        return counted
+    words = [state.value for state in STATES] if given.state is None else state_words(given.state)
+    states: Counter[str] = Counter()
+    queues: Counter[str] = Counter()
+    for word in dict.fromkeys(words):
+        by_shard = await count_by_queue(api, caller, State(word), given.queue)
+        for queue, number in (each for counts in by_shard.values() for each in counts.items()):
+            if number and not is_reserved(queue):
+                states[word] += number
+                queues[queue] += number
+    return msgspec.structs.replace(
+        counted, total=states.total(), states=dict(states), queues=dict(queues.most_common(100))
+    )
 
 
 async def _look_up(api: Api) -> tuple[dict[int, int], dict[int, int]]:

@@ -400,7 +400,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     total: int
     is_exact: bool
-    applicable: int
+    would_affect: int
     takes: list[str]
     states: dict[str, int]
     queues: dict[str, int]
@@ -536,7 +536,7 @@ def dry_run_of(order: Order, counted: Counted, *, is_async: bool) -> DryRun:
         action=order.action,
         total=counted.total,
         is_exact=order.is_exact and counted.is_exact,
-        applicable=sum(counted.states.get(state, 0) for state in takes),
+        would_affect=sum(counted.states.get(state, 0) for state in takes),
         takes=takes,
         states=counted.states,
         queues=counted.queues,

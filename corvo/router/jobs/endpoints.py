@@ -23,16 +23,14 @@ from corvo.protocol.ops.jobs import (
 )
 from corvo.protocol.queries import (
     QUEUES_MAX,
-    CountJobs,
     Counts,
     Explain,
     FoundJob,
-    GetQueue,
     ListDead,
     QueueView,
 )
 from corvo.router.api import Api
-from corvo.router.ask import ask_each, read_pages
+from corvo.router.ask import ask_each, count_by_queue
 from corvo.router.auth import keyring
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path, in_body, job_in_path, queue_in_query
@@ -196,7 +194,10 @@ async def list_dead(api: Api, request: Request) -> Response:
     """Dead jobs of all queues, or of one, the newest first."""
     limit = params.number_of(request, "limit", default=PAGE, at_most=PAGE_MAX)
     before = params.read_cursor(request)
-    counts = await _count_dead(api, request)
+    queue = request.query.get("queue")
+    if queue is not None:
+        params.checked_queue("queue", queue)
+    counts = await count_by_queue(api, request.caller, State.DEAD, queue)
     newest = Newest[FoundJob](_sources(counts, before), limit)
     for _ in range(ROUNDS_MAX):
         asked = newest.next()
@@ -238,26 +239,6 @@ def _sources(counts: dict[int, dict[str, int]], before: params.Place | None) -> 
 def _question(source: Source, limit: int) -> ListDead:
     at_ns, job_id = source.before or (0, "")
     return ListDead(queues=source.queues, before_ns=at_ns, before_id=job_id, limit=limit)
-
-
-async def _count_dead(api: Api, request: Request) -> dict[int, dict[str, int]]:
-    """By shard, the queues that have dead jobs and that somebody may see, and how many."""
-    named = request.query.get("queue")
-    if named is not None:
-        params.checked_queue("queue", named)
-        shard = api.shards.of_queue(named).number
-        answer = await api.ask(shard, GetQueue(queue=named), request.caller)
-        count = _read_queue(answer.body).counts[State.DEAD.value]
-        return {shard: {named: count}}
-    counts: dict[int, dict[str, int]] = {}
-    caller = request.caller
-    async for pages in read_pages(
-        api, caller, lambda after: CountJobs(state=State.DEAD, after=after), _read_counts
-    ):
-        for each in pages:
-            visible = [count for count in each.page.queues if caller.scope.covers(count[0])]
-            counts.setdefault(each.shard, {}).update(visible)
-    return counts
 
 
 _JOB: Final = "/api/v1/jobs/{id}"
