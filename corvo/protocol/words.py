@@ -12,8 +12,8 @@ PRIORITIES: Final = {
     "normal": Priority.NORMAL,
     "low": Priority.NORMAL,
 }
-PRIORITY_FORM: Final = "expected critical, high, normal, low, 0, 1 or 2"
-"""What errors say of any other priority."""
+PRIORITY_FORM: Final = "critical, high, normal, low, 0, 1 or 2"
+"""What errors say is expected instead of any other priority."""
 GivenPriority: TypeAlias = (
     Annotated[str, msgspec.Meta(max_length=4_096, extra_json_schema={"enum": [*PRIORITIES]})]
     | Annotated[int, msgspec.Meta(ge=Priority.CRITICAL, le=Priority.NORMAL)]

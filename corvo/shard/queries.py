@@ -316,9 +316,9 @@ def _list_batches(query: protocol.ListBatches, tx: Tx) -> protocol.Batches:
         edge_ns = batch.created_ns
         # One from before version 2 of the ops may belong to nothing: then to users of every queue.
         if query.scope.covers(batch.belongs_to):
+            if len(found) == query.limit:
+                return protocol.Batches(found, found[-1].created_ns, found[-1].id)
             found.append(replace(batch, callback_payload=""))
-        if len(found) == query.limit:
-            return protocol.Batches(found, batch.created_ns, batch.id)
     return protocol.Batches(found)
 
 

@@ -164,6 +164,18 @@ def test_batches_of_all_shards_are_listed_page_by_page_the_newest_first() -> Non
     run(main)
 
 
+def test_a_page_that_has_the_last_batch_is_the_last_page() -> None:
+    async def main() -> None:
+        nest = Nest(keys=KEYS)
+        for number in range(1, 4):
+            await begin(nest, A)
+
+            page = await listed(nest, limit=str(number))
+            assert (len(page.batches), page.has_more) == (number, False)
+
+    run(main)
+
+
 def test_batches_of_one_moment_are_listed_once_each() -> None:
     async def main() -> None:
         nest = Nest(keys=KEYS)

@@ -215,7 +215,7 @@ def _priority(given: str | int | None) -> int | None:
         return None
     number = priority_number(given)
     if number is None:
-        raise bad_filter("priority", f"{PRIORITY_FORM}; got {_quoted(str(given))}")
+        raise bad_filter("priority", f"expected {PRIORITY_FORM}; got {_quoted(str(given))}")
     return number
 
 

@@ -196,7 +196,7 @@ def read_priority(given: str | int) -> int:
     number = priority_number(given)
     if number is None:
         shown = repr(str(given)[:_TEXT_SHOWN])
-        raise bad_field("priority", f"priority: {PRIORITY_FORM}; got {shown}")
+        raise bad_field("priority", f"priority: expected {PRIORITY_FORM}; got {shown}")
     return number
 
 
