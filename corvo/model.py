@@ -28,6 +28,7 @@ class State(Enum):
         self.word = word
         self.number = len(type(self).__members__)
         self.followers = 0  # bits of the states that may follow: see `TRANSITIONS`
+        self.has_reason = word in {"held", "dead", "cancelled"}  # see `corvo.protocol.reasons`
 
 
 STATES: Final = tuple(State)

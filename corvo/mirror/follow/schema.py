@@ -147,8 +147,13 @@ JOBS: Final = TableSpec(
         fed("crashes", INTEGER, as_is("crashes"), default=0),
         fed("cancel_requested", INTEGER, as_is("cancel_requested"), default=0),
         fed("lease_ms", INTEGER, Source("lease_ms", empty_is_null=True, when="lease_expires_ns")),
-        fed("reason", TEXT, Source("", reason_text, empty_is_null=True)),
-        fed("dlq_reason", TEXT, Source("", dlq_reason), default=""),
+        fed("reason", TEXT, Source("", reason_text, when="state.has_reason")),
+        fed(
+            "dlq_reason",
+            TEXT,
+            Source("", dlq_reason, when="state.has_reason", otherwise=""),
+            default="",
+        ),
     ),
     key=("row",),
     indexes=(
