@@ -79,7 +79,7 @@ class Door:
 
     async def answer_at(self, found: Found | None, request: Request) -> Response:
         """Answer a request, whose route `find` has found. Raises nothing but `Cancelled`."""
-        began_ns = clock.steady_ns()
+        api, began_ns = self.api, clock.steady_ns()
         if not request.id:
             request.id = self.name(request.headers)
         route_path = OTHER
@@ -87,17 +87,29 @@ class Door:
             if found is None:
                 response = self._answer_without_route(request)
             else:
-                route_path = found.route.path
-                request.params = found.params
-                response = await self._pass(found, request)
+                route, request.params = found.route, found.params
+                route_path = route.path
+                if route.action is not Action.OPEN:
+                    request.caller = await api.who(request)
+                    api.admit(request.caller, route.action)
+                if self.in_flight >= api.limits.in_flight_max:
+                    raise overloaded(
+                        f"{self.in_flight} requests are running, the limit (limits.in_flight_max)"
+                    )
+                counts = not route.is_parked
+                self.in_flight += counts
+                try:
+                    response = await self.call(found, request)
+                finally:
+                    self.in_flight -= counts
         except Problem as problem:
             response = self.refuse(problem, request)
         if request.warnings:
-            self.api.metrics.ignore(route_path, request.ignored)
+            api.metrics.ignore(route_path, request.ignored)
             add_warnings(response, request.warnings)
         took_s = (clock.steady_ns() - began_ns) / 1e9
         self._finish(request, response, took_s)
-        self.api.metrics.observe(request.method, route_path, response.status, took_s)
+        api.metrics.observe(request.method, route_path, response.status, took_s)
         return response
 
     def turn_away(self, problem: Problem, request: Request) -> Response:
@@ -116,23 +128,6 @@ class Door:
             methods = ", ".join(self.routes.methods(request.path))
             response.headers = [*response.headers, ("allow", methods)]
         return response
-
-    async def _pass(self, found: Found, request: Request) -> Response:
-        route, api = found.route, self.api
-        if route.action is not Action.OPEN:
-            request.caller = await api.who(request)
-            api.admit(request.caller, route.action)
-        if self.in_flight >= api.limits.in_flight_max:
-            raise overloaded(
-                f"{self.in_flight} requests are running, the limit (limits.in_flight_max)"
-            )
-        if route.is_parked:
-            return await self.call(found, request)
-        self.in_flight += 1
-        try:
-            return await self.call(found, request)
-        finally:
-            self.in_flight -= 1
 
     async def call(self, found: Found, request: Request) -> Response:
         """Check the caller's scope, and run the endpoint. Raises `Problem`."""

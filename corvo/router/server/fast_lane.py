@@ -192,8 +192,9 @@ class Conversation:
 
     async def _send(self, response: Response, message: Message) -> bool:
         keeps = message.keeps and not self._lane.connections.is_stopping
-        if response.undelivered is None:
-            return await self._send_all(response, message, keeps=keeps) and keeps
+        if response.undelivered is None and response.stream is None:
+            await self._deliver(response, message.request, keeps=keeps)
+            return keeps
         is_delivered = False
         try:
             is_delivered = await self._send_all(response, message, keeps=keeps)
@@ -226,14 +227,16 @@ class Conversation:
         return True
 
     async def _deliver(self, response: Response, request: Request, *, keeps: bool) -> None:
-        head = head_of(response, self._lane.connections.date, keeps=keeps)
-        if request.method == "HEAD":
-            await self._line.send(head)
-        elif len(response.body) <= _TOGETHER_BYTES_MAX:
-            await self._line.send(head + response.body)
-        else:
-            await self._line.send(head)
-            await self._line.send(response.body)
+        data, body = head_of(response, self._lane.connections.date, keeps=keeps), response.body
+        if request.method != "HEAD":
+            if len(body) <= _TOGETHER_BYTES_MAX:
+                data += body
+            else:
+                await self._line.send(data)
+                data = body
+        rest = self._line.offer(data)
+        if rest:
+            await self._line.send(rest)
 
     def _exchange(self) -> Exchange:
         exchange = Exchange(self._lane.slow, self._line, self._seat, self._ends, self._turns)

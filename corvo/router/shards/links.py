@@ -7,7 +7,7 @@ request key, or under the token of a lease. Otherwise the client gets the error,
 client knows whether twice does harm.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Final
 
 import msgspec
@@ -116,9 +116,9 @@ class Shard:
             self._came_up = trio.Event()
             self._on_up(self.number)
 
-    async def submit(self, op: Op, *, shield: bool = False) -> Answer:
+    def submit(self, op: Op, *, shield: bool = False) -> Coroutine[object, object, Answer]:
         """Have an op carried out. Raises `Problem`. For `shield` see `finish`."""
-        return await self.finish(self.begin(op), shield=shield)
+        return self.finish(self.begin(op), shield=shield)
 
     async def ask(self, query: Query) -> Answer:
         """Have a question answered. Raises `Problem`."""
