@@ -1,4 +1,4 @@
-"""`python -m bench [name ...]`: measure, and print a table.
+"""`python -m bench [name ...]`: measure, and print a table. `name:part` is a part of a bench.
 
 The last column compares: with the calibration loop of the same run, so that numbers of two
 machines, or of one machine on two days, can be laid side by side; or with what the row says.
@@ -31,7 +31,8 @@ from bench.measure import Measurement
 
 def main(arguments: list[str]) -> int:
     """Run the benches that are named, or all that are not long."""
-    there_are = BENCHES | LONG
+    parts = {name: _part_of(name) for name in arguments if name.startswith("door:")}
+    there_are = BENCHES | LONG | parts
     unknown = [name for name in arguments if name not in there_are]
     if unknown:
         print(f"unknown: {' '.join(unknown)}; there are: {' '.join(there_are)}", file=sys.stderr)
@@ -61,6 +62,10 @@ def here(measure: Callable[[Path], Iterator[Measurement]]) -> Bench:
             yield from measure(Path(directory))
 
     return measurements
+
+
+def _part_of(name: str) -> Bench:
+    return here(lambda directory: door.measure(directory, name.partition(":")[2]))
 
 
 BENCHES: Final[dict[str, Bench]] = {

@@ -4,6 +4,8 @@ Three numbers for each flood, taken one after another and the median of two roun
 alone; beside the flood while it goes to a *second* node on the same machine, which shows what the
 flood costs in processors alone (the control); and beside the flood to its own node. The ratio is
 that of the last to the control.
+
+`door:PART` measures only the floods with that part in their names, such as `door:WebSocket`.
 """
 
 import statistics
@@ -29,8 +31,10 @@ _PAUSE_S: Final = 0.003
 _BODY: Final = b'{"queue":"quiet","payload":1}'
 
 
-def measure(directory: Path) -> Iterator[Measurement]:
-    """Measure in `directory`, which must exist."""
+def measure(directory: Path, part: str = "") -> Iterator[Measurement]:
+    """Measure in `directory`, which must exist: the floods that have `part` in their names."""
+    names = [name for name in [SPIN, *FLOODS] if part in name]
+    assert names, f"no flood has {part!r} in its name; there are: {', '.join(FLOODS)}"
     for name in ("this", "other"):
         (directory / name).mkdir()
     with (
@@ -38,7 +42,7 @@ def measure(directory: Path) -> Iterator[Measurement]:
         serving(directory / "other", "--set", "http2=on") as other,
     ):
         _p50(this)  # the first requests are slower than all others
-        for name in [SPIN, *FLOODS]:
+        for name in names:
             yield from _row(name, this, other)
 
 

@@ -179,8 +179,11 @@ FLOODS: Final[dict[str, Flood]] = {
         _preface() + _frame(_HEADERS, _END_HEADERS, 1, _packed(3, "/api/v1/enqueue")),
         is_http2=True,
     ),
-    "HTTP/2: requests": Flood(
+    "HTTP/2: requests and gone": Flood(
         b"", _preface() + _opened(_odd(90), _LIVE), waits=True, goes=True, is_http2=True
+    ),
+    "HTTP/2: requests without end": Flood(
+        b"", _preface(1 << 20) + _opened(_odd(20_000), _LIVE), is_http2=True
     ),
     "HTTP/2: large answers without a window": Flood(
         b"", _preface(0) + _opened(_odd(90), _PAGE), stuck=25, is_http2=True

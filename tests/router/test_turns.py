@@ -305,6 +305,40 @@ def test_frames_that_come_with_the_handshake_are_read_behind_it(
     assert b"\r\n\r\n\x81\x02hi" in seen.script.answers
 
 
+# HTTP/2
+
+
+def http2_frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 0) -> bytes:
+    head = len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
+    return head + payload
+
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4)
+LOOPBACK: Final = b"\x82\x86\x01\x01a\x04\x04/hot"
+"""GET of /hot, in HPACK."""
+
+
+def test_a_request_of_http2_has_the_pause_of_two_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [http2_frame(1, LOOPBACK, 5, stream) for stream in range(1, 121, 2)]
+
+    seen = flood([PREFACE + b"".join(requests)], monkeypatch=monkeypatch)
+
+    assert max(seen.answered.values()) == 1
+    assert sum(seen.answered.values()) == 60
+    assert seen.ended_at == pytest.approx(59 * 2 * PAUSE_S)
+
+
+def test_requests_of_http2_that_come_one_by_one_never_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests = [http2_frame(1, LOOPBACK, 5, stream) for stream in range(1, 121, 2)]
+
+    seen = flood([PREFACE, *requests], monkeypatch=monkeypatch)
+
+    assert sum(seen.answered.values()) == 60
+    assert (seen.ended_at, seen.pauses) == (0.0, 0)
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from([0x00, 0x01, 0x80, 0x81, 0x82, 0x89, 0x8A]), st.integers(0, 400)),

@@ -23,8 +23,9 @@ GOAWAY with HTTP_1_1_REQUIRED (RFC 9113, 7)."""
 FRAME_BYTES_MAX: Final = 16_384
 """What we allow in our settings, and what RFC 9113 starts with."""
 
-REQUEST: Final = 4
-"""Events that a request counts as; every other frame is one."""
+REQUEST: Final = 8
+"""Events that a request counts as; every other frame is one. It costs ten times as much as one of
+HTTP/1.1."""
 
 PREFACE_BYTES: Final = 24
 """What a client sends before its first frame."""

@@ -29,9 +29,11 @@ class Turns:
         self._spent = 0
 
     async def spend(self, events: int = 1) -> None:
-        """So many events were handled, and there are more of them. Pauses when that is enough."""
-        self._spent += events
-        if self._spent >= self._connections.limits.turn_events_max:
-            self._spent = 0
+        """So many events were handled, and there are more of them.
+
+        Pauses when that is enough, for as many turns as it was.
+        """
+        turns, self._spent = divmod(self._spent + events, self._connections.limits.turn_events_max)
+        if turns:
             self._connections.pauses += 1
-            await trio.sleep(PAUSE_S)
+            await trio.sleep(turns * PAUSE_S)
