@@ -114,6 +114,7 @@ def test_every_route_answers_the_roles_that_may_and_no_others(tmp_path: Path) ->
 
 
 OPEN_PATHS: Final = {
+    "/",
     "/api/v1/auth/status",
     "/api/v1/info",
     "/docs",

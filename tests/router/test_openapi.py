@@ -360,6 +360,7 @@ def test_the_judge_sees_what_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("path", "content_type"),
     [
+        ("/", "application/json"),
         ("/openapi.json", "application/json"),
         ("/docs", "text/html; charset=utf-8"),
         ("/docs.css", "text/css; charset=utf-8"),
@@ -381,6 +382,18 @@ def test_a_document_is_given_once_and_then_only_said_to_be_the_same(
         assert header(first, "content-security-policy").startswith("default-src 'none';")
         assert (again.status, again.body, header(again, "etag")) == (304, b"", tag)
         assert other.body == first.body
+
+    run(main)
+
+
+def test_the_root_says_where_to_go() -> None:
+    async def main() -> None:
+        answer = await Nest().ask("GET", "/")
+
+        start = msgspec.json.decode(answer.body, type=dict[str, str])
+        assert (start.pop("name"), start.pop("api")) == ("corvo", "/api/v1")
+        assert {"docs", "openapi", "ready", "metrics"} < start.keys()
+        assert [path for path in start.values() if "GET" not in ROUTES.methods(path)] == []
 
     run(main)
 

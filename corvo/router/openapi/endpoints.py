@@ -6,6 +6,9 @@ from hashlib import sha256
 from pkgutil import get_data
 from typing import Final
 
+import msgspec
+
+from corvo.protocol.ops.base import encode_json
 from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import NODE
@@ -24,6 +27,38 @@ _ALONE: Final = (
 )
 
 
+class Start(msgspec.Struct, frozen=True):
+    """Where to go from `/`."""
+
+    name: str = "corvo"
+    docs: str = "/docs"
+    openapi: str = "/openapi.json"
+    api: str = "/api/v1"
+    info: str = "/api/v1/info"
+    ready: str = "/readyz"
+    metrics: str = "/metrics"
+
+
+_START: Final = encode_json(Start()) + b"\n"
+_ABOUT: Final = (
+    (
+        "/",
+        Start,
+        "Find the documentation, the API and the probes",
+        "Paths of the documentation, the API, the probe and the metrics.",
+    ),
+    (
+        "/openapi.json",
+        None,
+        "Read this document in OpenAPI 3.1",
+        "This document, in OpenAPI 3.1.",
+    ),
+    ("/docs", None, "Read this document as a web page", "This document as a web page."),
+    ("/docs.css", None, "Style sheet of the web page", "Style sheet of the web page."),
+)
+"""Path, answer, summary and description of each route."""
+
+
 def rows(others: Iterable[Route]) -> tuple[Route, ...]:
     """The rows of the table that tell of all the others, and of themselves."""
 
@@ -39,6 +74,9 @@ def rows(others: Iterable[Route]) -> tuple[Route, ...]:
     def style() -> bytes:
         return get_data("corvo.router.openapi", "docs.css") or b""
 
+    async def get_start(_: Api, request: Request) -> Response:
+        return _answer(request, _START, JSON)
+
     async def get_document(_: Api, request: Request) -> Response:
         return _answer(request, document(), JSON)
 
@@ -49,6 +87,7 @@ def rows(others: Iterable[Route]) -> tuple[Route, ...]:
         return _answer(request, style(), "text/css; charset=utf-8")
 
     told = tuple(others)
+    endpoints = (get_start, get_document, get_page, get_style)
     mine = tuple(
         Route(
             method="GET",
@@ -59,28 +98,9 @@ def rows(others: Iterable[Route]) -> tuple[Route, ...]:
             tag="About",
             summary=summary,
             description=description,
-            gives={200: None, 304: None},
+            gives={200: given, 304: None},
         )
-        for path, endpoint, summary, description in (
-            (
-                "/openapi.json",
-                get_document,
-                "Read this document in OpenAPI 3.1",
-                "This document, in OpenAPI 3.1.",
-            ),
-            (
-                "/docs",
-                get_page,
-                "Read this document as a web page",
-                "This document as a web page.",
-            ),
-            (
-                "/docs.css",
-                get_style,
-                "Style sheet of the web page",
-                "Style sheet of the web page.",
-            ),
-        )
+        for endpoint, (path, given, summary, description) in zip(endpoints, _ABOUT, strict=True)
     )
     return mine
 
