@@ -372,3 +372,6 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     enabled: bool = True
     created_ns: int = 0
     expires_ns: int = 0  # time at which it expires; 0 is never
+    is_early: bool = False
+    """Whether it was created on an open server, and did not close it. The key that closes the
+    server ends that for all, so that the server never opens by itself."""

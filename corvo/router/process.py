@@ -43,7 +43,7 @@ async def run(config: RouterConfig, log: Log) -> None:
         nursery.start_soon(api.shards.run, log)
         nursery.start_soon(api.mirror.run, log)
         nursery.start_soon(api.hub.run, log)
-        nursery.start_soon(api.keeper.run)
+        nursery.start_soon(api.keeper.run, log)
         nursery.start_soon(executor.run, api, log)
         nursery.start_soon(watch, api.metrics.loop, log)
         nursery.start_soon(_stop_with_parent, api)

@@ -21,7 +21,9 @@ from corvo.router.auth.keeper import Keeper
 from corvo.router.auth.keyring import (
     ALLOWED,
     UNCONFIRMED_S_MAX,
+    UNKEYED_STEPS,
     Keyring,
+    Unkeyed,
     hash_key,
     make_key,
 )
@@ -31,6 +33,7 @@ from corvo.router.routes import Routes
 from corvo.router.server.door import Door
 from corvo.router.shards.links import Answer, Shards
 from corvo.router.table import ROUTES
+from corvo.telemetry import Level, Log, Style
 from tests.shard.processes import calling, config_in, running, submit
 from tests.support.links import on_sockets
 
@@ -38,6 +41,9 @@ ADMIN_KEY: Final = "correct horse battery staple"
 KEYS: Final = {role: make_key(number) for number, role in enumerate(ROLES)}
 """A key of each role."""
 JSON = dict[str, object]
+
+
+SILENT: Final = Log(lambda _: None, "router", Style(is_text=False), Level.ERROR)
 
 
 def config(directory: Path, *, shards: int = 1, **changed: object) -> RouterConfig:
@@ -201,7 +207,7 @@ async def routing(config: RouterConfig) -> AsyncIterator[Client]:
     api = Api(config)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(api.shards.run)
-        nursery.start_soon(api.keeper.run)
+        nursery.start_soon(api.keeper.run, SILENT)
         yield Client(api)
         nursery.cancel_scope.cancel()
 
@@ -346,11 +352,43 @@ async def test_the_first_key_closes_an_open_server_and_the_answer_says_so(tmp_pa
         "admin_password_set": False,
         "keys_required": False,
         "caller": {"name": "anonymous", "role": "admin"},
+        "requests_without_key": 1,
     }
     assert "every request needs an API key" in str(first["warning"])
     assert after == {"admin_password_set": False, "keys_required": True}
     assert "warning" not in second
     assert refused.status == 401
+
+
+@on_sockets
+async def test_the_keys_of_workers_come_first_and_the_closing_key_says_who_has_none(
+    tmp_path: Path,
+) -> None:
+    async with running(config_in(tmp_path)), routing(config(tmp_path, is_open=True)) as ann:
+        early = await ann.make(name="workers", role="worker")
+        key = str(early["api_key"])
+        body = {"queues": ["mail"], "wait_seconds": 0}
+        for _ in range(3):
+            await ann.ask("POST", "/api/v1/fetch", body)
+        open_ = await ann.ask("POST", "/api/v1/fetch", body, key=key)
+        status = await ann.status()
+        admin = await ann.make(name="ann", role="admin")
+        with_key = await ann.ask("POST", "/api/v1/fetch", body, key=key)
+        without = await ann.ask("POST", "/api/v1/fetch", body)
+        own = str(admin["api_key"])
+        await ann.ask("DELETE", f"/api/v1/auth/keys/{early['key_hash']}", key=own)
+        names = await ann.names(own)
+
+    assert "still open" in str(early["warning"])
+    assert "requests_without_key" not in early
+    assert (open_.status, status["keys_required"]) == (204, False)
+    # The three fetches, the creation of two keys, and the question for the status.
+    assert (status["requests_without_key"], admin["requests_without_key"]) == (5, 6)
+    assert "6 requests of the last minute had no API key" in str(admin["warning"])
+    assert "X-API-Key" in str(admin["warning"])
+    assert (with_key.status, without.status) == (204, 401)
+    assert b"send it in the header X-API-Key" in without.body
+    assert names == ["ann"]
 
 
 @on_sockets
@@ -395,11 +433,11 @@ async def test_a_change_that_would_leave_nobody_to_change_anything_is_refused(
         last.append(await ann.ask("DELETE", f"/api/v1/auth/keys/{made['key_hash']}", key=key))
         names = await ann.names(key)
 
-    assert [answer.status for answer in first] == [409] * 4
+    assert [answer.status for answer in first] == [200, 200, 409, 409]
     assert still_open["keys_required"] is False
     assert [answer.status for answer in last] == [409] * 5
     assert b"WOULD_LOCK_OUT" in last[-1].body
-    assert names == ["ann", "ci"]
+    assert names == ["ci", "ci", "ann", "ci"]
 
 
 @on_sockets
@@ -500,15 +538,17 @@ class Told:
 
 
 @asynccontextmanager
-async def keeping(directory: Path, told: Told) -> AsyncIterator[tuple[Keyring, Keeper]]:
+async def keeping(
+    directory: Path, told: Told, log: Log = SILENT, *, is_open: bool = False
+) -> AsyncIterator[tuple[Keyring, Keeper]]:
     """A keeper at work, whose shard is `told`."""
-    made = config(directory)
+    made = config(directory, is_open=is_open)
     shards = Shards(made, pushed=lambda _, __: None, came_up=lambda _: None)
     shards[0].ask = told.ask  # type: ignore[method-assign]  # the seam is narrow and this is a test
     keyring = Keyring(made)
     keeper = Keeper(keyring, shards)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper.run)
+        nursery.start_soon(keeper.run, log)
         await trio.testing.wait_all_tasks_blocked()
         yield keyring, keeper
         nursery.cancel_scope.cancel()
@@ -529,6 +569,52 @@ def test_all_pages_are_read_and_those_who_wait_for_the_first_list_go_on(tmp_path
             assert told.asked == 3
 
     on_a_mock_clock(main)
+
+
+def test_the_log_says_how_many_came_without_a_key_and_how_many_are_rejected(
+    tmp_path: Path,
+) -> None:
+    def ask(keyring: Keyring) -> None:
+        keyring.who({}, now_ns=lambda: 0, now_s=trio.current_time)
+
+    async def main() -> None:
+        lines: list[bytes] = []
+        told = Told()
+        told.keys = []
+        log = Log(lines.append, "router", Style(is_text=False), Level.INFO)
+        async with keeping(tmp_path, told, log, is_open=True) as (keyring, keeper):
+            for _ in range(3):
+                ask(keyring)
+            await trio.sleep(15)
+            ask(keyring)
+            told.keys = [ApiKey(key_hash="0" * 64, name="ann", role="admin")]
+            keeper.ring()
+            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(2):
+                with pytest.raises(Problem):
+                    ask(keyring)
+            await trio.sleep(60)
+
+        said = [msgspec.json.decode(line, type=dict[str, object]) for line in lines]
+        header = "X-API-Key, or as Authorization: Bearer KEY"
+        assert [(it["event"], it["header"]) for it in said] == [
+            ("api_keys.required", header),
+            ("api_keys.missing", header),
+        ]
+        assert (said[0]["requests"], said[1]["requests"]) == (4, 2)
+
+    on_a_mock_clock(main)
+
+
+def test_what_came_without_a_key_is_counted_for_a_minute() -> None:
+    unkeyed = Unkeyed()
+    unkeyed.seen = 5
+    recent = []
+    for _ in range(UNKEYED_STEPS + 1):
+        assert unkeyed.step() == 0, "an open server refuses nobody"
+        recent.append(unkeyed.recent)
+
+    assert recent == [5] * UNKEYED_STEPS + [0]
 
 
 def test_a_ring_has_the_list_read_at_once_also_while_it_is_being_read(tmp_path: Path) -> None:

@@ -71,7 +71,11 @@ def with_key(key: str) -> dict[str, str]:
     return {"x-api-key": key}
 
 
-MISSING: Final = (401, "UNAUTHORIZED", "missing API key")
+MISSING: Final = (
+    401,
+    "UNAUTHORIZED",
+    "missing API key: send it in the header X-API-Key, or as Authorization: Bearer KEY",
+)
 INVALID: Final = (401, "UNAUTHORIZED", "invalid API key")
 EXPIRED: Final = (401, "UNAUTHORIZED", "expired API key")
 UNKNOWN: Final = (

@@ -66,7 +66,7 @@ async def house(
     stop = trio.Event()
     async with running(shard), trio.open_nursery() as links:
         links.start_soon(api.shards.run)
-        links.start_soon(api.keeper.run)
+        links.start_soon(api.keeper.run, log)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run, [listener], stop)
             made = House(api, listener.getsockname()[1], stop)

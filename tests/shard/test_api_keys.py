@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from corvo.kv.keys import prefix_end
 from corvo.model import ROLES, ApiKey
@@ -38,7 +39,51 @@ def delete(name: str) -> DeleteAPIKey:
     return DeleteAPIKey(key_hash=hash_of(name))
 
 
+def early(name: str, role: str = "worker") -> UpsertAPIKey:
+    return replace(upsert(name, role), is_early=True)
+
+
+def early_keys(shard: Shard) -> list[str]:
+    return sorted(key.name for key in shard.documents(API_KEYS) if key.is_early)
+
+
 # What is stored.
+
+
+def test_a_key_of_an_open_server_is_early_until_one_closes_the_server_for_good() -> None:
+    shard = Shard()
+    shard.do(early("a"))
+    shard.do(early("b"))
+    shard.do(early("a", "operator"))
+    before = early_keys(shard)
+
+    shard.do(upsert("ann", "admin"))
+    shard.do(delete("ann"))
+    shard.do(early("c"))
+
+    assert before == ["a", "b"]
+    assert early_keys(shard) == []
+    assert len(shard.documents(API_KEYS)) == 3
+    shard.check_replay()
+
+
+def test_an_early_key_that_is_deleted_is_not_counted_any_longer() -> None:
+    shard = Shard()
+    shard.do(early("a"))
+    shard.do(early("b"))
+    shard.do(delete("a"))
+
+    shard.do(early("c"))
+
+    assert early_keys(shard) == ["b", "c"]
+
+
+def test_an_admins_key_is_never_early() -> None:
+    shard = Shard()
+
+    shard.do(early("ann", "admin"))
+
+    assert early_keys(shard) == []
 
 
 def test_a_key_is_stored_as_it_was_given_with_the_time_of_the_entry() -> None:

@@ -49,6 +49,8 @@ class UpsertAPIKey(KeyOp, frozen=True, kw_only=True):
     queue_scope: Annotated[tuple[Name, ...], msgspec.Meta(max_length=ITEMS_MAX)] = ()
     enabled: bool = True
     expires_ns: Nanos = 0
+    is_early: bool = False
+    """Whether it is for an open server, which stays open. It counts only while all keys are so."""
 
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse an invalid key."""

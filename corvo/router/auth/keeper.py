@@ -13,9 +13,10 @@ import trio
 from corvo.model import ApiKey
 from corvo.protocol.ops.keys import HOME
 from corvo.protocol.queries import ApiKeys, ListKeys
-from corvo.router.auth.keyring import Keyring
+from corvo.router.auth.keyring import HEADERS, Keyring
 from corvo.router.http.messages import Problem
 from corvo.router.shards.links import Shards
+from corvo.telemetry import Log
 
 CONFIRM_S: Final = 10.0
 """Between two readings when nothing happens; a third of what a list is believed for."""
@@ -32,13 +33,16 @@ class Keeper:
         self._bell = trio.Event()
         self._known = trio.Event()
         self._reading = trio.Lock()
+        self._log: Log | None = None
 
     def ring(self) -> None:
         """The keys may have changed: the shard said so, or there is a new link to it."""
         self._bell.set()
 
-    async def run(self) -> None:
-        """Keep on reading."""
+    async def run(self, log: Log) -> None:
+        """Keep on reading; and log requests without a key after the server was closed."""
+        self._log = log
+        stepped_s = trio.current_time()
         while True:
             self._bell = trio.Event()
             pause_s = CONFIRM_S
@@ -48,6 +52,11 @@ class Keeper:
                 pause_s = _RETRY_S
             with trio.move_on_after(pause_s):
                 await self._bell.wait()
+            if trio.current_time() - stepped_s >= CONFIRM_S:
+                stepped_s = trio.current_time()
+                refused = self._keyring.unkeyed.step()
+                if refused:
+                    log.warning("api_keys.missing", requests=refused, header=HEADERS)
 
     async def read(self) -> None:
         """Read the list as it is now. Raises `Problem`, and leaves the keyring as it was then.
@@ -65,7 +74,11 @@ class Keeper:
                 after = page.after
                 if not after:
                     break
+            was_open = self._keyring.is_open
             self._keyring.replace(found, now_s=asked_s)
+            if was_open and not self._keyring.is_open and self._log is not None:
+                recent = self._keyring.unkeyed.recent
+                self._log.warning("api_keys.required", requests=recent, header=HEADERS)
             self._known.set()
 
     async def wait(self, seconds: float) -> None:

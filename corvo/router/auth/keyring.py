@@ -12,6 +12,7 @@ keys expire by; `now_s` only ever rises, and says how old the list is.
 import hmac
 import re
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
@@ -53,6 +54,39 @@ ALLOWED: Final[dict[str, frozenset[Action]]] = {
 assert tuple(ALLOWED) == ROLES
 
 
+HEADERS: Final = "X-API-Key, or as Authorization: Bearer KEY"
+"""Where a request has its key; browsers also in a cookie."""
+UNKEYED_STEPS: Final = 6
+
+
+class Unkeyed:
+    """Requests without an API key: of an open server, and just refused by one that was open."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        """On the open server, since the last step."""
+        self.refused = 0
+        self._steps: deque[int] = deque(maxlen=UNKEYED_STEPS)
+        self._has_closed = False
+
+    @property
+    def recent(self) -> int:
+        """Requests without a key in the last steps, a minute, in which the server was open."""
+        return self.seen + sum(self._steps)
+
+    def close(self) -> None:
+        """The server has closed: what comes now without a key is refused."""
+        self.refused = 0
+        self._has_closed = True
+
+    def step(self) -> int:
+        """Ten seconds are over. Returns the number of requests that were refused in them."""
+        self._steps.append(self.seen)
+        refused = self.refused if self._has_closed else 0
+        self.seen = self.refused = 0
+        return refused
+
+
 class Keyring:
     """All keys that open something here."""
 
@@ -69,9 +103,10 @@ class Keyring:
         self.is_open = self._is_auth_off
         """Whether nobody is asked for a key.
 
-        An open server closes with its first key, whatever becomes of that later, and opens again
-        only when the last one is deleted.
+        An open server closes with its first key that is not early, whatever becomes of that later,
+        and opens again only when the last one is deleted.
         """
+        self.unkeyed: Final = Unkeyed()
 
     @property
     def has_admin_key(self) -> bool:
@@ -98,7 +133,19 @@ class Keyring:
         self._keys = {key.key_hash: key for key in keys}
         self._confirmed_s = now_s
         self.is_known = True
-        self.is_open = self._is_auth_off or (self._may_be_open and not self._keys)
+        was_open = self.is_open
+        self.is_open = self.would_be_open(self._keys.values())
+        if was_open and not self.is_open:
+            self.unkeyed.close()
+
+    @property
+    def takes_early_keys(self) -> bool:
+        """Whether keys can be created now that do not close the server."""
+        return self.is_open and not self._is_auth_off
+
+    def would_be_open(self, keys: Iterable[ApiKey]) -> bool:
+        """Whether nobody would be asked for a key if these were the keys."""
+        return self._is_auth_off or (self._may_be_open and all(key.is_early for key in keys))
 
     def needs_no_list(self, headers: Mapping[str, str]) -> bool:
         """Whether a request can be judged before it is known which keys there are."""
@@ -116,12 +163,15 @@ class Keyring:
         if self.is_open:
             if not self._is_auth_off:
                 self._check_page(headers)
+                if "x-api-key" not in headers and "authorization" not in headers:
+                    self.unkeyed.seen += 1
             return ANONYMOUS
         presented = credential(headers)
         if not presented:
             if self._may_be_open:
                 self._check_age(now_s())  # there may be no key at all
-            raise _unauthorized("missing API key")
+            self.unkeyed.refused += 1
+            raise _unauthorized(f"missing API key: send it in the header {HEADERS}")
         return self.holder(presented, now_ns=now_ns(), now_s=now_s())
 
     def holder(self, presented: str, *, now_ns: int, now_s: float) -> Caller:

@@ -14,7 +14,7 @@ from corvo.protocol.ops.base import NAME_BYTES_MAX
 from corvo.protocol.ops.keys import HOME, SCOPE_MAX, DeleteAPIKey, KeyDone, UpsertAPIKey
 from corvo.router.api import Api
 from corvo.router.auth.actions import Action
-from corvo.router.auth.keyring import KEY_BITS, hash_key, make_key
+from corvo.router.auth.keyring import HEADERS, KEY_BITS, hash_key, make_key
 from corvo.router.auth.rights import EVERYTHING, NODE
 from corvo.router.http.bodies import Body, GivenTime, body_of, time_ns
 from corvo.router.http.messages import (
@@ -74,6 +74,8 @@ class MadeKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key_hash: str
     role: str
     warning: str = ""
+    requests_without_key: int | msgspec.UnsetType = msgspec.UNSET
+    """Of the last minute, if the key has closed an open server."""
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,6 +118,8 @@ class AuthStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     admin_password_set: bool
     keys_required: bool
     caller: CallerView | None = None
+    requests_without_key: int | msgspec.UnsetType = msgspec.UNSET
+    """Of the last minute, on an open server."""
 
 
 # What is done.
@@ -141,17 +145,22 @@ async def make(api: Api, request: Request) -> Response:
     )
     await api.keeper.read()
     was_open = api.keyring.is_open
+    if op.role != "admin" and api.keyring.takes_early_keys:
+        op = msgspec.structs.replace(op, is_early=True)
     new_key = msgspec.convert(op, ApiKey, from_attributes=True)
     _refuse_to_lock_out(api, {**api.keyring.keys, op.key_hash: new_key})
     answer = await api.shards[HOME].submit(request_key(request).on(op, "keys"))
     await _look_again(api)
     closes = was_open and not api.keyring.is_open
+    recent = api.keyring.unkeyed.recent
+    warning = _STILL_OPEN if api.keyring.takes_early_keys else ""
     made = MadeKey(
         status="ok",
         api_key=key,
         key_hash=op.key_hash,
         role=op.role,
-        warning=_CLOSED if closes else "",
+        warning=f"{_CLOSED}{_just_refused(recent)}" if closes else warning,
+        requests_without_key=recent if closes else msgspec.UNSET,
     )
     return json_response(made, reached={HOME: answer.index}, headers=_NO_STORE)
 
@@ -199,6 +208,9 @@ async def status(api: Api, request: Request) -> Response:
             admin_password_set=api.keyring.has_admin_key,
             keys_required=not api.keyring.is_open,
             caller=shown,
+            requests_without_key=(
+                api.keyring.unkeyed.recent if api.keyring.takes_early_keys else msgspec.UNSET
+            ),
         ),
         headers=_NO_STORE,
     )
@@ -210,6 +222,21 @@ _CLOSED: Final = (
     "the server was open to every user of its machine; from now on every request needs an API"
     " key. Store this one: it is not shown again"
 )
+_STILL_OPEN: Final = (
+    "the server is still open to every user of its machine: give this key to its clients, and then"
+    " create a key of the role admin, from which on every request needs an API key"
+)
+
+
+def _just_refused(recent: int) -> str:
+    if not recent:
+        return ""
+    return (
+        f". {recent} requests of the last minute had no API key, and are rejected from now on: send"
+        f" one in the header {HEADERS}"
+    )
+
+
 _OPENED: Final = "this was the last API key: from now on every user of this machine has full access"
 
 
@@ -219,7 +246,9 @@ def _refuse_to_lock_out(api: Api, keys: dict[str, ApiKey]) -> None:
     Others may come in at once, so this is a help and no promise: whoever is locked out starts the
     server with an admin key.
     """
-    if keys and api.keyring.locks_out(keys.values()):
+    if api.keyring.would_be_open(keys.values()):
+        return
+    if api.keyring.locks_out(keys.values()):
         raise Problem(
             409,
             "WOULD_LOCK_OUT",
