@@ -147,6 +147,24 @@ def test_the_clients_own_json_is_kept_byte_for_byte(own_json: str) -> None:
         assert bytes(payload) == own_json.encode()
 
 
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({}, (0, 60_000)),
+        ({"wait_ms": 10, "lease_ms": 1_500}, (10, 1_500)),
+        ({"wait_seconds": 0.5, "lease_seconds": 30}, (500, 30_000)),
+        ({"wait_seconds": 0.5, "wait_ms": 500}, (500, 60_000)),
+    ],
+)
+def test_wait_and_lease_of_a_fetch_are_said_as_in_a_request(
+    fields: dict[str, object], wanted: tuple[int, int]
+) -> None:
+    for encode_frame in (text, pack):
+        part = frame_of(encode_frame({"id": 1, "fetch": {"queues": ["q"], **fields}})).fetch
+        assert part is not None
+        assert (part.waits_ms, part.leases_ms) == wanted
+
+
 @pytest.mark.parametrize("size", [10, 300, 70_000])
 def test_a_bin_of_any_length_is_read(size: int) -> None:
     own_json = msgspec.json.encode("x" * size)
@@ -208,6 +226,10 @@ WRONG: Final[tuple[tuple[dict[str, object], str], ...]] = (
     ({"fetch": {"queues": ["q"], "count": 0}}, "fetch.count"),
     ({"fetch": {"queues": ["q"], "wait_ms": -1}}, "fetch.wait_ms"),
     ({"fetch": {"queues": ["q"], "lease_ms": 999}}, "fetch.lease_ms"),
+    ({"fetch": {"queues": ["q"], "wait_seconds": -1}}, "fetch.wait_seconds"),
+    ({"fetch": {"queues": ["q"], "lease_seconds": 0}}, "fetch.lease_seconds"),
+    ({"fetch": {"queues": ["q"], "wait_seconds": 1, "wait_ms": 1}}, "fetch"),
+    ({"fetch": {"queues": ["q"], "lease_seconds": 1, "lease_ms": 2_000}}, "fetch"),
     ({"request_key": "k" * 65}, "request_key"),
     ({"request_key": "a\nb"}, "request_key"),
     ({"request_key": "\u00e9"}, "request_key"),

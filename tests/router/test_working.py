@@ -111,6 +111,8 @@ def fetching(**fields: object) -> tuple[Fetch, float]:
         ({"timeout": 10**30}, Fetch(queues=["mail"], lease_ms=86_400_000)),
         ({"timeout": 5, "lease_seconds": 90}, Fetch(queues=["mail"], lease_ms=90_000)),
         ({"timeout": 5, "lease_seconds": None}, Fetch(queues=["mail"], lease_ms=5_000)),
+        ({"timeout": 5, "lease_ms": 1_500}, Fetch(queues=["mail"], lease_ms=1_500)),
+        ({"lease_seconds": 2, "lease_ms": 2_000}, Fetch(queues=["mail"], lease_ms=2_000)),
     ],
 )
 def test_a_fetch_becomes_what_the_op_has(fields: dict[str, object], wanted: Fetch) -> None:
@@ -132,6 +134,10 @@ def test_a_fetch_becomes_what_the_op_has(fields: dict[str, object], wanted: Fetc
         ({"timeout": 5, "wait_seconds": 10}, 9.5),
         ({"wait_seconds": 0.2}, 0.1),
         ({"wait_seconds": 1e9}, 59.5),
+        ({"wait_seconds": 1e300}, 59.5),
+        ({"timeout": 5, "wait_ms": 0}, 0),
+        ({"wait_ms": 2_500}, 2),
+        ({"wait_seconds": 2.5, "wait_ms": 2_500}, 2),
     ],
 )
 def test_a_fetch_waits_a_little_less_than_its_client(
@@ -147,6 +153,9 @@ def test_a_fetch_waits_a_little_less_than_its_client(
     [
         ({"queues": None}, "queues"),
         ({"queues": []}, "queues"),
+        ({"wait_seconds": 1, "wait_ms": 1}, "wait_ms"),
+        ({"lease_seconds": 1, "lease_ms": 1_001}, "lease_ms"),
+        ({"lease_ms": 999}, "lease_ms"),
         ({"queues": ["a"] * 65}, "queues"),
         ({"queues": [""]}, "queues[0]"),
         ({"queues": "mail"}, "queues"),

@@ -149,8 +149,8 @@ class EnqueueItem(StepBody, kw_only=True):
 
     id: ChosenId | None = None
     unique_key: Plain | None = None
-    unique_period: Seconds | None = None
-    """Seconds; 0 and less are the default, an hour."""
+    unique_period: Duration | Seconds | None = None
+    """A number is of seconds; 0 and less are the default, an hour."""
     unique_period_ms: Millis | None = None
     scheduled_at: GivenTime | None = None
     delay: Duration | None = None
@@ -274,9 +274,12 @@ def _add_times(changes: dict[str, object], item: EnqueueItem) -> None:
 
 def _unique_period_ms(item: EnqueueItem) -> int:
     """0 is the shard's default."""
-    if item.unique_period is None or item.unique_period <= 0:
+    period = item.unique_period
+    if isinstance(period, str):
+        return either_ms("unique_period", period, item.unique_period_ms, 0)
+    if period is None or period <= 0:
         return item.unique_period_ms or 0
-    period_ms = item.unique_period * 1_000
+    period_ms = period * 1_000
     if item.unique_period_ms is not None and item.unique_period_ms != period_ms:
         error = "unique_period and unique_period_ms differ: send only one of them"
         raise bad_field("unique_period", error)

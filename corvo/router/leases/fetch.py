@@ -5,9 +5,24 @@ from typing import Annotated, Final
 import msgspec
 
 from corvo.protocol.jobs import AgentView, agent_view
-from corvo.protocol.ops.base import Json, Text
-from corvo.protocol.ops.work import FETCH_MAX, LEASE_MS, QUEUES_MAX, Claim, Fetch
-from corvo.router.http.bodies import Body, Plain, QueueName, RequestKey, not_reserved
+from corvo.protocol.ops.base import Json, Millis, Text
+from corvo.protocol.ops.work import (
+    FETCH_MAX,
+    LEASE_MS,
+    LEASE_MS_MIN,
+    QUEUES_MAX,
+    Claim,
+    Fetch,
+)
+from corvo.router.http.bodies import (
+    DURATION_MS_MAX,
+    Body,
+    Plain,
+    QueueName,
+    RequestKey,
+    not_reserved,
+)
+from corvo.router.http.messages import bad_field
 from corvo.times import format_time
 
 WAIT_S: Final = 30
@@ -29,7 +44,9 @@ class FetchBody(msgspec.Struct, kw_only=True):
     timeout: int | None = None
     """Seconds: how long to wait, and how long the lease is, unless said otherwise."""
     wait_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    wait_ms: Millis | None = None
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX)] | None = None
+    lease_ms: Annotated[int, msgspec.Meta(ge=LEASE_MS_MIN, le=LEASE_S_MAX * 1_000)] | None = None
     request_key: RequestKey | None = None
 
 
@@ -48,25 +65,37 @@ def fetch_op(body: FetchBody, by: str, count: int | None = 1) -> Fetch:
     queues = body.queues
     for number, queue in enumerate(queues):
         not_reserved(f"queues[{number}]", queue)
-    lease_s = body.lease_seconds
-    if lease_s is None:
+    lease_ms = span_ms("lease", body.lease_seconds, body.lease_ms)
+    if lease_ms is None:
         timeout = body.timeout
-        lease_s = 0 if timeout is None or timeout <= 0 else min(timeout, LEASE_S_MAX)
+        lease_ms = 0 if timeout is None or timeout <= 0 else min(timeout, LEASE_S_MAX) * 1_000
     return Fetch(
         by=by,
         queues=queues if len(queues) == 1 else list(dict.fromkeys(queues)),
         worker_id=body.worker_id or "",
         hostname=body.hostname or "",
         count=1 if count is None else max(1, min(count, FETCH_MAX)),
-        lease_ms=lease_s * 1_000 or LEASE_MS,
+        lease_ms=lease_ms or LEASE_MS,
     )
+
+
+def span_ms(what: str, seconds: float | None, milliseconds: int | None) -> int | None:
+    """The wait or the lease, in either spelling. Raises `Problem` if the two differ."""
+    if seconds is None:
+        return milliseconds
+    told = round(min(seconds, DURATION_MS_MAX / 1_000) * 1_000)
+    if milliseconds is not None and milliseconds != told:
+        error = f"{what}_seconds and {what}_ms differ: send only one of them"
+        raise bad_field(f"{what}_ms", error)
+    return told
 
 
 def wait_s(body: FetchBody, wait_s_max: int) -> float:
     """How long a fetch waits: a little less than the client does, or half of it."""
     asked: float
-    if body.wait_seconds is not None:
-        asked = min(body.wait_seconds, wait_s_max)
+    wait_ms = span_ms("wait", body.wait_seconds, body.wait_ms)
+    if wait_ms is not None:
+        asked = min(wait_ms / 1_000, wait_s_max)
     elif body.timeout is None or body.timeout <= 0:
         asked = min(WAIT_S, wait_s_max)
     else:

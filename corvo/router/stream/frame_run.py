@@ -96,13 +96,13 @@ class FrameRun:
             part.begin()
         begun()
         if frame.fetch is not None:
-            await self._fetch(frame.fetch, 0 if parts else frame.fetch.wait_ms)
+            await self._fetch(frame.fetch, 0 if parts else frame.fetch.waits_ms)
         for part in parts:
             await part.finish()
             positions.merge(self._positions, part.positions)
-        if frame.fetch is not None and parts and frame.fetch.wait_ms and not self.claims:
+        if frame.fetch is not None and parts and frame.fetch.waits_ms and not self.claims:
             # Only now: what else the frame has must not wait for work to turn up.
-            await self._fetch(frame.fetch, frame.fetch.wait_ms)
+            await self._fetch(frame.fetch, frame.fetch.waits_ms)
         return self._reply(leases, jobs)
 
     # May it?
@@ -143,7 +143,7 @@ class FrameRun:
             worker_id=part.worker_id,
             hostname=part.hostname,
             count=part.count,
-            lease_ms=part.lease_ms,
+            lease_ms=part.leases_ms,
         )
         wait_s = min(wait_ms / 1_000, self._api.limits.fetch_wait_s_max)
         try:

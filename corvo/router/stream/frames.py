@@ -33,10 +33,8 @@ from corvo.router.http.unknown_fields import (
     twin_of,
     warn,
 )
-from corvo.router.leases.fetch import FetchedJob
+from corvo.router.leases.fetch import LEASE_S_MAX, FetchedJob, span_ms
 from corvo.router.leases.verbs import VERBS, FrameItems, LeaseFrame, LeaseReply
-
-LEASE_MS_MAX: Final = 86_400_000
 
 
 class Incoming(NamedTuple):
@@ -63,11 +61,29 @@ class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
     queues: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=QUEUES_MAX)]
     """Served in this order."""
     count: Annotated[int, msgspec.Meta(ge=1, le=FETCH_MAX)] = 1
-    wait_ms: Millis = 0
+    wait_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    wait_ms: Millis | None = None
     """How long to wait when there is none; so long the whole frame is not answered."""
-    lease_ms: Annotated[int, msgspec.Meta(ge=LEASE_MS_MIN, le=LEASE_MS_MAX)] = LEASE_MS
+    lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX)] | None = None
+    lease_ms: Annotated[int, msgspec.Meta(ge=LEASE_MS_MIN, le=LEASE_S_MAX * 1_000)] | None = None
     worker_id: Annotated[str, msgspec.Meta(max_length=255)] = ""
     hostname: Text = ""
+
+    def __post_init__(self) -> None:
+        try:
+            self.waits_ms, self.leases_ms  # noqa: B018 -- each raises where its two spellings differ
+        except Problem as problem:
+            raise ValueError(problem.error) from None
+
+    @property
+    def waits_ms(self) -> int:
+        """How long to wait, in milliseconds."""
+        return span_ms("wait", self.wait_seconds, self.wait_ms) or 0
+
+    @property
+    def leases_ms(self) -> int:
+        """The length of the lease, in milliseconds."""
+        return span_ms("lease", self.lease_seconds, self.lease_ms) or LEASE_MS
 
 
 class Frame(LeaseFrame, frozen=True, kw_only=True):
