@@ -182,6 +182,7 @@ def test_a_body_that_needs_one_of_two_fields_says_so() -> None:
     schema = of("components", "schemas", "SetThrottleBody")
 
     assert not list(breaches(DOCUMENT, schema, {"rate": 1, "window_ms": 5}))
+    assert not list(breaches(DOCUMENT, schema, {"rate": 1, "window": "5s"}))
     assert not list(breaches(DOCUMENT, schema, {"rate": 1, "period": "5s"}))
     assert not list(breaches(DOCUMENT, schema, {"rate": 1, "period": "5s", "window_ms": None}))
     for wrong in ({"rate": 1}, {"rate": 1, "window_ms": None}, {"rate": 1, "period": "0s"}):

@@ -356,7 +356,7 @@ CHANGES: Final[dict[str, tuple[str, object, str, Queue]]] = {
     "concurrency": ("POST", {"max": 3}, "ok", Queue(name=A, max_concurrency=3)),
     "throttle": (
         "POST",
-        {"rate": 2, "period": "1m"},
+        {"rate": 2, "window": "1m"},
         "ok",
         Queue(name=A, rate_limit=2, rate_window_ms=60_000),
     ),
@@ -434,6 +434,10 @@ def test_clear_and_delete_take_jobs_away_and_want_no_queue() -> None:
         ("throttle", {"rate": 0, "window_ms": 1}, "rate"),
         ("throttle", {"rate": 100_001, "window_ms": 1}, "rate"),
         ("throttle", {"rate": 1, "window_ms": 0}, "window_ms"),
+        ("throttle", {"rate": 1, "window": "soon"}, "window"),
+        ("throttle", {"rate": 1, "window": "0s"}, "window_ms"),
+        ("throttle", {"rate": 1, "window": "1m", "window_ms": 1}, "window"),
+        ("throttle", {"rate": 1, "window": "1m", "period": "2m"}, "period"),
         ("throttle", {"rate": 1, "period": "soon"}, "period"),
         ("throttle", {"rate": 1, "period": "0s"}, "window_ms"),
         ("throttle", {"rate": 1, "window_ms": 5, "period": ""}, "period"),
@@ -460,7 +464,7 @@ def test_a_window_of_nothing_is_refused_before_a_shard_sees_it() -> None:
     with pytest.raises(Problem) as refused:
         _ = SetThrottleBody(rate=1, period="0s").span_ms
 
-    assert "or period such as 1m" in refused.value.error
+    assert "or window such as 1m" in refused.value.error
 
 
 @pytest.mark.parametrize("name", ["a%00b", "%C2%85", "x" * 256, "%C3%A4" * 128])

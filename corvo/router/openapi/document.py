@@ -44,13 +44,13 @@ _IN_PATH: Final[dict[str, tuple[str, Json]]] = {
 }
 """Names in paths, with their text and their schema."""
 
-_EITHER: Final[dict[str, tuple[str, str]]] = {
-    "SetThrottleBody": ("window_ms", "period"),
+_EITHER: Final[dict[str, tuple[str, ...]]] = {
+    "SetThrottleBody": ("window_ms", "window", "period"),
     "SetRetentionBody": ("retention_ms", "retention"),
     "SnoozeBody": ("delay_ms", "delay"),
     "SnoozeEntry": ("delay_ms", "delay"),
 }
-"""Bodies that need a number or a text."""
+"""Bodies that need one of these fields: the first is a number, the others are texts."""
 _OR_BOTH: Final = frozenset({"SnoozeBody", "SnoozeEntry"})
 """Those of them that may have both, where they say the same."""
 
@@ -232,21 +232,15 @@ def _described(name: str, schema: Json, *, is_request: bool) -> Json:
 
 def _needs_either(name: str) -> Json:
     """The part of a body's schema that says that it needs a number or a text."""
-    number, text = _EITHER[name]
-    if name in _OR_BOTH:
-        ways: list[Json] = [
-            {number: {"type": "integer"}},
-            {text: {"type": "string", "minLength": 1}},
-        ]
-    else:
-        ways = [
-            {number: {"type": "integer"}, text: {"type": "null"}},
-            {number: {"type": "null"}, text: {"type": "string"}},
-        ]
-    required = ([number], [text])
-    either = [
-        {"required": needed, "properties": way} for needed, way in zip(required, ways, strict=True)
-    ]
+    fields = _EITHER[name]
+    either: list[Json] = []
+    for needed in fields:
+        properties: Json = {needed: {"type": "integer" if needed == fields[0] else "string"}}
+        if name not in _OR_BOTH:
+            properties |= {other: {"type": "null"} for other in fields if other != needed}
+        elif needed != fields[0]:
+            properties = {needed: {"type": "string", "minLength": 1}}
+        either.append({"required": [needed], "properties": properties})
     return {"anyOf" if name in _OR_BOTH else "oneOf": either}
 
 

@@ -9,7 +9,7 @@ from corvo.protocol.jobs import Time
 from corvo.protocol.ops.queues import CONCURRENCY_MAX, RATE_MAX
 from corvo.protocol.queries import QueueView
 from corvo.protocol.questions import AllRates
-from corvo.router.http.bodies import DURATION_MS_MAX, either_ms
+from corvo.router.http.bodies import DURATION_MS_MAX, duration_ms, either_ms
 from corvo.router.http.messages import bad_field
 from corvo.router.http.params import Key
 from corvo.times import format_time, format_time_or_none
@@ -53,18 +53,26 @@ class SetThrottleBody(msgspec.Struct, frozen=True, kw_only=True):
 
     rate: Annotated[int, msgspec.Meta(ge=1, le=RATE_MAX)]
     window_ms: Window | None = None
-    period: Period | None = None
+    window: Period | None = None
     """The window as `1m`; one of the two is needed."""
+    period: Period | None = None
+    """Its name in older clients."""
     request_key: Key | None = None
 
     @property
     def span_ms(self) -> int:
         """The window. Raises `Problem`."""
-        span_ms = either_ms("period", self.period, self.window_ms, 0)
+        span_ms = either_ms("window", self.window, self.window_ms, 0)
+        if self.period is not None:
+            told_ms = duration_ms("period", self.period) or 0
+            if span_ms not in (0, told_ms):
+                error = "period is the earlier name of window, and the two differ: send only window"
+                raise bad_field("period", error)
+            span_ms = told_ms
         if span_ms == 0:
             raise bad_field(
                 "window_ms",
-                "window_ms: expected at least 1 millisecond, such as 60000, or period such as 1m",
+                "window_ms: expected at least 1 millisecond, such as 60000, or window such as 1m",
             )
         return span_ms
 

@@ -342,7 +342,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Set the rate limit of a queue",
         description="Limits how many jobs of the queue are fetched in any window of time.",
         takes=SetThrottleBody,
-        takes_example={"rate": 100, "period": "1m"},
+        takes_example={"rate": 100, "window": "1m"},
     ),
     _change_row(
         method="DELETE",
