@@ -573,6 +573,13 @@ def test_a_body_over_http2_that_says_it_is_too_large_is_not_waited_for(
             stream = await http2.ask("/hot", b"x", end=False, more={"content-length": "30000"})
             await http2.finish()
             assert http2.statuses[stream] == 413
+            # What comes nevertheless concerns nobody, and no other request.
+            head = (1).to_bytes(3, "big") + b"\0\0" + stream.to_bytes(4, "big")
+            await client.send((head + b"x") * 3)
+            after = await http2.ask("/hot")
+            await http2.finish()
+            assert http2.statuses[after] == 200
+        assert not any(b"connection.failed" in line for line in street.said)
 
     run(scene, limits=Limits(body_bytes_max=10_000))
 

@@ -101,7 +101,10 @@ class _Connection(TrioASGIHTTPConnection):
             await exchange.give_up(self.scope, why)
             await trio.lowlevel.checkpoint()
             return False
+        number = exchange.number_of(self.scope)
         await send(_piece(b"", has_more=False))
+        if self.scope["state"].get("is_unread"):
+            await exchange.refuse_more(number)
         return True
 
 
@@ -218,10 +221,11 @@ class App(QuartTrio):
             self._check_headers(ours)
             return await self._read_body(request, exchange_of(request.scope), waits=waits)
         except Problem:
-            # Hypercorn takes it amiss when a stream goes on that has been answered.
+            request.scope["state"]["is_unread"] = True
             with trio.move_on_after(LINGER_S):
                 async for _ in request.body:
                     pass
+                request.scope["state"]["is_unread"] = False
             raise
 
     async def _read_body(self, request: QuartRequest, exchange: Exchange, *, waits: bool) -> bytes:

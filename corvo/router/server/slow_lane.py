@@ -240,8 +240,7 @@ class Exchange:
         Over HTTP/2 a client may open no window for it, and hypercorn keeps what is sent meanwhile,
         without a bound.
         """
-        protocol = self._http2
-        number = _number_of(protocol, scope)
+        protocol, number = self._http2, self.number_of(scope)
         if protocol is not None and number in protocol.stream_buffers:
             await protocol.stream_buffers[number].drain()
 
@@ -250,6 +249,11 @@ class Exchange:
         """The protocol object of HTTP/2; None for HTTP/1.1, which sends one answer at a time."""
         protocol = self._protocol.protocol if self._protocol is not None else None
         return protocol if isinstance(protocol, H2Protocol) else None
+
+    def number_of(self, scope: HTTPScope) -> int:
+        """The stream of HTTP/2 on which a request is answered; 0 if there is none any more."""
+        streams = self._http2.streams.items() if self._http2 is not None else ()
+        return next((number for number, stream in streams if stream.scope is scope), 0)
 
     async def give_up(self, scope: HTTPScope, why: str) -> None:
         """Send nothing more of an answer, and no end: nobody may take what was sent for the whole.
@@ -260,7 +264,7 @@ class Exchange:
         if protocol is None:
             self.drop()
             return
-        number = _number_of(protocol, scope)
+        number = self.number_of(scope)
         if self.is_broken or not number:
             return  # the client is gone, or has reset it
         self._lane.aborts[why] += 1
@@ -268,6 +272,17 @@ class Exchange:
             protocol.connection.reset_stream(number, ErrorCodes.ENHANCE_YOUR_CALM)
         # As if the client had: what hypercorn keeps for it goes.
         await protocol._handle_events([StreamReset(stream_id=number)])  # noqa: SLF001
+
+    async def refuse_more(self, number: int) -> None:
+        """Read nothing more of a request that was answered before its end.
+
+        Hypercorn has forgotten it by then, and takes it amiss when it goes on.
+        """
+        protocol = self._http2
+        if protocol is not None and number:
+            with suppress(ProtocolError):
+                protocol.connection.reset_stream(number, ErrorCodes.NO_ERROR)
+            await self.protocol_send(RawData(protocol.connection.data_to_send()))
 
     async def until_room(self) -> None:
         """Wait until the client has read enough of earlier answers."""
@@ -347,12 +362,6 @@ class Exchange:
         if self._seat.stage is Stage.SENDING and not self._sends:
             self._move()
         return not self.is_broken
-
-
-def _number_of(protocol: H2Protocol | None, scope: HTTPScope) -> int:
-    """The stream of a request that is being answered; 0 where there is none any more."""
-    streams = protocol.streams.items() if protocol is not None else ()
-    return next((number for number, stream in streams if stream.scope is scope), 0)
 
 
 # Hypercorn's settings. What is not here is for what we do ourselves: sockets, timers, processes.
