@@ -123,6 +123,8 @@ class Link:
         self._after_hello: bytes | None = None  # came in one read with the hello
         self._is_receiving = False
         self._has_received = False  # since the last beat
+        self.heard_at = trio.current_time()
+        """When the peer last sent something."""
         self._goodbye: str | None = None
         self._loss: str | None = None
 
@@ -228,6 +230,7 @@ class Link:
             where = "" if self._frames.is_between else ", in the middle of a frame"
             raise LinkLost(f"the peer went without a goodbye{where}")
         self._has_received = True
+        self.heard_at = trio.current_time()
         return data
 
     async def _next_bytes(self) -> bytes | bytearray:

@@ -52,6 +52,8 @@ from corvo.protocol.wire import (
     Reset,
     Scan,
     Scanned,
+    Seek,
+    Sought,
     Submit,
     WorkAvailable,
     encode,
@@ -110,6 +112,8 @@ SAMPLES: Final[tuple[AnyMessage, ...]] = (
     Reset(15, 1043, 0xBADCAFE, 1_700_000_000_000_000_001, 1000, 0xC0FFEE),
     Scanned(16, ((b"b|s03_batch_1", b"{}"),), b"b|s03_batch_1", 1043),
     Scanned(17, (), b"", 1043),
+    Seek(18, 1_700_000_000_000_000_000),
+    Sought(18, 1042, 0xC0FFEE, 1_700_000_000_000_000_001, 0),
 )
 
 GOLDEN: Final = Path(__file__).with_name("wire_frames_version_2.txt").read_text().splitlines()

@@ -13,7 +13,7 @@ so does one that was worked on by a version that knows of none.
 more may be applied.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
@@ -215,6 +215,18 @@ class Feed:
         if index == self.begin.index:
             return self.begin.digest
         return _decode_head(self._data(index)).digest
+
+    def index_before(self, since_ns: int) -> int:
+        """The last entry before a time, or the begin: behind it is all that is known since then.
+
+        No entry has an earlier time than the one before it.
+        """
+        known = range(self.begin.index + 1, self.index + 1)
+        return self.begin.index + bisect_left(known, since_ns, key=self.time_of)
+
+    def time_of(self, index: int) -> int:
+        """The time of an entry behind the begin."""
+        return _decode_head(self._data(index)).now_ns
 
     def row(self, index: int) -> tuple[Row, int]:
         """The row of an entry behind the begin, and how large it is."""

@@ -214,6 +214,13 @@ class Scan(msgspec.Struct, frozen=True, array_like=True, tag=41):
     keys_max: int = 1_000
 
 
+class Seek(msgspec.Struct, frozen=True, array_like=True, tag=45):
+    """Asks for the position before all entries of a time and later."""
+
+    id: int
+    since_ns: int
+
+
 # A replica to a follower.
 
 Pair: TypeAlias = tuple[bytes, bytes | None]
@@ -286,12 +293,24 @@ class Scanned(msgspec.Struct, frozen=True, array_like=True, tag=44):
     through_digest: int = 0
 
 
+class Sought(msgspec.Struct, frozen=True, array_like=True, tag=46):
+    """Answers `Seek`: all entries that the feed has of that time and later are after `index`."""
+
+    id: int
+    index: int
+    digest: int
+    now_ns: int  # the state's own time
+    whole_ns: int
+    """0, if the feed has all entries since the time that was asked for. Else it has all of this
+    time and later, and may have lost some before."""
+
+
 Control: TypeAlias = Ping | Pong | Goodbye
 Request: TypeAlias = Submit | Ask
 Answer: TypeAlias = Reply | NotLeader | Busy
 Push: TypeAlias = WorkAvailable | Leading | KeysChanged
-FollowerRequest: TypeAlias = Follow | Scan
-FollowerAnswer: TypeAlias = Changes | Reset | Scanned
+FollowerRequest: TypeAlias = Follow | Scan | Seek
+FollowerAnswer: TypeAlias = Changes | Reset | Scanned | Sought
 AnyMessage: TypeAlias = (
     Hello | Control | Request | Answer | Push | Peer | FollowerRequest | FollowerAnswer
 )

@@ -73,6 +73,19 @@ def end_page(machine: Machine, request: wire.Follow, page: Page) -> wire.Changes
     )
 
 
+def seek(machine: Machine, request: wire.Seek) -> wire.Sought:
+    """The position before all entries of a time and later."""
+    feed, now_ns = machine.tx.feed, machine.tx.meta.now_ns
+    index = machine.applied if now_ns < request.since_ns else feed.index_before(request.since_ns)
+    whole_ns = 0
+    if 0 < index == feed.begin.index and now_ns >= request.since_ns:
+        # Of what was before the feed's begin, no time is known.
+        whole_ns = 1 + (feed.time_of(index + 1) if index < feed.index else now_ns)
+    digest = feed.digest_at(index)
+    assert digest is not None, "it is of the feed"
+    return wire.Sought(request.id, index, digest, now_ns, whole_ns)
+
+
 def begin_walk(machine: Machine, request: wire.Scan) -> Walk:
     """A page of all documents."""
     return Walk(machine.store, after=request.after, keys_max=max(1, request.keys_max))

@@ -106,6 +106,7 @@ class Replica:
                 if isinstance(request, wire.Scan):
                     link.send(self._scan(request))
                 else:
+                    assert isinstance(request, wire.Follow)
                     link.send(await self._follow(request))
 
     async def _follow(self, request: wire.Follow) -> wire.FollowerAnswer:

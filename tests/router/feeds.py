@@ -47,6 +47,8 @@ class Source:
         self.salt = 7
         """Another one makes another log."""
         self.entries: list[Entry] = []
+        self.times: dict[int, int] = {}
+        """Of entries that have one of their own."""
         self.begin = 0
         self.leads = True
         self.is_away = False
@@ -135,6 +137,9 @@ class Source:
             with suppress(LinkLost):
                 while asked := await link.receive(wire.FROM_FOLLOWER):
                     for request in asked:
+                        if isinstance(request, wire.Seek):
+                            link.send(self._sought(request))
+                            continue
                         assert isinstance(request, wire.Follow)
                         assert request.wants_events
                         assert not request.wants_documents
@@ -152,12 +157,27 @@ class Source:
             if not is_known:
                 begin, end = self.begin, last
                 digests = self.digest(end), self.digest(begin)
-                link.send(wire.Reset(request.id, end, digests[0], end * 1_000, begin, digests[1]))
+                now_ns = self.time(end)
+                link.send(wire.Reset(request.id, end, digests[0], now_ns, begin, digests[1]))
                 return
             if last > after:
                 link.send(self._page(request))
                 return
             await self._changed.wait()
+
+    def _sought(self, request: wire.Seek) -> wire.Sought:
+        """Entry by entry."""
+        times = [self.time(index) for index in range(len(self.entries) + 1)]
+        index = max([at for at, time in enumerate(times) if time < request.since_ns], default=0)
+        whole_ns = 0
+        if index < self.begin or (index == self.begin != 0 and times[-1] >= request.since_ns):
+            index = self.begin
+            whole_ns = 1 + times[min(index + 1, len(self.entries))]
+        return wire.Sought(request.id, index, self.digest(index), times[-1], whole_ns)
+
+    def time(self, index: int) -> int:
+        """When an entry was made."""
+        return self.times[index] if index in self.times else index * 1_000
 
     def _page(self, request: wire.Follow) -> wire.Changes:
         index, count, told = request.after, 0, []
@@ -166,9 +186,15 @@ class Source:
             index += 1
             count += len(events)
             if events:
-                told.append(wire.Happenings(index, index * 1_000, events))
+                told.append(wire.Happenings(index, self.time(index), events))
         return wire.Changes(
-            request.id, index, self.digest(index), index * 1_000, index, (), tuple(told)
+            request.id,
+            index,
+            self.digest(index),
+            self.time(index),
+            len(self.entries),
+            (),
+            tuple(told),
         )
 
 

@@ -13,6 +13,7 @@ import trio.testing
 from corvo.router.caller import ANONYMOUS
 from corvo.router.events import channels, cursors
 from corvo.router.events.channels import Channel
+from corvo.router.events.cursors import Begin
 from corvo.router.events.listening import Listener
 from corvo.router.feeds import hub, rings
 from corvo.router.feeds.events import EventFilter
@@ -95,7 +96,7 @@ class Slow:
 
     async def listen(self, served: House) -> None:
         request = Request(method="GET", path="", caller=ANONYMOUS)
-        listener = Listener(served.api, request, self._filter, {})
+        listener = Listener(served.api, request, self._filter, Begin())
         listener.enter()
         await listener.settle()
         await listener.run(self)

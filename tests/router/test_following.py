@@ -12,6 +12,7 @@ import trio.testing
 from corvo.protocol.wire import Happening
 from corvo.router.caller import ANONYMOUS
 from corvo.router.events import cursors
+from corvo.router.events.cursors import Begin
 from corvo.router.events.listening import Listener
 from corvo.router.feeds import hub, rings
 from corvo.router.feeds.events import EventFilter
@@ -46,7 +47,7 @@ async def listening_to(
     """A client that listens while the block runs, from behind its last event."""
     request = Request(method="GET", path="", caller=ANONYMOUS)
     places = parse(source.last_id, len(served.sources))
-    listener = Listener(served.api, request, event_filter, places)
+    listener = Listener(served.api, request, event_filter, Begin(places))
     listener.enter()
     await listener.settle()
 

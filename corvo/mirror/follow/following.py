@@ -331,8 +331,8 @@ class Follower:
                 return len(answer.pairs)
             case wire.Reset():
                 await self._begin_anew(answer)
-            case wire.Scanned():
-                raise WireError("changes were answered with a page of a pass")
+            case wire.Scanned() | wire.Sought():
+                raise WireError("changes were answered with something else")
         return self._config.keys_max
 
     async def _begin_anew(self, reset: wire.Reset) -> None:

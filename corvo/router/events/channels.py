@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.router.events.cursors import Cursor
+from corvo.router.events.cursors import Begin, Cursor
 from corvo.router.feeds.events import EventFilter, KeptEvent
 from corvo.router.feeds.hub import Hub
 from corvo.router.http.sse import Place
@@ -30,6 +30,8 @@ class Kind(msgspec.Struct, frozen=True):
 
     wanted: EventFilter
     scope: Scope
+    is_numbered: bool = False
+    """Whether ids are numbers."""
 
     @property
     def has_names(self) -> bool:
@@ -46,6 +48,10 @@ class Mark(msgspec.Struct, frozen=True):
 
     places: dict[int, Place]
     id: str
+
+    def begin(self, *, is_numbered: bool) -> Begin:
+        """What goes on from there."""
+        return Begin(self.places, is_numbered, number=int(self.id or 0) if is_numbered else 0)
 
 
 class Piece(msgspec.Struct, frozen=True):

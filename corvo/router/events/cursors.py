@@ -7,18 +7,20 @@ page is read for this cursor alone.
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import Final, Protocol
 
+import msgspec
 import trio
 
 from corvo.errors import WireError
 from corvo.link import LinkLost
 from corvo.router.feeds.events import EventFilter, KeptEvent
-from corvo.router.feeds.hub import Feed, Gone
+from corvo.router.feeds.hub import Feed, Found, Gone
 from corvo.router.feeds.rings import Nowhere, Page, Ring
 from corvo.router.http import sse
 from corvo.router.http.sse import Place
+from corvo.times import MS
 
 PIECE_BYTES: Final = 64 << 10
 """About so much is sent at a time."""
@@ -31,6 +33,10 @@ READ_S: Final = 5.0
 AHEAD_S: Final = 0.25
 """How long a shard is asked for what is behind all that it is known to have. It answers at once
 when its log has no such place, and else when it has come so far: that may take for ever."""
+
+
+LATE_NS: Final = 60_000_000_000
+"""How much later than others a shard may apply what it stamped at the same time, for numbers."""
 
 
 class Choice(Protocol):
@@ -51,9 +57,15 @@ class Choice(Protocol):
 class Spot:
     """Where a client stands in one shard's feed."""
 
-    def __init__(self, feed: Feed, place: Place | None) -> None:
+    def __init__(
+        self, feed: Feed, place: Place | None, *, since_ns: int = 0, due_ns: int = 0
+    ) -> None:
         self.place = place
         """None is the present, whenever it is known."""
+        self.due_ns = due_ns
+        """All that happened before this time was given."""
+        self.since_ns = since_ns
+        """If not 0, the place is the one before this time, and has to be asked for."""
         self.retry_at = 0.0
         """When the shard is asked again that could not be; 0 when it need not be."""
         self._feed = feed
@@ -75,11 +87,14 @@ class Spot:
     def _find(self) -> Page | Nowhere:
         if self._page is not None:
             return self._page
+        if self.since_ns:
+            return Nowhere.BEFORE
         ring = self._feed.ring
         if ring is None:
             return Nowhere.BEHIND
         if self.place is None:
             self.place, self._ring = ring.end, ring
+            self.due_ns = max(self.due_ns, ring.now_ns)
         if self._ring is not ring:
             if not ring.knows(self.place):
                 return Nowhere.BEFORE
@@ -89,14 +104,34 @@ class Spot:
     def move(self, page: Page, given: int) -> None:
         """So many events of a page were given, or not wanted."""
         self.place = page.place(given)
+        if self.place.index == page.end.index:
+            self.due_ns = max(self.due_ns, page.now_ns)
         if page is self._page and self.place.index == page.end.index:
             self._page = None
 
-    async def read(self) -> Place | None:
-        """Read the page behind the place; where the shard can go on from when it cannot from there.
+    def given_ns(self, newest_ns: int) -> int | None:
+        """All that happened before this time was given; None while the present is not known.
+
+        Where there is nothing more to be given, that is nearly the present: of what the shard did
+        until it was heard last, everything is in the ring.
+        """
+        ring = self._feed.ring
+        if self.place is None:
+            return None
+        if ring is None or self._ring is not ring or self.place != ring.end:
+            return self.due_ns
+        if math.isinf(self._feed.age_s):
+            return self.due_ns
+        present_ns = newest_ns - int(self._feed.age_s * 1e9) - LATE_NS
+        return max(self.due_ns, ring.now_ns, present_ns)
+
+    async def read(self) -> Gone | None:
+        """Read the page behind the place, or find the place; `Gone` if the feed has lost it.
 
         A shard that is away is asked again later.
         """
+        if self.since_ns:
+            return await self._seek()
         assert self.place is not None
         ring = self._feed.ring
         found: Page | Gone | None = None
@@ -107,18 +142,56 @@ class Spot:
         except (LinkLost, WireError):
             found = None
         if isinstance(found, Gone):
-            return found.begin
-        self.retry_at = 0.0 if found is not None else trio.current_time() + RETRY_S
+            return found
+        self._note(found is not None)
         if found is not None:
             self._page, self._ring = found, ring
         return None
+
+    async def _seek(self) -> Gone | None:
+        found: Found | Gone | None = None
+        try:
+            with trio.move_on_after(READ_S):
+                found = await self._feed.seek(self.since_ns)
+        except (LinkLost, WireError):
+            found = None
+        if isinstance(found, Gone):
+            return found
+        self._note(found is not None)
+        if found is not None:
+            self.place, self.due_ns, self.since_ns = found.place, found.since_ns, 0
+        return None
+
+    def _note(self, is_there: bool) -> None:
+        self.retry_at = 0.0 if is_there else trio.current_time() + RETRY_S
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Where a cursor begins, and which ids it gives."""
+
+    places: dict[int, Place] = {}
+    """By shard; without one, at the present."""
+    is_numbered: bool = False
+    since_ns: int = 0
+    """If not 0, behind everything before this time."""
+    number: int = 0
+    """If not 0, the id of `places`."""
 
 
 class Cursor:
     """A position in all feeds."""
 
-    def __init__(self, feeds: Iterable[Feed], places: Mapping[int, Place]) -> None:
-        self.spots: Final = {feed.shard: Spot(feed, places.get(feed.shard)) for feed in feeds}
+    def __init__(self, feeds: Sequence[Feed], begin: Begin) -> None:
+        self._feeds = feeds
+        self._is_numbered = begin.is_numbered
+        self._number = begin.number
+        due_ns = begin.number * MS
+        self.spots: Final = {
+            feed.shard: Spot(
+                feed, begin.places.get(feed.shard), since_ns=begin.since_ns, due_ns=due_ns
+            )
+            for feed in feeds
+        }
         self._parts = [""] * len(self.spots)  # of the id, by shard
         self._first = 0  # the shard that is looked at before the others
 
@@ -131,7 +204,21 @@ class Cursor:
     @property
     def id(self) -> str:
         """The id of the last event that was taken, or looked at."""
-        return ",".join(filter(None, self._parts))
+        return self._numbered() if self._is_numbered else ",".join(filter(None, self._parts))
+
+    def _numbered(self) -> str:
+        """Milliseconds before which everything was given: it never goes back.
+
+        It is empty while a shard has to be asked for the place, and while none is known.
+        """
+        if any(spot.since_ns for spot in self.spots.values()):
+            return ""
+        newest_ns = max([feed.ring.now_ns for feed in self._feeds if feed.ring is not None] or [0])
+        given = [spot.given_ns(newest_ns) for spot in self.spots.values()]
+        known = [each for each in given if each is not None]
+        if known:
+            self._number = max(self._number, min(known) // MS)
+        return str(self._number) if known else ""
 
     def begin(self) -> None:
         """Have the id name all places that are known: a client goes on from here."""
@@ -171,6 +258,7 @@ class Cursor:
                 looked += 1
                 told = page.events[at]
                 if choice.picks(told):
+                    spot.due_ns = max(spot.due_ns, told.now_ns)
                     self._parts[shard] = sse.render_place(shard, page.place(at + 1))
                     name = told.type if choice.has_names else ""
                     frames.append(sse.frame(told.json(), id_text=self.id, event=name))

@@ -1,5 +1,8 @@
 """The endpoint of `/api/v1/events`."""
 
+import re
+from typing import Final
+
 from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT
@@ -7,15 +10,17 @@ from corvo.router.bulk.endpoints import read_bulk
 from corvo.router.bulk.requests import job_id_of
 from corvo.router.caller import Caller
 from corvo.router.events.boards import Board
+from corvo.router.events.cursors import Begin
 from corvo.router.events.listening import GoneBody, Listener, PlaceGone
 from corvo.router.events.topics import Topics, read_topics
 from corvo.router.feeds.events import LiveEvent, read_filter
 from corvo.router.http import sse
-from corvo.router.http.messages import Request, Response, Sink, encode_json
+from corvo.router.http.messages import Request, Response, Sink, bad_field, encode_json
 from corvo.router.jobs.endpoints import read_job
 from corvo.router.routes import Parameter, Route
 from corvo.router.search.endpoints import summary
 from corvo.router.summary import SummaryBody
+from corvo.times import MS
 
 
 async def listen(api: Api, request: Request) -> Response:
@@ -23,14 +28,14 @@ async def listen(api: Api, request: Request) -> Response:
     event_filter, topics = read_filter(request.query), read_topics(request.query)
     # A browser that comes again has the newer one in the header, and asks by the same address.
     told_id = request.headers.get("last-event-id") or request.query.get("last_event_id", "")
-    places = sse.parse(told_id, len(api.shards))
+    begin = read_begin(told_id, request.query.get("ids", ""), len(api.shards))
     headers = list(sse.HEADERS)
     if request.method == "HEAD":
         return Response(content_type=sse.CONTENT_TYPE, headers=headers, stream=_nothing)
     board = _board(api, topics) if topics is not None else None
     if board is not None and not board.has_tail:
-        places = {}  # how things are is told from the beginning anyway
-    listener = Listener(api, request, event_filter, places, board)
+        begin = Begin()  # how things are is told from the beginning anyway
+    listener = Listener(api, request, event_filter, begin, board)
     listener.enter()
     is_ready = False
     try:
@@ -48,6 +53,29 @@ async def listen(api: Api, request: Request) -> Response:
         stream=listener.run,
         undelivered=listener.take_back,
     )
+
+
+def read_begin(last_id: str, ids: str, shards: int) -> Begin:
+    """Where a client goes on, and which ids it gets: those that it has, or asks for.
+
+    Raises `Problem`.
+    """
+    if ids not in {"", "position", "number"}:
+        raise bad_field("ids", f"unknown form of ids {ids[:80]!r}; expected position or number")
+    if _NUMBER.fullmatch(last_id.strip()):
+        since_ns = min(max(1, int(last_id) * MS), _LATEST_NS)
+        return Begin(is_numbered=ids != "position", since_ns=since_ns)
+    if ids == "number" and last_id:
+        raise bad_field(
+            "last_event_id",
+            f"last_event_id: expected a number with ids=number, such as 1763490000000; got "
+            f"{last_id[:40]!r}",
+        )
+    return Begin(sse.parse(last_id, shards), is_numbered=ids == "number")
+
+
+_NUMBER: Final = re.compile("[0-9]{1,15}", re.ASCII)
+_LATEST_NS: Final = (1 << 63) - 1
 
 
 def _board(api: Api, topics: Topics) -> Board:
@@ -101,6 +129,13 @@ ROUTES = (
                 "topics",
                 "string",
                 "For dashboards: `summary`, `events`, `watch:ID`, with commas between them.",
+            ),
+            Parameter(
+                "ids",
+                "string",
+                "Form of the ids: `position`, or `number` for clients of numeric ids. Default:"
+                " `number` if the last id is a number, else `position`.",
+                pattern="^(position|number)?$",
             ),
             Parameter(
                 "last_event_id",

@@ -16,12 +16,14 @@ from corvo.errors import CorvoError
 from corvo.router.api import Api
 from corvo.router.events.boards import Board
 from corvo.router.events.channels import Channel, Kind, join
-from corvo.router.events.cursors import RETRY_S, Choice, Cursor
+from corvo.router.events.cursors import RETRY_S, Begin, Choice, Cursor
 from corvo.router.events.topics import Tail
 from corvo.router.feeds.events import EventFilter, KeptEvent
+from corvo.router.feeds.hub import Gone
 from corvo.router.http import sse
 from corvo.router.http.messages import Problem, Request, Sink, encode_json, overloaded
 from corvo.router.http.sse import Place
+from corvo.times import MS
 
 CHECK_S: Final = 5.0
 """How often it is looked up whether the key is still good."""
@@ -41,16 +43,22 @@ class GoneBody(msgspec.Struct, frozen=True, kw_only=True, tag="gone"):
 class PlaceGone(CorvoError):
     """Shards do not have what is behind the places that were asked for."""
 
-    def __init__(self, places: Mapping[int, Place], gone: Mapping[int, Place]) -> None:
+    def __init__(
+        self, places: Mapping[int, Place], gone: Mapping[int, Gone], *, is_numbered: bool
+    ) -> None:
         super().__init__("the place is gone")
         shards = sorted(gone)
+        if is_numbered:
+            last_id = str(-(-max([each.whole_ns for each in gone.values()]) // MS))
+        else:
+            last_id = sse.render({**places, **{shard: gone[shard].begin for shard in shards}})
         names = ", ".join(str(shard) for shard in shards)
         self.body: Final = GoneBody(
             error=f"shard {names} no longer stores the events after this id, or was restored with "
             "another log: read the current state again, and continue with last_event_id",
             code="GONE",
             outcome="not_applied",
-            last_event_id=sse.render({**places, **gone}),
+            last_event_id=last_id,
             shards=shards,
         )
 
@@ -88,7 +96,7 @@ class Listener:
         api: Api,
         request: Request,
         event_filter: EventFilter,
-        places: dict[int, Place],
+        begin: Begin,
         board: Board | None = None,
     ) -> None:
         """One with a board gets events as messages, if the board has them."""
@@ -98,7 +106,8 @@ class Listener:
         self._event_filter = event_filter
         self._board = board
         self._shown = _Shown(board, event_filter, request) if board is not None else None
-        self._cursor = Cursor(self._hub.feeds, places)
+        self._is_numbered = begin.is_numbered
+        self._cursor = Cursor(self._hub.feeds, begin)
         self._sent_id = ""
         self._sent_at = self._checked_at = trio.current_time()
         self._is_here = False
@@ -143,13 +152,13 @@ class Listener:
                     await self._hub.changed(seen)
 
     async def _settle_all(self) -> None:
-        gone: dict[int, Place] = {}
+        gone: dict[int, Gone] = {}
         for shard in self._cursor.gaps(trio.current_time()):
-            begin = await self._cursor.spots[shard].read()
-            if begin is not None:
-                gone[shard] = begin
+            lost = await self._cursor.spots[shard].read()
+            if lost is not None:
+                gone[shard] = lost
         if gone:
-            raise PlaceGone(self._cursor.places, gone)
+            raise PlaceGone(self._cursor.places, gone, is_numbered=self._is_numbered)
 
     # The stream.
 
@@ -203,7 +212,7 @@ class Listener:
 
     def _keepalive(self, now_id: str) -> bytes:
         """The place moves on also where nothing is wanted: else it would be gone one day."""
-        moved = sse.position(now_id) if now_id != self._sent_id else b""
+        moved = sse.position(now_id) if now_id not in {"", self._sent_id} else b""
         self._sent_id = now_id
         return moved + sse.KEEPALIVE
 
@@ -215,7 +224,7 @@ class Listener:
 
     @property
     def _kind(self) -> Kind:
-        return Kind(self._event_filter, self._request.caller.scope)
+        return Kind(self._event_filter, self._request.caller.scope, self._is_numbered)
 
     async def _read_alone(self, sink: Sink) -> Channel:
         """Send what there is, until there is no more and others want the same."""
@@ -263,10 +272,10 @@ class Listener:
     async def _read(self, shard: int) -> None:
         """Read the page that comes next of a shard. Raises `PlaceGone`."""
         spot = self._cursor.spots[shard]
-        begin = await spot.read()
-        if begin is not None:
+        lost = await spot.read()
+        if lost is not None:
             if self._board is None or self._board.has_tail:
-                raise PlaceGone(self._cursor.places, {shard: begin})
+                raise PlaceGone(self._cursor.places, {shard: lost}, is_numbered=self._is_numbered)
             # Nobody misses events here: how things are is looked at anew.
             spot.place = None
             self._board.note_all()
@@ -298,5 +307,5 @@ class Listener:
         finally:
             mark = channel.mark if number == channel.end else mark
             channel.leave()
-            self._cursor = Cursor(self._hub.feeds, mark.places)
+            self._cursor = Cursor(self._hub.feeds, mark.begin(is_numbered=self._is_numbered))
             self._cursor.begin()

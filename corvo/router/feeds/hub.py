@@ -10,6 +10,7 @@ them at once, and they are woken in slices, between which requests get their tur
 With nobody there, there is no link and no page.
 """
 
+import math
 from collections.abc import Hashable
 from typing import Final, Protocol
 
@@ -35,6 +36,8 @@ TOGETHER: Final = 8
 turn."""
 PAUSE_S: Final = 0.001
 """The shortest that `epoll` can wait."""
+ANSWER_S: Final = 10.0
+"""How long a shard takes at most to make a page of what it has."""
 _GATHER_S: Final = 0.01
 """Between two pages, and between two rounds: what happens meanwhile comes in one page, and wakes
 everybody once."""
@@ -45,10 +48,20 @@ _NO_DIGEST: Final = 0xFFFF_FFFF
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """There is nothing to go on with behind a place."""
+    """There is nothing to go on with behind a place, or not all since a time."""
 
     begin: Place
     """From here on there is."""
+    whole_ns: int
+    """And since this time."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The place of a time."""
+
+    place: Place
+    since_ns: int
+    """Everything before is before the place. It is not later than the shard's own time."""
 
 
 class Feed:
@@ -59,6 +72,9 @@ class Feed:
         self.ring: Ring | None = None
         """None until it is known where the log stands."""
         self._hub = hub
+        self._open: Link | None = None  # the last one that was
+        self._asked_at = 0.0
+        self._complete_at = -math.inf
         self._link: Final = KeptLink(
             f"feed of shard-{shard}",
             UnixAddress(hub.config.sockets[shard]),
@@ -70,14 +86,30 @@ class Feed:
         """Follow it until cancelled."""
         await self._link.run(log)
 
+    @property
+    def age_s(self) -> float:
+        """The ring has all that the shard had applied so long ago.
+
+        It has all when an answer says so. A shard that has more answers soon; so while it lives and
+        does not answer, it has no more.
+        """
+        known_at = self._complete_at
+        if self._open is not None and self._open.heard_at - ANSWER_S > self._asked_at:
+            known_at = max(known_at, self._open.heard_at - ANSWER_S)
+        return trio.current_time() - known_at
+
     async def _follow(self, link: Link) -> None:
+        self._open = link
         while True:
             place = self.ring.end if self.ring is not None else Place(0, _NO_DIGEST)
+            self._asked_at = trio.current_time()
             answer = await _ask(link, place)
+            if isinstance(answer, wire.Reset) or answer.index >= answer.through:
+                self._complete_at = trio.current_time()
             if isinstance(answer, wire.Reset):
                 # Nothing is known of this log, or of what happened in it meanwhile. Whoever listens
                 # finds another ring, and sees for himself whether he can go on.
-                self.ring = Ring(self.shard, Place(answer.index, answer.digest))
+                self.ring = Ring(self.shard, Place(answer.index, answer.digest), answer.now_ns)
             else:
                 assert self.ring is not None, "there is no log that the probe would fit to"
                 self.ring.add(answer)
@@ -89,12 +121,25 @@ class Feed:
         async with self._hub.readers, dial(self._link.address, self._link.hello) as link:
             answer = await _ask(link, place)
         if isinstance(answer, wire.Reset):
-            return Gone(Place(answer.begin, answer.begin_digest))
+            begin = Place(answer.begin, answer.begin_digest)
+            return Gone(begin, answer.now_ns + 1)
         return page_of(self.shard, place, answer)
+
+    async def seek(self, since_ns: int) -> Found | Gone:
+        """The place before all events of a time and later. Raises as links do."""
+        async with self._hub.readers, dial(self._link.address, self._link.hello) as link:
+            link.send(wire.Seek(1, since_ns))
+            answer = await _heard(link)
+        if not isinstance(answer, wire.Sought):
+            raise WireError("a time was answered with something else")
+        place = Place(answer.index, answer.digest)
+        if answer.whole_ns:
+            return Gone(place, answer.whole_ns)
+        return Found(place, min(since_ns, answer.now_ns))
 
 
 async def _ask(link: Link, place: Place) -> wire.Changes | wire.Reset:
-    """What is behind a place. One link asks one thing at a time, so one id does for all."""
+    """What is behind a place."""
     link.send(
         wire.Follow(
             id=1,
@@ -105,10 +150,18 @@ async def _ask(link: Link, place: Place) -> wire.Changes | wire.Reset:
             keys_max=PAGE_EVENTS,
         )
     )
+    answer = await _heard(link)
+    if not isinstance(answer, wire.Changes | wire.Reset):
+        raise WireError("a place was answered with something else")
+    return answer
+
+
+async def _heard(link: Link) -> wire.FollowerAnswer:
+    """The answer. One link asks one thing at a time, so one id does for all."""
     heard = await link.receive(wire.TO_FOLLOWER)
     if not heard:
         raise LinkLost(f"the shard left: {link.goodbye}")
-    if len(heard) > 1 or isinstance(heard[0], wire.Scanned):
+    if len(heard) > 1:
         raise WireError("an answer that nothing was asked for")
     return heard[0]
 

@@ -29,10 +29,12 @@ Index: TypeAlias = dict[str, list[int]]
 class Page:
     """A piece of a feed."""
 
-    def __init__(self, start: Place, end: Place, events: list[KeptEvent]) -> None:
+    def __init__(self, start: Place, end: Place, events: list[KeptEvent], now_ns: int = 0) -> None:
         self.start: Final = start
         self.end: Final = end
         self.events: Final = events
+        self.now_ns: Final = now_ns
+        """The shard's time at the end."""
 
     @cached_property
     def _by_job(self) -> Index:
@@ -92,7 +94,7 @@ def page_of(shard: int, start: Place, changes: wire.Changes) -> Page:
     """The page that a shard answered to whoever asked for what is behind `start`."""
     end = Place(changes.index, changes.digest)
     begin = Place(start.index, start.digest)
-    return Page(begin, end, kept_events(shard, changes.happenings))
+    return Page(begin, end, kept_events(shard, changes.happenings), changes.now_ns)
 
 
 class Nowhere(Enum):
@@ -107,9 +109,11 @@ class Nowhere(Enum):
 class Ring:
     """The latest pages behind one another. A log that is another one gets another ring."""
 
-    def __init__(self, shard: int, start: Place) -> None:
+    def __init__(self, shard: int, start: Place, now_ns: int = 0) -> None:
         self.end = start
         """Where it ends, and the next page begins."""
+        self.now_ns = now_ns
+        """The shard's time there."""
         self._shard = shard
         self._pages: dict[int, Page] = {}  # by where they begin, in order
         self._events = 0
@@ -123,6 +127,7 @@ class Ring:
         page = page_of(self._shard, self.end, changes)
         self._pages[page.start.index] = page
         self.end = page.end
+        self.now_ns = page.now_ns
         self._events += len(page.events)
         self._bytes += _bytes(page)
         while len(self._pages) > 1 and self._is_full:

@@ -13,7 +13,7 @@ from corvo.kv.feed import Page, Walk
 from corvo.link import Link, LinkLost
 from corvo.protocol import wire
 from corvo.shard.machine import Machine
-from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk
+from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk, seek
 from corvo.shard.replica import Replica
 
 REQUESTS_MAX: Final = 8
@@ -77,6 +77,8 @@ async def _answer(
                 answer = await _follow(replica, signal, request)
             case wire.Scan():
                 answer = await _scan(replica, request)
+            case wire.Seek():
+                answer = seek(replica.machine, request)
             case _:
                 assert_never(request)
         # Nothing is raised here: a nursery would wrap the error in a group, and the caller that
