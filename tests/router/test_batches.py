@@ -1,6 +1,6 @@
 """Batches over HTTP: one by its id, and all of them page by page, the newest first."""
 
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from random import Random
 from typing import Final
 
@@ -273,6 +273,8 @@ def test_a_page_that_stops_at_batches_of_others_does_not_name_them(
         ({"limit": "ten"}, "limit"),
         ({"cursor": "nonsense"}, "cursor"),
         ({"cursor": "eA"}, "cursor"),
+        ({"cursor": urlsafe_b64encode(b"9999999999999999999:a").decode()}, "cursor"),
+        ({"cursor": urlsafe_b64encode(b"0:").decode()}, "cursor"),
         ({"queue": "mail"}, "queue"),
     ],
 )

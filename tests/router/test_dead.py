@@ -92,6 +92,8 @@ def cursor(text: str) -> str:
         ({"cursor": cursor("1:a" + "x" * 384)}, "cursor"),
         ({"cursor": cursor("x:a")}, "cursor"),
         ({"cursor": cursor("1" * 20 + ":a")}, "cursor"),
+        ({"cursor": cursor("9" * 19 + ":a")}, "cursor"),
+        ({"cursor": cursor("0:a")}, "cursor"),
         ({"cursor": cursor("1:" + "a" * 1_000)}, "cursor"),
         ({"queue": ""}, "queue"),
         ({"queue": "a\0b"}, "queue"),

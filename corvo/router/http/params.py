@@ -11,7 +11,7 @@ from corvo.nearest import nearest
 from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
 from corvo.protocol.ops.checks import bad_name
 from corvo.protocol.questions import Consistency
-from corvo.router.http.bodies import REQUEST_KEY_MAX
+from corvo.router.http.bodies import REQUEST_KEY_MAX, TIME_NS_MAX
 from corvo.router.http.messages import Request, bad_field
 from corvo.router.http.problems import problem_of
 from corvo.router.http.unknown_fields import Finding
@@ -131,7 +131,7 @@ def after_of(request: Request) -> str:
 
 
 class Place(NamedTuple):
-    """Where a job stands among those that have ended: by when, and by id where that is the same."""
+    """The place of a job or batch in a list: by its time, and by its id where that is the same."""
 
     at_ns: int
     job_id: str
@@ -162,4 +162,4 @@ def _parse_cursor(text: str) -> Place | None:
     at_ns, colon, job_id = plain.partition(":")
     if not (colon and _NUMBER.fullmatch(at_ns) and len(job_id) <= ID_BYTES_MAX):
         return None
-    return Place(int(at_ns), job_id)
+    return Place(int(at_ns), job_id) if 0 < int(at_ns) <= TIME_NS_MAX else None
