@@ -270,7 +270,8 @@ def test_a_rebuild_begins_at_once_and_mends_what_is_wrong() -> None:
             harness.follower.begin_pass()  # while it waits for news
             [asked] = harness.progress.standings()
             assert (asked.is_linked, asked.is_whole) == (True, False)
-            while harness.progress.shards[0].passes == 0 or not harness.is_there:
+            seen = harness.progress.shards[0]
+            while seen.changes == asked.changes or not harness.is_there:
                 await harness.writer._moved.wait()
 
         await harness.live(harm_and_rebuild)
