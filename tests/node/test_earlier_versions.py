@@ -122,6 +122,27 @@ async def search(house: House, count: int) -> list[str]:
                 return found
 
 
+def shown_now(answer: tuple[int, object]) -> tuple[int, object]:
+    """An answer of then with the fields that are made of the same documents since."""
+    status, body = answer
+    if not isinstance(body, dict):
+        return answer
+    if body.get("state") == "dead":
+        return status, {**body, "dlq_reason": "no_attempts_left"}
+    if body.get("state") != "cancelled":
+        return answer
+    text = "cancelled by anonymous: no"
+    reason = {
+        "id": 0,
+        "job_id": body["id"],
+        "attempt": body["attempt"],
+        "error": text,
+        "error_class": "cancelled",
+        "created_at": body["finished_at"],
+    }
+    return status, {**body, "last_error": text, "errors": [reason]}
+
+
 @pytest.mark.parametrize("crash", ["process", "machine"])
 @on_sockets
 async def test_a_directory_of_an_earlier_version_is_opened_as_it_was(
@@ -131,7 +152,8 @@ async def test_a_directory_of_an_earlier_version_is_opened_as_it_was(
     mark_boot(tmp_path / "data", this_boot if crash == "process" else "another boot")
 
     async with opened(tmp_path) as (house, node):
-        assert await answers(house, told) == told.answers
+        shown = {path: shown_now(answer) for path, answer in told.answers.items()}
+        assert await answers(house, told) == shown
         assert sorted(await events(house, told)) == sorted(told.events)
         assert await search(house, len(told.found)) == told.found
 
