@@ -256,6 +256,56 @@ def test_any_number_that_waited_in_vain_are_held_a_bounded_number_at_a_time(shar
     shard.check()
 
 
+def test_those_that_are_not_held_yet_wait_on_when_the_job_is_created_after_all(
+    shard: Shard,
+) -> None:
+    jobs = [put(shard, NOTE, f"{SMS}~a") for _ in range(ERRANDS_MAX + 10)]
+    shard.pass_time(WAIT_MS)
+    shard.do(Tell(limit=1))
+    held = [job for job in jobs if shard.job(job).state is State.HELD]
+
+    first = put(shard, SMS, own="a")
+    late = put(shard, NOTE, first)
+    tell(shard)
+    before = [shard.job(job).waits_for for job in (jobs[-1], late)]
+    complete(shard, first)
+    tell(shard)
+
+    assert 0 < len(held) < len(jobs)
+    assert before == [(first,), (first,)]
+    assert {shard.job(job).state for job in (*jobs, late) if job not in held} == {State.PENDING}
+    assert left_over(shard) == []
+    shard.check()
+
+
+def test_those_of_another_shard_that_are_not_held_yet_wait_on_with_who_comes_later(
+    cluster: Cluster,
+) -> None:
+    home, shard = cluster.shards[A], cluster.shards[B]
+    jobs = [put(shard, MAIL, f"{SMS}~a") for _ in range(ERRANDS_MAX + 10)]
+    cluster.settle()
+    home.pass_time(WAIT_MS * 2)
+    tell(home)
+    cluster.settle()
+    held = [job for job in jobs if shard.job(job).state is State.HELD]
+
+    first = put(home, SMS, own="a")
+    late = put(shard, MAIL, first)
+    shard.pass_time(1_000)
+    tell(shard)
+    cluster.settle()
+    complete(home, first)
+    cluster.settle()
+    shard.pass_time(1_000)
+    tell(shard)
+
+    assert 0 < len(held) < len(jobs)
+    free = [job for job in (*jobs, late) if shard.job(job).state is State.PENDING]
+    assert free == [job for job in (*jobs, late) if job not in held]
+    assert {shard.job(job).waits_for for job in free} == {()}
+    assert [left_over(each) for each in cluster.shards] == [[], [], []]
+
+
 def test_who_names_a_job_that_is_being_told_of_is_told_the_same(shard: Shard) -> None:
     first = put(shard, SMS, own="a")
     for _ in range(ERRANDS_MAX + 5):

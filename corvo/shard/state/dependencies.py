@@ -114,11 +114,19 @@ def watch_at(tx: Tx, job_id: str, home: int, wait_ms: int = 0) -> None:
         return
     if value and int.from_bytes(value[:8], "big") >= tx.now_ns + wait_ms * MS:
         return
+    _forget_absence(tx, job_id)
     # An eighth more, so that not every one of many that come in a row has to ask.
     wait_ms += wait_ms // 8
     until = (tx.now_ns + wait_ms * MS).to_bytes(8, "big")
     tx.set_key(key, until + (value or b"")[8:])
     outbox.post(tx, home, encode_json(Watch(job_id, wait_ms)))
+
+
+def _forget_absence(tx: Tx, job_id: str) -> None:
+    """Others wait for a job anew: those that were not held yet for its absence wait on, too."""
+    ending = ENDINGS.get(tx, job_id)
+    if ending is not None and ending.state == ABSENT:
+        ENDINGS.remove(tx, job_id)
 
 
 def missing(tx: Tx, job: Job) -> tuple[str, int] | None:
@@ -164,10 +172,11 @@ def came(tx: Tx, job_id: str) -> bool:
     if not tx.head(_ENDING_TIMERS).keys:
         return False  # so it is nearly always, and is known without a look at the disk
     ending = ENDINGS.get(tx, job_id)
-    if ending is None or ending.state != MISSING:
+    if ending is None or ending.state not in (MISSING, ABSENT):
         return False
-    ENDINGS.remove(tx, job_id)
-    _count_missing(tx, -1)
+    ENDINGS.remove(tx, job_id)  # those that were not held yet wait on
+    if ending.state == MISSING:
+        _count_missing(tx, -1)
     for shard in _watchers(tx, job_id):
         outbox.post(tx, shard, encode_json(WatchAnswer(job_id, CREATED)))
     return True
