@@ -506,6 +506,27 @@ def test_a_job_waits_for_a_job_of_any_queue_by_its_id(shards: int) -> None:
     on(shards, test)
 
 
+@on_shards
+def test_a_job_can_be_waited_for_before_it_exists(shards: int) -> None:
+    async def test(nest: Nest) -> None:
+        mail, sms = far_apart(shards)
+        body = {"queue": sms, "id": "then", "depends_on": [f"{mail}~first"]}
+        explain = f"/api/v1/jobs/{sms}~then/explain"
+
+        made = await nest.ask("POST", "/api/v1/enqueue", body, x_api_key="free")
+        nest.deliver()
+        missing = json_of(await nest.ask("GET", explain, x_api_key="free"))
+        await put(nest, mail, "first", x_api_key="free")
+        nest.deliver()
+        waits = json_of(await nest.ask("GET", explain, x_api_key="free"))
+
+        assert (made.status, missing["code"], waits["code"]) == (201, "missing", "waits")
+        assert f"{mail}~first, which does not exist yet" in str(missing["text"])
+        assert str(missing["until"]) > "20"
+
+    on(shards, test, keys=True)
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_key_for_other_queues_cannot_wait_for_a_job_nor_see_whether_it_exists(
     *, is_there: bool
