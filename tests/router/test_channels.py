@@ -214,3 +214,21 @@ def test_a_crowd_is_woken_in_slices_with_pauses_between() -> None:
     steps = [after - before for before, after in itertools.pairwise(woken)]
     assert max(steps) <= hub.TOGETHER
     assert sum(step > 0 for step in steps) >= 100 // hub.TOGETHER
+
+
+def test_a_thousand_that_want_different_things_are_looked_at_in_a_fifth_of_a_second() -> None:
+    async def main() -> None:
+        made = Hub(config_of({}))
+        made.audiences.update({number: Crowd() for number in range(1_000)})
+        async with trio.open_nursery() as nursery:
+            begun = trio.current_time()
+            nursery.start_soon(made._keep_telling)
+            made.news.set()
+            await made.changed(0)
+            took_s = trio.current_time() - begun
+            nursery.cancel_scope.cancel()
+
+        # Others have their turn about every half a millisecond, and it is over soon.
+        assert 0.05 < took_s < 0.2
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -96,7 +96,7 @@ class Channel:
             bytes_max = KEPT_BYTES_MAX // max(1, len(self._hub.audiences))
             while self._bytes > bytes_max and len(self._pieces) > 1:
                 self._bytes -= len(self._pieces.popleft().data)
-        return has_more + (len(data) >> 12)
+        return has_more + (len(data) >> 11)
 
     def crowd(self) -> trio.lowlevel.ParkingLot:
         """Those who wait for something that there is now."""

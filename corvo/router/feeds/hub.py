@@ -34,6 +34,8 @@ LINGER_S: Final = 5.0
 TOGETHER: Final = 8
 """So many are woken at once, which takes less than half a millisecond; then requests get their
 turn."""
+WAKE: Final = 4
+"""The work of waking one, in units: to find that there is nothing new for an audience is one."""
 PAUSE_S: Final = 0.001
 """The shortest that `epoll` can wait."""
 ANSWER_S: Final = 10.0
@@ -170,7 +172,10 @@ class Audience(Protocol):
     """Those who are sent the same bytes: see `corvo.router.events.channels`."""
 
     def advance(self) -> int:
-        """Make what comes next for them: how much work it was, 0 when there was none."""
+        """Make what comes next for them: how much work it was, 0 when there was none.
+
+        In units of which `WAKE` are the work of waking one.
+        """
 
     def crowd(self) -> trio.lowlevel.ParkingLot:
         """Those who wait for something that there is now; each is in it once."""
@@ -267,7 +272,7 @@ class Hub:
         """
         while work := audience.advance():
             await self._spend(work)
-            if work >= TOGETHER:
+            if work >= TOGETHER * WAKE:
                 await self._wake(audience.crowd())
         await self._spend(1)
         await self._wake(audience.crowd())
@@ -275,12 +280,13 @@ class Hub:
     async def _wake(self, crowd: trio.lowlevel.ParkingLot) -> None:
         """Wake a crowd in slices."""
         while crowd:
-            await self._spend(len(crowd.unpark(count=TOGETHER - self._spent)))
+            left = TOGETHER - self._spent // WAKE
+            await self._spend(len(crowd.unpark(count=left)) * WAKE)
 
     async def _spend(self, work: int) -> None:
         """Pause when so much has been done that requests should get their turn."""
         self._spent += work
-        if self._spent >= TOGETHER:
+        if self._spent >= TOGETHER * WAKE:
             self._spent = 0
             await trio.sleep(PAUSE_S)
 
