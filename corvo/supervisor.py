@@ -61,6 +61,7 @@ class Child:
         self.is_ready = False
         self.is_held = False
         self.is_stopping = False  # it was asked to stop, and is not started again
+        self.asked_s: float | None = None  # when it was asked to stop
         self.gone: Final = trio.Event()  # it has ended for good
 
     @property
@@ -71,6 +72,7 @@ class Child:
     async def ask_to_stop(self) -> None:
         """Write `LEAVE` to its stdin and close that; without `LEAVE`, the node has ended."""
         self.is_stopping = True
+        self.asked_s = trio.current_time()
         process = self.process
         if process is not None and process.stdin is not None:
             if self.has_config:
@@ -205,7 +207,9 @@ class Supervisor:
     async def _starts_again(self, child: Child, code: int) -> bool:
         """Whether an ended process is started again; waits until it is time for that."""
         if self._stop_request.asked.is_set():
-            self._log.debug("process.left", name=child.plan.name, code=code)
+            asked_s = trio.current_time() if child.asked_s is None else child.asked_s
+            took_ms = round((trio.current_time() - asked_s) * 1_000)
+            self._log.info("process.left", name=child.plan.name, code=code, took_ms=took_ms)
             return False
         now_ns = int(trio.current_time() * 1e9)
         verdict = child.restarts.ended(code, now_ns=now_ns, dice=secrets.randbits(16))

@@ -86,6 +86,18 @@ def test_a_file_that_was_closed_is_believed_in_the_next_boot(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir() if path.name == "running"]
 
 
+def test_a_close_leaves_sqlite_s_log_to_the_next_start(tmp_path: Path) -> None:
+    """A checkpoint would make a stop longer."""
+    first, _ = opened(tmp_path)
+    first.write([Page(CURSOR, of_jobs("a"))])
+    before, in_log = (tmp_path / NAME).read_bytes(), first.wal_bytes
+
+    first.close()
+
+    assert (tmp_path / NAME).read_bytes() == before
+    assert (tmp_path / f"{NAME}-wal").stat().st_size == in_log > 0
+
+
 @pytest.mark.parametrize("size", [0, 10, 5_000])
 def test_a_file_of_garbage_is_made_anew(tmp_path: Path, size: int) -> None:
     (tmp_path / NAME).write_bytes(os.urandom(size))
@@ -100,6 +112,7 @@ def test_a_file_of_garbage_is_made_anew(tmp_path: Path, size: int) -> None:
 def test_a_file_that_was_cut_is_made_anew(tmp_path: Path) -> None:
     first, _ = opened(tmp_path)
     first.write([Page(CURSOR, of_jobs(*(f"j{number}" for number in range(100))))])
+    first.shrink()
     first.close()
     os.truncate(tmp_path / NAME, (tmp_path / NAME).stat().st_size // 2)
 
