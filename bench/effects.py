@@ -226,9 +226,10 @@ async def one_chain(server: Server) -> list[float]:
     return taken
 
 
-def _chain(*queues: str) -> dict[str, object]:
-    steps = [{"queue": queue, "payload": {"to": "someone@example.org"}} for queue in queues]
-    return {"queue": queues[0], "payload": {"n": 1}, "chain": {"steps": steps}}
+def _chain(first: str, *others: str) -> dict[str, object]:
+    more = [{"queue": queue, "payload": {"to": "someone@example.org"}} for queue in others]
+    chain = {"steps": [{"queue": first}, *more]}
+    return {"queue": first, "payload": {"n": 1}, "chain": chain}
 
 
 # Effects that gather.

@@ -10,7 +10,7 @@ from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Delete, Move
 from corvo.shard import relaying
 from corvo.shard.ops import NUMBERS
-from corvo.shard.ops.transfer import Receive
+from corvo.shard.ops.transfer import BeginEpoch, Receive
 from corvo.shard.relaying import Batch, Due, Relaying
 from tests.shard.chaos import run
 from tests.shard.cluster import QUEUES, SHARDS
@@ -145,6 +145,8 @@ def test_no_shard_waits_for_another(linked: Sender) -> None:
 
 
 def test_a_shard_of_the_earlier_version_gets_single_effects(sender: Sender) -> None:
+    """It knows no epochs."""
+    sender.shard.do(BeginEpoch())
     sender.relaying.opened(B, is_single=True)
     sender.give(6)
 
@@ -152,6 +154,7 @@ def test_a_shard_of_the_earlier_version_gets_single_effects(sender: Sender) -> N
 
     assert [batch.op for batch in batches] == [NUMBERS[Receive]] * relaying.WINDOW_BATCHES
     assert [effect.seq for batch in batches for effect in effects_of(batch)] == [1, 2, 3, 4]
+    assert not any(b'"epoch"' in batch.body or b'"after"' in batch.body for batch in batches)
 
 
 def test_a_link_is_asked_for_once_and_with_the_first_effect(sender: Sender) -> None:
