@@ -1,8 +1,9 @@
 """What programs do that were written with the client libraries of the original, against a node.
 
 Each library is a client with its habits: types that hold no fraction and no null, lists that have
-to be there, no `Corvo-Min-Seq`, a word as what follows a failure, and no second try of anything. So
-an answer of 5xx, and one that does not fit the types, is an error of the node.
+to be there, no `Corvo-Min-Seq`, a word as what follows a failure, event ids that are numbers, and
+no second try of anything. So an answer of 5xx, and one that does not fit the types, is an error of
+the node.
 """
 
 from collections import Counter
@@ -13,9 +14,13 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from tests.node.http import Answer, Client
+from tests.node.http import Address, Answer, Client
+from tests.router.feeds import Ear, EventSource
 
 T = TypeVar("T", bound=msgspec.Struct)
+_READ_BYTES: Final = 1 << 10
+_BEGIN: Final = 8
+"""Events behind which a watcher is cut off first."""
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,11 +198,62 @@ class Info(msgspec.Struct):
     api_version: str
 
 
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened."""
+
+    type: str
+    job_id: str = ""
+
+
+class Watcher:
+    """A program that listens, keeps the last id as a number, and is cut off again and again."""
+
+    def __init__(self, address: Address, queue: str) -> None:
+        self.seen: set[Event] = set()
+        self.reconnects = 0
+        self._port = address[1]
+        self._queue = queue
+        self._last = 1  # a time before all events
+
+    async def watch_for(self, wanted: set[Event]) -> None:
+        """Listen until all these events have come, at first a few at a time.
+
+        Events that come before an id come again, so each connection lasts longer than the last one.
+        """
+        budget = _BEGIN
+        while not wanted <= self.seen:
+            source = EventSource()
+            ear = Ear(self._port, source)
+            try:
+                await ear.ask(f"queues={self._queue}&last_event_id={self._last}")
+                assert ear.status == 200, ear.body
+                count = 0
+                while not wanted <= self.seen and count < budget:
+                    assert not ear.is_cut
+                    await ear.read(_READ_BYTES)
+                    count += self._take(source)
+            finally:
+                ear.close()
+            self._last = int(source.last_id or self._last)
+            self.reconnects += 1
+            budget *= 2
+
+    def _take(self, source: EventSource) -> int:
+        count = len(source.events)
+        for event in source.events:
+            assert event.event != "gone", event.data
+            self.seen.add(msgspec.json.decode(event.data, type=Event))
+        source.events.clear()
+        return count
+
+
 class User:
     """A program that uses one library."""
 
     def __init__(self, library: Library, client: Client) -> None:
         self.statuses: Counter[int] = Counter()
+        self.known: Final[set[Event]] = set()
+        """Events that everybody has to be told of."""
         self._library = library
         self._client = client
         self._own = f"{library.name}-work"
@@ -233,6 +289,7 @@ class User:
         assert (job.state, job.priority, job.max_retries) == ("pending", 1, 2)
         found = await self._search(queue=self._own, tags={"number": str(number)})
         assert made.job_id in {job.id for job in found}
+        self.known.add(Event("enqueued", made.job_id))
         return made.job_id
 
     async def _make_once(self) -> None:
@@ -266,6 +323,7 @@ class User:
                 for job in jobs:
                     await self._send("POST", f"/ack/{job.job_id}", {})
             done += [job.job_id for job in jobs]
+        self.known.update(Event("completed", job_id) for job_id in done)
         assert sorted(done) == sorted(made)
         assert await self._search(queue=self._own, state=["pending", "active"]) == []
 
@@ -349,6 +407,7 @@ class User:
             await self._send("POST", f"/jobs/{job.id}/cancel")
             after = await self._ask("GET", f"/jobs/{job.id}", kind=Job)
             assert after.state == "cancelled"
+            self.known.add(Event("cancelled", job.id))
 
     async def _search(self, **filters: object) -> Iterable[Job]:
         return (await self._ask("POST", "/jobs/search", {**filters, "limit": 100}, kind=Page)).jobs
@@ -367,7 +426,7 @@ class User:
         return answer.read(kind)
 
 
-async def use_all(address: tuple[str, int]) -> Counter[int]:
+async def use_all(address: Address) -> Counter[int]:
     """All libraries at the same time. Returns how often the node gave which status."""
     statuses = Counter[int]()
 
@@ -376,6 +435,9 @@ async def use_all(address: tuple[str, int]) -> Counter[int]:
             user = User(library, client)
             await user.run()
         statuses.update(user.statuses)
+        watcher = Watcher(address, f"{library.name}-work")
+        await watcher.watch_for(user.known)
+        assert watcher.reconnects > 1
 
     async with trio.open_nursery() as nursery:
         for library in LIBRARIES:
