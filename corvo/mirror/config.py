@@ -51,9 +51,9 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
             ge=0,
             le=19,
             description="nice value of the mirror's process: 0 is normal, 19 the lowest priority;"
-            " with more than 0, searches are behind while all processors are busy",
+            " with less, searches wait less while all processors are busy, and jobs wait longer",
         ),
-    ] = 0
+    ] = 10
 
 
 class MirrorConfig(MirrorSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
