@@ -1,6 +1,7 @@
 """The simulator of whole replicas: fixed lives, seeds that failed, and bugs that it must find."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.sim.failures import Outcome
 from tests.sim.shards.kind import KIND
 from tests.sim.shards.options import FAULTS, draw
 from tests.sim.shards.planted import BY_NAME
+from tests.sim.shards.words import NUMBERS
 
 ROOT = Path(__file__).parents[1]
 
@@ -62,6 +64,13 @@ def test_a_fixed_set_of_lives_breaks_no_rule(portion: int) -> None:
     seeds = list(range(1 + portion, 1 + SEEDS, PORTIONS))
 
     assert failures(seeds) == []
+
+
+def test_the_simulator_knows_every_op_of_the_page() -> None:
+    page = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)
+
+    assert {name: int(number) for number, name in rows} == NUMBERS
 
 
 def test_every_seed_that_ever_failed_is_well() -> None:

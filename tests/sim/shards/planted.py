@@ -23,9 +23,9 @@ LEASES: Final[tuple[Row, ...]] = (
     (
         "expired-lease-still-good",
         "shard.state.lifecycle",
-        "    if is_over(tx, job):\n",
-        "    if False:\n",
-        4,
+        "    if not is_over(tx, job):\n",
+        "    if True:\n",
+        40,
     ),
     (
         "no-grace",
@@ -243,12 +243,12 @@ EFFECTS: Final[tuple[Row, ...]] = (
         "shard.ops.transfer",
         (
             "    if op.seq <= outbox.last_taken(tx, op.source):\n        return False\n"
-            "    outbox.take(tx, op.source, op.seq)\n"
+            "    outbox.take(tx, op.source, op.seq, epoch=op.epoch)\n"
         ),
         (
             "    if op.seq < outbox.last_taken(tx, op.source):\n        return False\n"
             "    if op.seq > outbox.last_taken(tx, op.source):\n"
-            "        outbox.take(tx, op.source, op.seq)\n"
+            "        outbox.take(tx, op.source, op.seq, epoch=op.epoch)\n"
         ),
         1,
     ),

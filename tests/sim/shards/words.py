@@ -23,6 +23,8 @@ NUMBERS: Final = {
     "Reclaim": 19,
     "CleanUnique": 21,
     "CleanRateLimits": 22,
+    "UpsertAPIKey": 38,
+    "DeleteAPIKey": 39,
     "Expire": 46,
     "Purge": 47,
     "Release": 64,
@@ -40,7 +42,12 @@ NUMBERS: Final = {
     "Lead": 76,
     "Receive": 77,
     "Delivered": 78,
+    "Tell": 79,
+    "Expedite": 80,
     "ReceiveMany": 81,
+    "BeginEpoch": 82,
+    "Renumber": 83,
+    "Skip": 84,
 }
 NAMES: Final = {number: name for name, number in NUMBERS.items()}
 
