@@ -24,6 +24,7 @@ from corvo.model import (
     Backoff,
     Batch,
     Ending,
+    Epoch,
     Event,
     EventType,
     Forward,
@@ -73,7 +74,8 @@ FIELDS: Final[dict[type[Document], str]] = {
     Outgoing: "shard seq body at_ns",
     Forward: "id shard at_ns state",
     Ending: "id state at_ns",
-    ApiKey: "key_hash name role namespace queue_scope enabled created_ns expires_ns",
+    ApiKey: "key_hash name role namespace queue_scope enabled created_ns expires_ns is_early",
+    Epoch: "began_ns first after",
 }
 """The fields of each document in their order. A new one stands at the end, and has a default."""
 
@@ -121,6 +123,7 @@ GOLDEN: Final[tuple[tuple[Document, bytes], ...]] = (
         ApiKey(key_hash="9f86", name="ci", role="worker", queue_scope=("mail", "sms-*")),
         b'{"key_hash":"9f86","name":"ci","role":"worker","queue_scope":["mail","sms-*"]}',
     ),
+    (Epoch(began_ns=300, first=4, after=0), b"\x93\xcd\x01\x2c\x04\x00"),
 )
 """Bytes written out by hand: arrays are msgpack, and the others JSON. They stay, come what may."""
 

@@ -43,8 +43,8 @@ def sentence(body: type, value: object) -> tuple[str, str]:
     [
         (
             EnqueueBody,
-            {"queue": "a", "unique_period": "60"},
-            "unique_period: expected a whole number of seconds, such as 3600; got a string",
+            {"queue": "a", "unique_period": []},
+            'unique_period: expected a whole number or a duration, such as "1h"; got a list',
         ),
         (EnqueueBody, {}, 'queue is required, such as "mail"'),
         (EnqueueBody, [], "the body: expected an object; got a list"),
