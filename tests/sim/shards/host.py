@@ -164,6 +164,8 @@ class ReplicaHost(Host):
         self._snapshot_wanted: int | None = None
         self.believes: Belief | None = None
         """A start that took the wall clock's word, and is not in the log yet."""
+        self.began: Belief | None = None
+        """The same, for the life of this process."""
         self.has_followed = False
         """Whether this process has applied what another leader had just made."""
 
@@ -316,8 +318,10 @@ class ReplicaHost(Host):
     def _work_once(self, *, may_write: bool) -> Work:
         clock, now, steered = self.clock, self.world.now, self.whole.clock
         if steered.offset_ns is None and self.node.is_leader and not self.has_followed:
-            latest_ns = self.world.times.latest_ns
-            self.believes = Belief(clock.elapsed_ns(now), clock.wall_ns(now), latest_ns)
+            times = self.world.times
+            latest_ns, latest_at_ns = times.latest_ns, times.latest_at_ns
+            elapsed_ns, wall_ns = clock.elapsed_ns(now), clock.wall_ns(now)
+            self.believes = self.began = Belief(elapsed_ns, wall_ns, latest_ns, latest_at_ns)
         work = self.whole.work(clock.elapsed_ns(now), clock.wall_ns(now), may_write=may_write)
         if steered.notice is not None:
             self.world.counts[f"notices {steered.notice.course.value}"] += 1

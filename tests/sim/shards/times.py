@@ -7,8 +7,11 @@ the code under test knows the second alone. Two rules are held between an entry 
                                   more or less in the direction of the wall clock
     any two                       they are not farther apart than a fast leader would make them
 
-The second has one exception: a process that starts without knowing for how long its machine was off
-believes its wall clock, unless that is more than a year ahead. It begins again from there.
+The second has two exceptions, both for a process that starts without knowing for how long its
+machine was off. It believes its wall clock, unless that is more than a year ahead, and begins again
+from there. And it may begin too early, where it ignores its wall clock or where its log has lost
+entries that were not committed: then the next leader, which knows better, is as far ahead as the
+latest stamp would be by now.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -41,6 +44,8 @@ class Belief(msgspec.Struct, frozen=True):
     wall_ns: int
     latest_ns: int
     """The latest stamp by then: its log may have had an entry that is lost since."""
+    latest_at_ns: int
+    """When that was proposed, by the time of the run."""
 
 
 class Proposed(msgspec.Struct, frozen=True):
@@ -57,6 +62,8 @@ class Proposed(msgspec.Struct, frozen=True):
     shown_ns: int
     """What its clock showed: less, where the log has a later stamp."""
     believes: "Belief | None"
+    began: "Belief | None"
+    """The start that its clock still goes by: it has followed nobody since."""
 
 
 class Times:
@@ -69,12 +76,15 @@ class Times:
         """The last entry that anybody applied, and its time."""
         self.latest_ns = 0
         """The latest stamp that was proposed."""
+        self.latest_at_ns = 0
+        """When, by the time of the run."""
 
     def proposed(self, host: "ReplicaHost", data: bytes) -> None:
         """A leader proposes an entry. Each has dice of its own, so none is like another."""
         now = self._world.now
         stamp_ns = decode(data)[0]
-        self.latest_ns = max(self.latest_ns, stamp_ns)
+        if stamp_ns > self.latest_ns:
+            self.latest_ns, self.latest_at_ns = stamp_ns, now
         self._proposed[data] = Proposed(
             host.replica,
             host.incarnation,
@@ -86,6 +96,7 @@ class Times:
             stamp_ns,
             host.whole.clock.shown_ns,
             host.believes,
+            None if host.has_followed else host.began,
         )
 
     def applied(self, host: "ReplicaHost", data: bytes, time_ns: int) -> None:
@@ -120,8 +131,12 @@ class Times:
         else:
             counts["stamps of another process"] += 1
             passed_ns = made.now_ns - before.now_ns
-            fast_ns = passed_ns * (_MILLION + DRIFT_PPM_MAX) // _MILLION * 11 // 10
-            if gained_ns > fast_ns + _SLACK_BETWEEN_NS:
+            most_ns = before_ns + _fast_ns(passed_ns)
+            began = before.began
+            if began is not None:
+                counts["stamps after a start that may be too early"] += 1
+                most_ns = max(most_ns, began.latest_ns + _fast_ns(made.now_ns - began.latest_at_ns))
+            if time_ns > most_ns + _SLACK_BETWEEN_NS:
                 raise Violation("leap", f"{gained_ns} ns in {passed_ns}: {before}, {made}")
 
     def _check_pace(self, before: Proposed, before_ns: int, made: Proposed, time_ns: int) -> None:
@@ -147,3 +162,8 @@ class Times:
 
 def _process(made: Proposed) -> tuple[int, int]:
     return made.replica, made.incarnation
+
+
+def _fast_ns(passed_ns: int) -> int:
+    """What a leader gains at most: its oscillator is fast, and its wall clock is far ahead."""
+    return passed_ns * (_MILLION + DRIFT_PPM_MAX) // _MILLION * 11 // 10
