@@ -178,9 +178,11 @@ class Mirror:
 
         Rows that cannot come now are not waited for: of a shard whose link was lost, and all rows
         while the disk is full. A shard without a link may be back with another log, whose positions
-        say nothing about our rows.
+        say nothing about our rows. A shard whose position is 0 has not told its first entry, and
+        will at once: without it, nobody knows that there are no rows.
         """
-        progress, positions = self.progress, freshness.positions
+        progress = self.progress
+        positions = {number: max(1, at) for number, at in freshness.positions.items()}
         coming = {number: at for number, at in positions.items() if progress.may_come(number)}
         is_there = progress.has(coming) and progress.are_linked(coming)
         if not is_there and not self.writer.is_stuck:

@@ -406,6 +406,31 @@ def test_a_search_right_after_a_start_waits_for_the_first_link() -> None:
     in_short(scenario)
 
 
+def test_a_search_waits_for_a_shard_that_is_linked_and_has_told_nothing_yet() -> None:
+    async def scenario(directory: Path) -> None:
+        replica = Replica(str(directory / "s"))
+        pages: list[RawPage] = []
+        async with open_server(directory, replica=replica) as (config, mirror):
+            replica.entries.clear()
+            async with calling(config) as client:
+                while not mirror.progress.are_linked([0]):
+                    await trio.lowlevel.checkpoint()
+
+                async def look() -> None:
+                    pages.append(await search(client, 0, LONG_MS))
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(look)
+                    while not mirror.writer._waiting and not pages:
+                        await trio.lowlevel.checkpoint()
+                    replica.put(job("a"))
+
+        [page] = pages
+        assert (page.total, page.total_is_exact, page.is_behind) == (1, True, False)
+
+    in_short(scenario)
+
+
 def test_an_answer_during_a_full_pass_says_that_it_is_behind() -> None:
     async def scenario(directory: Path) -> None:
         replica = Replica(str(directory / "s"))
