@@ -11,13 +11,14 @@ again and one when it is refused, however many tries there are.
 
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NoReturn
 
 import msgspec
 import trio
 
 from corvo.errors import WireError
-from corvo.link import Address, Link, LinkLost, LinkRefused, dial
+from corvo.link import Address, Link, LinkLost, LinkRefused, Route, dial
 from corvo.protocol.wire import Hello
 from corvo.telemetry import SILENT, Log
 
@@ -49,7 +50,7 @@ class KeptLink:
     def __init__(
         self,
         name: str,
-        address: Address,
+        where: Address | Callable[[], Route],
         hello: Hello,
         serve: Callable[[Link], Awaitable[None]],
         *,
@@ -57,16 +58,22 @@ class KeptLink:
         retry: Retry = WITHIN_NODE,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`name` is the peer's in the log; `node` is its node, 0 for any."""
+        """`name` is the peer's in the log; `node` is its node, 0 for any.
+
+        `where` is asked before each try when it is a function. It may raise `LinkLost`.
+        """
         self.name: Final = name
-        self.address: Final = address
+        self._find = where if callable(where) else partial(Route, node, where)
         self.hello: Final = hello
         self.is_up = False
         self.last_error = "not connected yet"  # why the link is not open, or was not before
         self._serve = serve
-        self._node = node
         self._retry = retry
         self._chance = chance
+
+    def find(self) -> Route:
+        """The way to the process. Raises `LinkLost` when none is known."""
+        return self._find()
 
     async def run(self, log: Log = SILENT) -> NoReturn:
         """Keep the link open until cancelled. Raises what `serve` raises, but for a lost link."""
@@ -91,7 +98,8 @@ class KeptLink:
             await trio.sleep(pause_s * (1 + self._chance()) / 2)
 
     async def _open(self, history: "_History") -> None:
-        async with dial(self.address, self.hello, node=self._node) as link:
+        route = self._find()
+        async with dial(route.address, self.hello, node=route.node) as link:
             self.is_up = True
             history.up()
             try:

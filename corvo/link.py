@@ -32,7 +32,9 @@ from typing import Final, TypeAlias, TypeVar, assert_never
 import msgspec
 import trio
 
+from corvo import peer_preamble
 from corvo.errors import CorvoError, WireError
+from corvo.peer_security import PeerSecurity
 from corvo.protocol import wire
 
 Message = TypeVar("Message")
@@ -571,7 +573,28 @@ class TcpAddress:
         return f"{host}:{self.port}"
 
 
-Address: TypeAlias = UnixAddress | TcpAddress
+@dataclass(frozen=True)
+class PeerAddress:
+    """A process of another node, behind the port of that node."""
+
+    host: str
+    port: int
+    target: str
+    security: PeerSecurity
+
+    def __str__(self) -> str:
+        return f"{TcpAddress(self.host, self.port)} ({self.target})"
+
+
+Address: TypeAlias = UnixAddress | TcpAddress | PeerAddress
+
+
+@dataclass(frozen=True)
+class Route:
+    """An address, and the node that should answer there; 0 for any."""
+
+    node: int
+    address: Address
 
 
 async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.SocketStream:
@@ -586,10 +609,29 @@ async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.So
                     return await trio.open_unix_socket(path)
                 case TcpAddress(host, port):
                     return await trio.open_tcp_stream(host, port)
+                case PeerAddress(host, port, target):
+                    stream = await trio.open_tcp_stream(host, port)
+                    await _ask_for(stream, target)
+                    return stream
                 case _:
                     assert_never(address)
     except (OSError, trio.TooSlowError) as error:
         raise LinkLost(f"no answer at {address}: {error}", was_sent=False) from error
+
+
+async def _ask_for(stream: trio.SocketStream, target: str) -> None:
+    """Ask a node for one of its processes. Raises `LinkLost` and `WireError`."""
+    await stream.send_all(peer_preamble.request(target))
+    line = bytearray()
+    # Byte by byte: what follows is the process's, and may be TLS.
+    while not line.endswith(b"\n"):
+        data = await stream.receive_some(1)
+        if not data or len(line) > peer_preamble.LINE_MAX:
+            raise LinkLost("the node went without an answer", was_sent=False)
+        line += data
+    why = peer_preamble.read_answer(bytes(line[:-1]))
+    if why:
+        raise LinkLost(why, was_sent=False)
 
 
 @asynccontextmanager

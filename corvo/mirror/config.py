@@ -6,6 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from corvo.errors import CorvoError
+from corvo.peer_security import PeerSecurity
+from corvo.protocol.cluster import ClusterMap
 
 CHECKPOINT_PAGES: Final = 4_096
 
@@ -62,8 +64,11 @@ class MirrorConfig(MirrorSettings, frozen=True, kw_only=True, forbid_unknown_fie
     cluster: Annotated[str, msgspec.Meta(min_length=1)]
     node: Count
     shards: Count
-    sockets: list[str]
-    """Of the replica of each shard on this node, by the shard's number."""
+    sockets: dict[int, str]
+    """Of the replicas on this node, by shard."""
+    map: ClusterMap | None = None
+    """The cluster map as the node knows it; None for a cluster of this node alone."""
+    security: PeerSecurity = PeerSecurity()
     data_dir: str
     """The mirror's own directory; made if it is not there."""
     socket: str
@@ -83,7 +88,11 @@ class MirrorConfig(MirrorSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
     def check(self) -> None:
         """Raise `BadMirrorConfig` naming the first key that cannot work."""
-        if len(self.sockets) != self.shards:
+        if self.map is not None and len(self.map.places) != self.shards:
+            raise BadMirrorConfig(
+                f"map: of {len(self.map.places)} shards, and there are {self.shards}"
+            )
+        if self.map is None and len(self.sockets) != self.shards:
             raise BadMirrorConfig(
                 f"sockets: {len(self.sockets)}, and there are {self.shards} shards"
             )

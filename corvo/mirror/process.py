@@ -57,6 +57,7 @@ from corvo.protocol.questions import (
     Standing,
 )
 from corvo.telemetry import Log
+from corvo.topology import topology_of
 from corvo.watchdog import watch
 
 _SWITCH_S: Final = 50e-6
@@ -75,12 +76,13 @@ class Mirror:
     def __init__(self, config: MirrorConfig, writing: Writing, log: Log) -> None:
         self._config = config
         self._writing = writing
+        self.topology: Final = topology_of(config)
         self.progress: Final = Progress(writing.cursors(config.shards))
         self.writer: Final = WriterTask(writing, self.progress, config, log)
         self.readers: Final = Readers(writing.path, self.writer, config.readers)
         self._log = log
         self.followers: Final = [
-            Follower(number, config, self.progress, self.writer, log)
+            Follower(number, config, self.topology, self.progress, self.writer, log)
             for number in range(config.shards)
         ]
         self._stats_reader = ProcessStatsReader()
@@ -318,7 +320,7 @@ class QuestionServer:
                 await trio.sleep(_ROOM_S)
 
 
-async def run(config: MirrorConfig, log: Log) -> None:
+async def run(config: MirrorConfig, parent: child.Parent, log: Log) -> None:
     """Run the mirror until stdin closes. Raises `Damaged`."""
     listener = await listen_unix(config.socket)
     server = QuestionServer(config)
@@ -327,7 +329,7 @@ async def run(config: MirrorConfig, log: Log) -> None:
         nursery.start_soon(partial(trio.serve_listeners, server.serve, [listener]))
         child.say_ready()
         nursery.start_soon(_follow, config, server, log)
-        if not await child.wait_for_parent():
+        if not await parent.wait():
             child.exit_now()
         nursery.cancel_scope.cancel()
     server.close()
@@ -382,8 +384,9 @@ def lower_priority(niceness: int) -> None:
 
 def main() -> int:
     """Read the config and follow; returns the exit code."""
+    parent = child.Parent()
     try:
-        config = read_config(sys.stdin.buffer.readline())
+        config = read_config(parent.read_line())
     except BadMirrorConfig as error:
         return child.complain("mirror", child.MISCONFIGURED, "config", error)
     lower_priority(config.niceness)
@@ -391,7 +394,7 @@ def main() -> int:
     sys.setswitchinterval(_SWITCH_S)
     with telemetry.open_log("mirror", form=config.log_format, level=config.log_level) as log:
         try:
-            trio.run(run, config, log)
+            trio.run(run, config, parent, log)
         except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
             return end(config, child.first_of(error), log)
     return child.OK

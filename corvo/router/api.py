@@ -33,6 +33,7 @@ from corvo.router.shards.queues import queues_of, queues_of_batches
 from corvo.router.summary import Summaries
 from corvo.router.worker_health import WorkerHealth
 from corvo.scopes import Scope
+from corvo.topology import topology_of
 
 R = TypeVar("R")
 _CATCH_UP_S: Final = 1.0
@@ -48,11 +49,14 @@ class Api:
         self.limits: Final = config.limits
         self.metrics: Final = Metrics()
         self.addresses: Final = Addresses(config.shards)
-        self.shards: Final = Shards(config, pushed=self._pushed, came_up=self._came_up)
+        self.topology: Final = topology_of(config)
+        self.shards: Final = Shards(
+            config, self.topology, pushed=self._pushed, came_up=self._came_up
+        )
         self.fetching: Final = Fetching(config, self.shards)
         self.mirror = Mirror(config)
         self.present: Final = PresentPositions(self.shards)
-        self.hub: Final = Hub(config)
+        self.hub: Final = Hub(config, self.topology)
         self.summaries: Final = Summaries()
         self.sightings: Final = self.fetching.sightings
         self.worker_health = WorkerHealth(

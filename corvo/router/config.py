@@ -6,6 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from corvo.errors import CorvoError
+from corvo.peer_security import PeerSecurity
+from corvo.protocol.cluster import ClusterMap
 
 
 class BadRouterConfig(CorvoError):
@@ -158,8 +160,11 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cluster: Annotated[str, msgspec.Meta(min_length=1)]
     node: Annotated[int, msgspec.Meta(ge=1)]
     shards: Count
-    sockets: list[str]
-    """Of the replica of each shard on this node, by the shard's number."""
+    sockets: dict[int, str]
+    """Of the replicas on this node, by shard."""
+    map: ClusterMap | None = None
+    """The cluster map as the node knows it; None for a cluster of this node alone."""
+    security: PeerSecurity = PeerSecurity()
     mirror_socket: str = ""
     """Of the mirror of this node; empty where it has none."""
     listen: list[int]
@@ -188,7 +193,11 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def check(self) -> None:
         """Raise `BadRouterConfig` naming the first key that cannot work."""
-        if len(self.sockets) != self.shards:
+        if self.map is not None and len(self.map.places) != self.shards:
+            raise BadRouterConfig(
+                f"map: of {len(self.map.places)} shards, and there are {self.shards}"
+            )
+        if self.map is None and len(self.sockets) != self.shards:
             raise BadRouterConfig(
                 f"sockets: {len(self.sockets)}, and there are {self.shards} shards"
             )

@@ -28,7 +28,7 @@ _SWITCH_S: Final = 50e-6
 """Other threads have little to do here, and should not wait long for it, nor we for them."""
 
 
-async def run(config: RouterConfig, log: Log) -> None:
+async def run(config: RouterConfig, parent: child.Parent, log: Log) -> None:
     """Route until stdin closes, and end what is under way."""
     api = Api(config)
 
@@ -46,13 +46,13 @@ async def run(config: RouterConfig, log: Log) -> None:
         nursery.start_soon(api.keeper.run, log)
         nursery.start_soon(executor.run, api, log)
         nursery.start_soon(watch, api.metrics.loop, log)
-        nursery.start_soon(_stop_with_parent, api)
+        nursery.start_soon(_stop_with_parent, api, parent)
         await serve(door, app, config, log, stop=api.stopping, ready=child.say_ready)
         nursery.cancel_scope.cancel()
 
 
-async def _stop_with_parent(api: Api) -> None:
-    if not await child.wait_for_parent():
+async def _stop_with_parent(api: Api, parent: child.Parent) -> None:
+    if not await parent.wait():
         # The shards have gone with it, who knows what is asked of them, and the next node waits for
         # us to be gone, too.
         child.exit_now()
@@ -61,15 +61,16 @@ async def _stop_with_parent(api: Api) -> None:
 
 def main() -> int:
     """Read the config and route; returns the exit code."""
+    parent = child.Parent()
     try:
-        config = read_config(sys.stdin.buffer.readline())
+        config = read_config(parent.read_line())
     except BadRouterConfig as error:
         return child.complain("router", child.MISCONFIGURED, "config", error)
     child.collect_seldom()
     sys.setswitchinterval(_SWITCH_S)
     with telemetry.open_log("router", form=config.log_format, level=config.log_level) as log:
         try:
-            trio.run(run, config, log)
+            trio.run(run, config, parent, log)
         except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
             cause = child.first_of(error)
             if isinstance(cause, BadRouterConfig):  # what it names cannot be used

@@ -73,7 +73,7 @@ class Rookery:
             cluster="rookery",
             node=1,
             shards=SHARDS,
-            sockets=[config.socket for config in self.shards],
+            sockets=dict(enumerate([config.socket for config in self.shards])),
             data_dir=str(directory / "mirror"),
             socket=str(directory / "m"),
             pause_ms=5,

@@ -23,6 +23,7 @@ from corvo.mirror.follow.writing import Stuck, Writing, open_writing
 from corvo.protocol import wire
 from corvo.protocol.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Level, Log, Style
+from corvo.topology import topology_of
 from tests.mirror.pages import tables_in
 from tests.mirror.projection import tables_of
 from tests.mirror.replica import Replica, job
@@ -42,7 +43,7 @@ class Harness:
                 cluster="rookery",
                 node=1,
                 shards=1,
-                sockets=[self.replica.socket],
+                sockets=dict(enumerate([self.replica.socket])),
                 data_dir=str(directory / "m"),
                 socket="",
                 pause_ms=0,
@@ -59,7 +60,8 @@ class Harness:
         self.writing: Writing = open_writing(directory, "rookery", 1, boot_id="one")[0]
         self.progress = Progress(self.writing.cursors(1))
         self.writer = WriterTask(self.writing, self.progress, self.config, log)
-        self.follower = Follower(0, self.config, self.progress, self.writer, log)
+        topology = topology_of(self.config)
+        self.follower = Follower(0, self.config, topology, self.progress, self.writer, log)
 
     def _take(self, line: bytes) -> None:
         self.logged.append(msgspec.json.decode(line)["event"])

@@ -61,7 +61,7 @@ def config_in(directory: Path, **changed: object) -> MirrorConfig:
         "cluster": "rookery",
         "node": 1,
         "shards": 1,
-        "sockets": [str(directory / "s")],
+        "sockets": {0: str(directory / "s")},
         "data_dir": str(directory / "m"),
         "socket": str(directory / "q"),
         "pause_ms": 0,

@@ -412,7 +412,7 @@ async def house(
         cluster=CLUSTER,
         node=1,
         shards=shards,
-        sockets=[source.socket for source in sources],
+        sockets=dict(enumerate([source.socket for source in sources])),
         listen=[0],
         is_open=True,
         limits=limits or Limits(),

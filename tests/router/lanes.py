@@ -315,7 +315,7 @@ async def no_stream(api: Api, request: Request, channel: Channel) -> None:
 
 
 def config_of(told: Mapping[str, object]) -> RouterConfig:
-    usual = {"cluster": "rookery", "node": 1, "shards": 1, "sockets": ["s"], "listen": [0]}
+    usual = {"cluster": "rookery", "node": 1, "shards": 1, "sockets": {0: "s"}, "listen": [0]}
     return msgspec.convert({**usual, "is_open": True, "has_http2": True, **told}, type=RouterConfig)
 
 

@@ -22,6 +22,7 @@ from corvo.shard import ops
 from corvo.shard.ops import admit
 from corvo.shard.queries import Asked, answer
 from corvo.shard.state.entry import Stamp, encode
+from corvo.topology import topology_of
 from tests.shard import shard as machines
 
 JSON = dict[str, object]
@@ -31,7 +32,8 @@ class MachineShard(Shard):
     """A shard that answers at once, or with the problem that a test has set."""
 
     def __init__(self, number: int, config: RouterConfig, node: "Node") -> None:
-        super().__init__(number, config, pushed=lambda *_: None, came_up=lambda _: None)
+        topology = topology_of(config)
+        super().__init__(number, config, topology, pushed=lambda *_: None, came_up=lambda _: None)
         self.shard: Final = machines.Shard(number=number, shards=config.shards)
         self.limits = OpLimits()
         self.ops: list[Op] = []
@@ -92,7 +94,7 @@ class Node:
             cluster="rookery",
             node=1,
             shards=shards,
-            sockets=["nowhere"] * shards,
+            sockets=dict(enumerate(["nowhere"] * shards)),
             listen=[0],
             is_open=True,
             limits=limits or Limits(),

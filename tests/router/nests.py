@@ -28,6 +28,7 @@ from corvo.shard.ops import NUMBERS, admit
 from corvo.shard.ops.transfer import Delivered, Receive
 from corvo.shard.state import outbox
 from corvo.shard.state.entry import Stamp, encode
+from corvo.topology import topology_of
 from tests.shard import shard as machines
 
 JSON = dict[str, object]
@@ -40,7 +41,8 @@ class MachineShard(Shard):
     """A shard that answers at once, unless it is away."""
 
     def __init__(self, number: int, config: RouterConfig) -> None:
-        super().__init__(number, config, pushed=lambda *_: None, came_up=lambda _: None)
+        topology = topology_of(config)
+        super().__init__(number, config, topology, pushed=lambda *_: None, came_up=lambda _: None)
         self.machine: Final = machines.Shard(number=number, shards=config.shards)
         self.questions: list[Query] = []
         self.is_away = False
@@ -109,7 +111,7 @@ class Nest:
             cluster="rookery",
             node=1,
             shards=shards,
-            sockets=["nowhere"] * shards,
+            sockets=dict(enumerate(["nowhere"] * shards)),
             listen=[0],
             is_open=True,
             api=ApiSettings(strict="on" if strict else "off"),

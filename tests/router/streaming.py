@@ -23,6 +23,7 @@ from corvo.router.stream.stream import ChannelClosed, run_stream
 from corvo.shard.ops import NUMBERS, admit
 from corvo.shard.queries import Asked, answer
 from corvo.shard.state.entry import Stamp, encode
+from corvo.topology import topology_of
 from tests.shard import shard as machines
 
 JSON = dict[str, object]
@@ -42,7 +43,10 @@ class MachineShard(Shard):
     """A shard that has carried an op out as soon as it is sent, and may answer later."""
 
     def __init__(self, node: "Node", number: int) -> None:
-        super().__init__(number, node.config, pushed=lambda *_: None, came_up=lambda _: None)
+        topology = topology_of(node.config)
+        super().__init__(
+            number, node.config, topology, pushed=lambda *_: None, came_up=lambda _: None
+        )
         self.machine: Final = machines.Shard(number=number, shards=node.config.shards)
         self.has_leader = True
         self.gate = trio.Event()
@@ -116,7 +120,7 @@ class Node:
             cluster="rookery",
             node=1,
             shards=shards,
-            sockets=["nowhere"] * shards,
+            sockets=dict(enumerate(["nowhere"] * shards)),
             listen=[0],
             is_open=True,
             limits=limits or Limits(),

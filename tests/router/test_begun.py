@@ -60,7 +60,7 @@ async def test_what_was_begun_with_one_that_does_not_lead_is_sent_again(tmp_path
     async with world(tmp_path) as (there, nursery):
         replica, shard = await reached(there, nursery), there.shards[0]
         begun = shard.begin(PUT)
-        replica.say(wire.NotLeader((await replica.hear()).id, 1))
+        replica.say(wire.NotLeader((await replica.hear()).id, 1), wire.Leading(1, 7))
 
         async def answer() -> None:
             replica.say(wire.Reply((await replica.hear()).id, "", b"{}", 4))

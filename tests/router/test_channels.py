@@ -20,6 +20,7 @@ from corvo.router.feeds.events import EventFilter
 from corvo.router.feeds.hub import Hub
 from corvo.router.http import sse
 from corvo.router.http.messages import Request
+from corvo.topology import topology_of
 from tests.router.feeds import Ear, EventSource, House, house, seqs
 from tests.router.lanes import config_of
 from tests.router.test_following import KINDS, bodies_of, write
@@ -195,7 +196,7 @@ def test_a_crowd_is_woken_in_slices_with_pauses_between() -> None:
     woken: list[int] = []
 
     async def main() -> None:
-        made = Hub(config_of({}))
+        made = Hub(config_of({}), topology_of(config_of({})))
         crowd = Crowd()
         made.audiences["all"] = crowd
         async with trio.open_nursery() as nursery:
@@ -218,7 +219,7 @@ def test_a_crowd_is_woken_in_slices_with_pauses_between() -> None:
 
 def test_a_thousand_that_want_different_things_are_looked_at_in_a_fifth_of_a_second() -> None:
     async def main() -> None:
-        made = Hub(config_of({}))
+        made = Hub(config_of({}), topology_of(config_of({})))
         made.audiences.update({number: Crowd() for number in range(1_000)})
         async with trio.open_nursery() as nursery:
             begun = trio.current_time()

@@ -13,7 +13,12 @@ from corvo.router.routes import Action, Route, Routes
 from corvo.router.server.door import Door, read_query
 
 CONFIG = RouterConfig(
-    cluster="rookery", node=1, shards=1, sockets=["/nowhere"], listen=[0], is_open=True
+    cluster="rookery",
+    node=1,
+    shards=1,
+    sockets=dict(enumerate(["/nowhere"])),
+    listen=[0],
+    is_open=True,
 )
 OPEN = msgspec.structs.replace(CONFIG, is_auth_off=True)
 

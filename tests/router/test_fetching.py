@@ -81,7 +81,7 @@ def fetching(limits: Limits | None = None) -> tuple[Fetching, list[FakeShard]]:
         cluster="rookery",
         node=1,
         shards=SHARDS,
-        sockets=["", ""],
+        sockets=dict(enumerate(["", ""])),
         listen=[0],
         limits=limits or Limits(),
     )

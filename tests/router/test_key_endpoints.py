@@ -34,6 +34,7 @@ from corvo.router.server.door import Door
 from corvo.router.shards.links import Answer, Shards
 from corvo.router.table import ROUTES
 from corvo.telemetry import Level, Log, Style
+from corvo.topology import topology_of
 from tests.shard.processes import calling, config_in, running, submit
 from tests.support.links import on_sockets
 
@@ -52,7 +53,7 @@ def config(directory: Path, *, shards: int = 1, **changed: object) -> RouterConf
         cluster="rookery",
         node=1,
         shards=shards,
-        sockets=[str(directory / "s")] * shards,
+        sockets=dict(enumerate([str(directory / "s")] * shards)),
         listen=[0],
         limits=Limits(leader_wait_ms=500, guess_delay_ms=0),
     )
@@ -543,7 +544,8 @@ async def keeping(
 ) -> AsyncIterator[tuple[Keyring, Keeper]]:
     """A keeper at work, whose shard is `told`."""
     made = config(directory, is_open=is_open)
-    shards = Shards(made, pushed=lambda _, __: None, came_up=lambda _: None)
+    topology = topology_of(made)
+    shards = Shards(made, topology, pushed=lambda _, __: None, came_up=lambda _: None)
     shards[0].ask = told.ask  # type: ignore[method-assign]  # the seam is narrow and this is a test
     keyring = Keyring(made)
     keeper = Keeper(keyring, shards)

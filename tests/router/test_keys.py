@@ -37,7 +37,12 @@ OTHER: Final = make_key(8)
 WORKER: Final = ApiKey(key_hash=hash_key(KEY), name="ci", role="worker", queue_scope=("mail",))
 
 CLOSED: Final = RouterConfig(
-    cluster="rookery", node=1, shards=1, sockets=["s"], listen=[3], admin_key=ADMIN_KEY
+    cluster="rookery",
+    node=1,
+    shards=1,
+    sockets=dict(enumerate(["s"])),
+    listen=[3],
+    admin_key=ADMIN_KEY,
 )
 OPEN: Final = replace(CLOSED, admin_key="", is_open=True)
 """On loopback, where no key is configured."""

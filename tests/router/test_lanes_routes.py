@@ -116,7 +116,7 @@ class Twin:
         self.node.shards[:] = [TwinShard(shard, api.config, self.node) for shard in range(2)]
         api.shards._all[:] = self.node.shards
         for shard in self.node.shards:
-            shard.term = 1
+            shard._links.term = 1
         api.keeper._shard = self.node.shards[HOME]
         mirror = give(api)
         mirror.answers[GetStanding] = standing(2)

@@ -280,7 +280,11 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
         now_ns=NOW_NS,
         metrics=metrics,
         config=RouterConfig(
-            cluster="rookery", node=1, shards=len(shards), sockets=[""] * len(shards), listen=[3]
+            cluster="rookery",
+            node=1,
+            shards=len(shards),
+            sockets=dict(enumerate([""] * len(shards))),
+            listen=[3],
         ),
         process=ProcessScrape(
             name="router", stats=ProcessStats(), lag=metrics.loop.lag, loop=metrics.loop, tasks=9

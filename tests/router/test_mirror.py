@@ -41,7 +41,7 @@ class World:
             cluster="rookery",
             node=1,
             shards=3,
-            sockets=["nowhere"] * 3,
+            sockets=dict(enumerate(["nowhere"] * 3)),
             mirror_socket=str(directory / "m"),
             listen=[0],
             limits=Limits(leader_wait_ms=200, search_ms_max=700),
@@ -196,7 +196,7 @@ async def test_while_no_mirror_comes_it_is_said_that_there_is_none(tmp_path: Pat
 
 @jumping
 async def test_a_node_without_a_mirror_says_so_at_once() -> None:
-    config = RouterConfig(cluster="c", node=1, shards=1, sockets=["s"], listen=[3])
+    config = RouterConfig(cluster="c", node=1, shards=1, sockets=dict(enumerate(["s"])), listen=[3])
     mirror = Mirror(config)
 
     await mirror.run()  # it has nothing to keep

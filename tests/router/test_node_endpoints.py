@@ -101,7 +101,7 @@ def config_of(directory: Path, count: int, **changed: object) -> RouterConfig:
         cluster="rookery",
         node=1,
         shards=count,
-        sockets=[str(directory / str(shard) / "s") for shard in range(count)],
+        sockets=dict(enumerate([str(directory / str(shard) / "s") for shard in range(count)])),
         listen=[0],
         is_open=True,
         is_auth_off=True,

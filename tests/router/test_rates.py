@@ -263,7 +263,7 @@ async def test_each_address_has_its_own_limit_at_the_door() -> None:
         cluster="rookery",
         node=1,
         shards=1,
-        sockets=[""],
+        sockets=dict(enumerate([""])),
         listen=[0],
         is_open=True,
         is_auth_off=True,

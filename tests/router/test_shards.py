@@ -18,6 +18,7 @@ from corvo.protocol.queries import GetQueue
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http.messages import Problem
 from corvo.router.shards.links import Answer, Shards
+from corvo.topology import topology_of
 from tests.support.links import on_sockets
 
 PUT = Enqueue(jobs=[NewJob(queue="mail")])
@@ -52,14 +53,17 @@ class World:
             cluster="rookery",
             node=1,
             shards=1,
-            sockets=[str(directory / "s")],
+            sockets=dict(enumerate([str(directory / "s")])),
             listen=[0],
             limits=Limits(leader_wait_ms=200),
         )
         self.news: list[wire.Push] = []
         self.ups = 0
         self.shards = Shards(
-            self.config, pushed=lambda _, push: self.news.append(push), came_up=self._count
+            self.config,
+            topology_of(self.config),
+            pushed=lambda _, push: self.news.append(push),
+            came_up=self._count,
         )
         self._send, self._receive = trio.open_memory_channel[Replica](10)
 
@@ -171,7 +175,7 @@ async def test_a_refusal_is_a_problem(tmp_path: Path) -> None:
 @on_sockets
 async def test_a_shard_that_is_being_started_is_a_pause(tmp_path: Path) -> None:
     async with world(tmp_path) as (there, nursery):
-        replica = await there.replica(leads=False)
+        replica = await there.replica()
         outcome = start(nursery, there)
         first = await replica.hear()
 
@@ -186,13 +190,7 @@ async def test_a_shard_that_is_being_started_is_a_pause(tmp_path: Path) -> None:
 @on_sockets
 async def test_a_shard_without_a_leader_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
     async with world(tmp_path) as (there, nursery):
-        replica = await there.replica(leads=False)
-
-        async def refuse() -> None:
-            while True:
-                replica.say(wire.NotLeader((await replica.hear()).id, None))
-
-        nursery.start_soon(refuse)
+        await there.replica(leads=False)
 
         problem = await start(nursery, there).wait()
 
@@ -286,8 +284,10 @@ async def test_news_are_passed_on_and_a_new_leader_is_told_of(tmp_path: Path) ->
 
 @pytest.mark.parametrize("queue", ["a", "b", "mail"])
 def test_a_queue_has_one_shard(queue: str, tmp_path: Path) -> None:
-    config = msgspec.structs.replace(World(tmp_path).config, shards=4, sockets=[""] * 4)
-    shards = Shards(config, pushed=lambda _, __: None, came_up=lambda _: None)
+    config = msgspec.structs.replace(
+        World(tmp_path).config, shards=4, sockets=dict(enumerate([""] * 4))
+    )
+    shards = Shards(config, topology_of(config), pushed=lambda _, __: None, came_up=lambda _: None)
 
     assert shards.of_queue(queue) is shards.of_queue(queue)
     assert [shard.number for shard in shards] == [0, 1, 2, 3]

@@ -49,7 +49,7 @@ async def house(
         cluster=shard.cluster,
         node=1,
         shards=1,
-        sockets=[shard.socket],
+        sockets=dict(enumerate([shard.socket])),
         listen=[0],
         is_open=not admin_key,
         admin_key=admin_key,
@@ -255,7 +255,7 @@ def test_a_router_without_a_shard_answers_frames_with_what_is_wrong(tmp_path: Pa
         limits = Limits(leader_wait_ms=50)
         async with house(tmp_path, limits=limits) as served, connected(served.port) as client:
             await client.ask({"id": 1})
-            served.api.shards[0]._client = None  # as when the link is lost
+            served.api.shards[0]._links.leader = None  # as when the link is lost
 
             reply = await client.ask(
                 {"id": 2, "enqueues": [{"queue": "mail"}], "fetch": {"queues": ["mail"]}}

@@ -783,7 +783,12 @@ async def test_claims_of_a_client_that_left_are_given_back() -> None:
 @on_sockets
 async def test_a_job_is_made_waited_for_kept_alive_and_completed(tmp_path: Path) -> None:
     config = RouterConfig(
-        cluster="rookery", node=1, shards=1, sockets=[str(tmp_path / "s")], listen=[0], is_open=True
+        cluster="rookery",
+        node=1,
+        shards=1,
+        sockets=dict(enumerate([str(tmp_path / "s")])),
+        listen=[0],
+        is_open=True,
     )
     async with running(config_in(tmp_path)), trio.open_nursery() as nursery:
         api = Api(config)

@@ -17,7 +17,7 @@ import trio
 from corvo import clock
 from corvo.errors import WireError
 from corvo.kept_link import KeptLink, Retry
-from corvo.link import Link, LinkLost, UnixAddress
+from corvo.link import Link, LinkLost
 from corvo.measures import empty
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.follow.progress import Cursor, Page, Progress
@@ -26,6 +26,7 @@ from corvo.protocol import wire
 from corvo.protocol.questions import LAG_BOUNDS_MS
 from corvo.telemetry import Log
 from corvo.times import MS
+from corvo.topology import Nearest, Topology
 
 _RETRY_S: Final = 0.25
 """Time between two tries to write, while the disk is full."""
@@ -218,7 +219,13 @@ class Follower:
     """Follows one shard."""
 
     def __init__(
-        self, number: int, config: MirrorConfig, progress: Progress, writer: WriterTask, log: Log
+        self,
+        number: int,
+        config: MirrorConfig,
+        topology: Topology,
+        progress: Progress,
+        writer: WriterTask,
+        log: Log,
     ) -> None:
         self.number: Final = number
         self._config = config
@@ -231,9 +238,10 @@ class Follower:
         """The last key of an entry whose documents are too large for one answer."""
         self._last_id = 0
         self._serving: trio.CancelScope | None = None  # while there is a link
+        self._nearest: Final = Nearest(topology, number)
         self._link: Final = KeptLink(
             f"shard-{number}",
-            UnixAddress(config.sockets[number]),
+            self._nearest,
             wire.make_hello(config, wire.MIRROR, shard=number),
             self._serve,
             retry=_RETRY,
@@ -257,6 +265,7 @@ class Follower:
 
     async def _serve(self, link: Link) -> None:
         """Follow over one link, until it is lost or a pass is asked for."""
+        self._nearest.reached()
         self._seen.is_linked = self._seen.was_linked = True
         self._writer.look_again()
         self._more = b""

@@ -19,12 +19,13 @@ import trio
 
 from corvo.errors import WireError
 from corvo.kept_link import KeptLink
-from corvo.link import Link, LinkLost, UnixAddress, dial
+from corvo.link import Address, Link, LinkLost, dial
 from corvo.protocol import wire
 from corvo.router.config import RouterConfig
 from corvo.router.feeds.rings import Page, Ring, page_of
 from corvo.router.http.sse import Place
 from corvo.telemetry import SILENT, Log
+from corvo.topology import Nearest, Topology
 
 PAGE_EVENTS: Final = 1_000
 READERS_MAX: Final = 16
@@ -77,9 +78,10 @@ class Feed:
         self._open: Link | None = None  # the last one that was
         self._asked_at = 0.0
         self._complete_at = -math.inf
+        self._nearest: Final = Nearest(hub.topology, shard)
         self._link: Final = KeptLink(
             f"feed of shard-{shard}",
-            UnixAddress(hub.config.sockets[shard]),
+            self._nearest,
             wire.make_hello(hub.config, wire.FOLLOWER, shard=shard),
             self._follow,
         )
@@ -102,6 +104,7 @@ class Feed:
 
     async def _follow(self, link: Link) -> None:
         self._open = link
+        self._nearest.reached()
         while True:
             place = self.ring.end if self.ring is not None else Place(0, _NO_DIGEST)
             self._asked_at = trio.current_time()
@@ -118,9 +121,14 @@ class Feed:
             self._hub.news.set()
             await trio.sleep(self._hub.gather_s)
 
+    @property
+    def _address(self) -> Address:
+        """That of the replica that is followed, or was last."""
+        return (self._nearest.last or self._nearest()).address
+
     async def read(self, place: Place) -> Page | Gone:
         """The page behind a place. Waits while there is nothing. Raises as links do."""
-        async with self._hub.readers, dial(self._link.address, self._link.hello) as link:
+        async with self._hub.readers, dial(self._address, self._link.hello) as link:
             answer = await _ask(link, place)
         if isinstance(answer, wire.Reset):
             begin = Place(answer.begin, answer.begin_digest)
@@ -129,7 +137,7 @@ class Feed:
 
     async def seek(self, since_ns: int) -> Found | Gone:
         """The place before all events of a time and later. Raises as links do."""
-        async with self._hub.readers, dial(self._link.address, self._link.hello) as link:
+        async with self._hub.readers, dial(self._address, self._link.hello) as link:
             link.send(wire.Seek(1, since_ns))
             answer = await _heard(link)
         if not isinstance(answer, wire.Sought):
@@ -184,8 +192,9 @@ class Audience(Protocol):
 class Hub:
     """All feeds of this node, for all who listen here."""
 
-    def __init__(self, config: RouterConfig) -> None:
+    def __init__(self, config: RouterConfig, topology: Topology) -> None:
         self.config: Final = config
+        self.topology: Final = topology
         self.feeds: Final = [Feed(shard, self) for shard in range(config.shards)]
         self.readers: Final = trio.Semaphore(READERS_MAX)
         self.listeners = 0

@@ -1,20 +1,20 @@
-"""The shards as a router sees them: one link to the leader of each, and what goes over it.
+"""The shards as a router sees them: links to the replicas of each, and what goes over them.
 
-An op or a query goes to the shard's leader. While there is none it waits, up to a limit, so that a
-shard which is started again is a pause and not an error. The outcome of a request that was sent and
+An op or a query goes to the shard's leader, on whichever node it is. While there is none it waits,
+up to a limit, so that a change of leader, or a shard that is started again, is a pause and not an
+error. The outcome of a request that was sent and
 not answered before the link was lost is *unknown*. It is sent again when twice is as once: under a
 request key, or under the token of a lease. Otherwise the client gets the error, since only the
 client knows whether twice does harm.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import trio
 
-from corvo.kept_link import KeptLink
-from corvo.link import Call, Link, LinkClient, LinkLost, UnixAddress, open_client
+from corvo.link import Call, LinkClient, LinkLost
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
 from corvo.protocol.ops import NUMBERS
@@ -24,7 +24,9 @@ from corvo.protocol.queries import Query
 from corvo.router.config import RouterConfig
 from corvo.router.http.messages import UNKNOWN, Problem, overloaded
 from corvo.router.http.problems import problem_of, read_refusal
+from corvo.shard_links import ShardLinks
 from corvo.telemetry import SILENT, Log
+from corvo.topology import Topology
 
 _LEADER_RETRY_S: Final = 0.1
 """Between two tries of a request, while the shard's leader is unknown."""
@@ -37,14 +39,24 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     index: int
 
 
-class Begun(msgspec.Struct, frozen=True):
+class Sent(NamedTuple):
+    """A request on its way."""
+
+    client: LinkClient
+    call: Call | wire.Busy
+    term: int  # the leader's
+
+
+class Begun(msgspec.Struct):
     """A request to a shard, which was sent if there was a link."""
 
     number: int
     body: bytes
     may_repeat: bool
-    sent: tuple[LinkClient, Call | wire.Busy] | None
+    sent: "Sent | None"
     is_query: bool = False
+    is_local: bool = False
+    """Whether any replica may answer: the question is about the replica itself."""
 
 
 class Shard:
@@ -54,60 +66,51 @@ class Shard:
         self,
         number: int,
         config: RouterConfig,
+        topology: Topology,
         *,
         pushed: Callable[[int, wire.Push], None],
         came_up: Callable[[int], None],
     ) -> None:
         self.number: Final = number
-        self.leader: int | None = None
-        self.term = 0
         self._config = config
-        self._pushed = pushed
         self._on_up = came_up
-        self._client: LinkClient | None = None
         self._came_up = trio.Event()
-        self._link: Final = KeptLink(
-            f"shard-{number}",
-            UnixAddress(config.sockets[number]),
+        self._links: Final = ShardLinks(
+            number,
+            topology,
             wire.make_hello(config, wire.ROUTER, shard=number),
-            self._serve,
+            pushed=lambda push: pushed(number, push),
+            changed=self._note_leader,
         )
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a link to a replica that knows a leader."""
-        return self._client is not None and self.leader is not None
+        """Whether there is a link to the leader."""
+        return self._links.leader is not None
+
+    @property
+    def leader(self) -> int | None:
+        """The leader's node."""
+        return self._links.leader_node
+
+    @property
+    def term(self) -> int:
+        """The highest term that is known."""
+        return self._links.term
 
     @property
     def last_error(self) -> str:
         """Why there is no link, while there is none."""
-        return self._link.last_error
+        return self._links.last_error
 
     @property
     def calls_in_flight(self) -> int:
         """Requests that wait for this shard's answer."""
-        return self._client.calls_in_flight if self._client is not None else 0
+        return self._links.calls_in_flight
 
     async def run(self, log: Log = SILENT) -> None:
-        """Keep a link to the shard."""
-        await self._link.run(log)
-
-    async def _serve(self, link: Link) -> None:
-        async with open_client(link, self._on_push) as client:
-            self._client = client
-            self._note_leader()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._client = None
-                self.leader = None
-
-    def _on_push(self, push: wire.Push) -> None:
-        if isinstance(push, wire.Leading):
-            self.leader, self.term = push.leader, push.term
-            self._note_leader()
-        else:
-            self._pushed(self.number, push)
+        """Keep links to the shard's replicas."""
+        await self._links.run(log)
 
     def _note_leader(self) -> None:
         """Wake requests that wait for a leader; a new one does not know which fetches wait."""
@@ -123,8 +126,8 @@ class Shard:
     async def ask(self, query: Query) -> Answer:
         """Have a question answered. Raises `Problem`."""
         number, body = QUERY_NUMBERS[type(query)], encode_json(query)
-        sent = self._send(number, body, is_query=True)
-        return await self.finish(Begun(number, body, True, sent, is_query=True))
+        begun = Begun(number, body, True, None, is_query=True, is_local=query.is_local)
+        return await self.finish(begun)
 
     def begin(self, op: Op) -> Begun:
         """Send an op at once, and wait for it later with `finish`.
@@ -132,18 +135,19 @@ class Shard:
         What is begun without waiting in between goes out together, in this order.
         """
         number, body = NUMBERS[type(op)], encode_json(op)
-        return Begun(number, body, op.is_safe_twice, self._send(number, body))
+        begun = Begun(number, body, op.is_safe_twice, None)
+        begun.sent = self._send(begun)
+        return begun
 
-    def _send(
-        self, number: int, body: bytes, *, is_query: bool = False
-    ) -> tuple[LinkClient, Call | wire.Busy] | None:
+    def _send(self, begun: Begun) -> Sent | None:
         """Send a request over the link; None when there is no link."""
-        client = self._client
+        links = self._links
+        client = links.any if begun.is_local else links.leader
         if client is None:
             return None
         try:
-            begin = client.begin_query if is_query else client.begin
-            return client, begin(number, body)
+            begin = client.begin_query if begun.is_query else client.begin
+            return Sent(client, begin(begun.number, begun.body), links.led_term)
         except LinkLost:
             return None
 
@@ -157,9 +161,9 @@ class Shard:
         while True:
             came_up = self._came_up
             if sent is None:
-                sent = self._send(begun.number, begun.body, is_query=begun.is_query)
+                sent = self._send(begun)
             if sent is not None:
-                (client, call), sent = sent, None
+                (client, call, term), sent = sent, None
                 try:
                     answer = (
                         call
@@ -179,7 +183,7 @@ class Shard:
                             f"shard {self.number} is overloaded: nothing was changed; try again",
                             retry_after_ms=answer.retry_after_ms,
                         )
-                    self.leader = answer.leader
+                    self._links.not_leader(client, term)
             if until is None:
                 until = trio.current_time() + self._config.limits.leader_wait_ms / 1_000
             await self._wait(came_up, until, shield=shield)
@@ -214,12 +218,14 @@ class Shards:
     def __init__(
         self,
         config: RouterConfig,
+        topology: Topology,
         *,
         pushed: Callable[[int, wire.Push], None],
         came_up: Callable[[int], None],
     ) -> None:
         self._all: Final = [
-            Shard(number, config, pushed=pushed, came_up=came_up) for number in range(config.shards)
+            Shard(number, config, topology, pushed=pushed, came_up=came_up)
+            for number in range(config.shards)
         ]
 
     def __getitem__(self, number: int) -> Shard:

@@ -34,11 +34,11 @@ from corvo.child import (
     FAILED,
     MISCONFIGURED,
     OK,
+    Parent,
     collect_seldom,
     complain,
     first_of,
     say_ready,
-    wait_for_parent,
 )
 from corvo.errors import (
     CorvoError,
@@ -150,7 +150,7 @@ def room_needed(config: ShardConfig) -> int:
     return config.room_bytes_min // 4
 
 
-async def wait_for_room(config: ShardConfig) -> bool:
+async def wait_for_room(config: ShardConfig, parent: Parent) -> bool:
     """Wait until there is room to start in; False when we were to leave meanwhile.
 
     To open and catch up writes a little. A process that ended for want of room would be started
@@ -167,7 +167,7 @@ async def wait_for_room(config: ShardConfig) -> bool:
 
         async def wait_to_leave() -> None:
             nonlocal is_leaving
-            await wait_for_parent()
+            await parent.wait()
             is_leaving = True
             nursery.cancel_scope.cancel()
 
@@ -733,9 +733,9 @@ def log_findings(config: ShardConfig, parts: Parts, log: Log) -> None:
         log.warning("data.complete", then="remove the setting accept_loss: nothing is lost")
 
 
-async def serve(config: ShardConfig, disk: Disk, poison: Poison, log: Log) -> None:
+async def serve(config: ShardConfig, disk: Disk, poison: Poison, parent: Parent, log: Log) -> None:
     """Be a replica until stdin closes."""
-    if not await wait_for_room(config):
+    if not await wait_for_room(config, parent):
         return
     note = open_clock_note(config, disk)
     parts = open_parts(config, disk, clock_offset_ns=note.read())
@@ -748,7 +748,7 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison, log: Log) -> No
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(process.run, ready=say_ready))
-            was_asked = await wait_for_parent()
+            was_asked = await parent.wait()
             nursery.cancel_scope.cancel()
     except ExceptionGroup as group:  # what a nursery makes of any failure
         error = first_of(group)
@@ -764,8 +764,9 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison, log: Log) -> No
 
 def main(disk: Disk | None = None) -> int:
     """Read the config and serve; returns the exit code."""
+    parent = Parent()
     try:
-        config = read_config(sys.stdin.buffer.readline())
+        config = read_config(parent.read_line())
     except BadConfig as error:
         return complain("shard", MISCONFIGURED, "config", error)
     collect_seldom()
@@ -774,7 +775,7 @@ def main(disk: Disk | None = None) -> int:
     name = f"shard-{config.shard}"
     with telemetry.open_log(name, form=config.log_format, level=config.log_level) as log:
         try:
-            trio.run(serve, config, disk or Disk(), poison, log)
+            trio.run(serve, config, disk or Disk(), poison, parent, log)
         except Exception as error:  # noqa: BLE001 -- behind this there is only the exit code
             return end(first_of(error))
     return OK
