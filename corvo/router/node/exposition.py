@@ -1,6 +1,6 @@
 """Prometheus' text format 0.0.4: metric families and their samples."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -13,8 +13,9 @@ _PIECE_LINES: Final = 500
 
 S = TypeVar("S")
 Sample: TypeAlias = float | Histogram
-Samples: TypeAlias = Sample | Mapping[tuple[str, ...], Sample] | None
-"""One sample; or one for each combination of label values; or none, and then there is no line."""
+Samples: TypeAlias = Sample | dict[tuple[str, ...], Sample] | Sequence[float] | None
+"""One sample; or one for each combination of label values; or, in a sequence, one for each label
+value that the family lists; or none, and then there is no line."""
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -35,11 +36,24 @@ class Family(msgspec.Struct, Generic[S], frozen=True):
     read: Callable[[S], Samples]
     labels: tuple[str, ...] = ()
     """Beside those of its group."""
+    listed: tuple[str, ...] = ()
+    """Its label with each value, as in a line: for samples that are a sequence."""
 
 
-def gauge(name: str, text: str, read: Callable[[S], Samples], labels: str = "") -> Family[S]:
-    """A family of values that rise and fall."""
-    return Family(name, "gauge", text, read, tuple(labels.split()))
+def gauge(
+    name: str,
+    text: str,
+    read: Callable[[S], Samples],
+    labels: str = "",
+    listed: Iterable[str] = (),
+) -> Family[S]:
+    """A family of values that rise and fall.
+
+    `listed`: all values of its only label, if `read` gives the samples in their order.
+    """
+    names = tuple(labels.split())
+    written = tuple(_write_labels(names, (value,)) for value in listed)
+    return Family(name, "gauge", text, read, names, written)
 
 
 def counter(name: str, text: str, read: Callable[[S], Samples], labels: str = "") -> Family[S]:
@@ -73,18 +87,35 @@ class Page:
 
     def add(self, group: Group[S], source: S, *values: str) -> None:
         """Add all samples of one source; `values` are those of the group's labels."""
-        of_group = _pairs(group.labels, values)
+        self.add_all(group, [(source, values)])
+
+    def add_all(self, group: Group[S], sources: Iterable[tuple[S, tuple[str, ...]]]) -> None:
+        """Add all samples of many sources, each with the values of the group's labels.
+
+        Each of 1,000 queues has some 10 samples, so a sample costs a line to format, and no call.
+        """
+        named = [(source, _write_labels(group.labels, values)) for source, values in sources]
         for family in group.families:
-            samples = family.read(source)
-            if samples is None:
-                continue
-            lines = self._lines[family.name]
-            if isinstance(samples, Mapping):
-                for own, sample in samples.items():
-                    pairs = [*of_group, *_pairs(family.labels, own)]
-                    _write(lines, family.name, ",".join(pairs), sample)
-            else:
-                _write(lines, family.name, ",".join(of_group), samples)
+            name, read, lines = family.name, family.read, self._lines[family.name]
+            for source, labels in named:
+                samples = read(source)
+                if samples is None:
+                    continue
+                if isinstance(samples, (int, float)):
+                    lines.append(f"{name}{{{labels}}} {samples}" if labels else f"{name} {samples}")
+                elif isinstance(samples, Histogram):
+                    _write(lines, name, labels, samples)
+                elif isinstance(samples, dict):
+                    for own, sample in samples.items():
+                        own_labels = _write_labels(family.labels, own)
+                        inner = f"{labels},{own_labels}" if labels else own_labels
+                        _write(lines, name, inner, sample)
+                else:
+                    start = f"{name}{{{labels}," if labels else f"{name}{{"
+                    lines += [
+                        f"{start}{own}}} {sample}"
+                        for own, sample in zip(family.listed, samples, strict=True)
+                    ]
 
     def pieces(self) -> Iterator[bytes]:
         """The text, in pieces that are quickly made."""
@@ -112,8 +143,11 @@ def _write(lines: list[str], name: str, labels: str, sample: Sample) -> None:
     lines.append(f"{name}_count{in_braces} {seen}")
 
 
-def _pairs(labels: tuple[str, ...], values: tuple[str, ...]) -> list[str]:
-    return [f'{name}="{escape(value)}"' for name, value in zip(labels, values, strict=True)]
+def _write_labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    if len(names) == len(values) == 1:  # as nearly all have
+        return f'{names[0]}="{escape(values[0])}"'
+    pairs = zip(names, values, strict=True)
+    return ",".join([f'{name}="{escape(value)}"' for name, value in pairs])
 
 
 def escape(value: str) -> str:

@@ -13,7 +13,7 @@ from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers, QueueNumbers
 from corvo.protocol.ops import NAMES
 from corvo.protocol.questions import ShardStanding, Standing
 from corvo.router.metrics import OTHER, Timing
-from corvo.router.node.exposition import Group, Page, Sample, counter, gauge, histogram
+from corvo.router.node.exposition import Group, Page, counter, gauge, histogram
 from corvo.router.node.health import lag_entries, lag_s, write_lag
 from corvo.router.node.scrape import ACTIVE_NS, ProcessScrape, Scrape, ShardScrape
 
@@ -21,10 +21,6 @@ _QUEUES_AT_A_TIME: Final = 50
 """Queues whose lines are made at a time: some 0.2 ms."""
 _ROLES: Final = {"follower": 0, "learner": 0, "leader": 2}
 _STATES: Final = tuple(state.word for state in sorted(STATES, key=lambda state: state.number))
-
-
-def _by_state(counts: Sequence[int]) -> dict[tuple[str, ...], Sample]:
-    return {(state,): count for state, count in zip(_STATES, counts, strict=True)}
 
 
 def _reading(name: str) -> Callable[[Scrape], float | None]:
@@ -193,8 +189,9 @@ NODE: Final = Group[Scrape](
         gauge(
             "corvo_jobs",
             "Jobs in all queues, by state.",
-            lambda it: _by_state(it.queues.totals) if it.is_whole else None,
+            lambda it: it.queues.totals if it.is_whole else None,
             "state",
+            _STATES,
         ),
         gauge(
             "corvo_workers_registered",
@@ -244,7 +241,7 @@ QUEUE: Final = Group[tuple[QueueNumbers, int]](
 
 QUEUE_JOBS: Final = Group[Sequence[int]](
     ("queue",),
-    (gauge("corvo_queue_jobs", "Jobs of the queue, by state.", _by_state, "state"),),
+    (gauge("corvo_queue_jobs", "Jobs of the queue, by state.", lambda it: it, "state", _STATES),),
 )
 
 SHARD: Final = Group[ShardScrape](
@@ -630,9 +627,9 @@ def render(scrape: Scrape) -> Iterator[bytes]:
         yield b""
     shown = scrape.queues.shown
     for start in range(0, len(shown), _QUEUES_AT_A_TIME):
-        for queue in shown[start : start + _QUEUES_AT_A_TIME]:
-            page.add(QUEUE, (queue, scrape.now_ns), queue.name)
-            page.add(QUEUE_JOBS, queue.counts, queue.name)
+        some = shown[start : start + _QUEUES_AT_A_TIME]
+        page.add_all(QUEUE, [((queue, scrape.now_ns), (queue.name,)) for queue in some])
+        page.add_all(QUEUE_JOBS, [(queue.counts, (queue.name,)) for queue in some])
         yield b""
     if scrape.queues.dropped:
         page.add(QUEUE_JOBS, scrape.queues.rest, OTHER)
