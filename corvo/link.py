@@ -514,7 +514,7 @@ class LinkClient:
                 if call is not None:  # else the call was cancelled
                     call.answer = message
                     call.wake()
-            case wire.WorkAvailable() | wire.Leading() | wire.KeysChanged():
+            case wire.WorkAvailable() | wire.Leading() | wire.KeysChanged() | wire.MapChanged():
                 self._on_push(message)
             case _:
                 assert_never(message)

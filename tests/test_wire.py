@@ -43,6 +43,7 @@ from corvo.protocol.wire import (
     HelloReader,
     KeysChanged,
     Leading,
+    MapChanged,
     NotLeader,
     Pair,
     Peer,
@@ -86,6 +87,7 @@ SAMPLES: Final[tuple[AnyMessage, ...]] = (
     Leading(2, 9),
     Leading(None, 10),
     KeysChanged(1042),
+    MapChanged(7),
     Peer(b"CR\x01\x00"),
     Follow(9, 1042, 0xC0FFEE),
     Follow(10, 0, 0, wants_documents=False, wants_events=True, keys_max=50, after_key=b"j|a"),
@@ -116,7 +118,7 @@ SAMPLES: Final[tuple[AnyMessage, ...]] = (
     Sought(18, 1042, 0xC0FFEE, 1_700_000_000_000_000_001, 0),
 )
 
-GOLDEN: Final = Path(__file__).with_name("wire_frames_version_2.txt").read_text().splitlines()
+GOLDEN: Final = Path(__file__).with_name("wire_frames_version_3.txt").read_text().splitlines()
 """The frame of each sample. These bytes are between processes of different releases during an
 upgrade, and change only with `WIRE_VERSION`."""
 
@@ -219,7 +221,7 @@ def test_every_message_has_a_sample() -> None:
     ("group", "kinds"),
     [
         (FROM_ROUTER, {Submit, Ask}),
-        (TO_ROUTER, {Reply, NotLeader, Busy, WorkAvailable, Leading, KeysChanged}),
+        (TO_ROUTER, {Reply, NotLeader, Busy, WorkAvailable, Leading, KeysChanged, MapChanged}),
         (BETWEEN_REPLICAS, {Peer}),
     ],
     ids=["from router", "to router", "between replicas"],
@@ -593,15 +595,15 @@ OTHERS: Final[dict[str, tuple[Hello, str]]] = {
     "an older wire version": (
         msgspec.structs.replace(THEIRS, wire_version=WIRE_OLDEST - 1, cluster="nest"),
         (
-            "the replica of node 2 is older: it has wire version 1, and the router of node 1 needs"
-            " 2 or later; upgrade node 2"
+            "the replica of node 2 is older: it has wire version 2, and the router of node 1 needs"
+            " 3 or later; upgrade node 2"
         ),
     ),
     "a newer wire version": (
         msgspec.structs.replace(THEIRS, wire_version=9, wire_oldest=WIRE_VERSION + 1),
         (
-            "the router of node 1 is older: it has wire version 2, and the replica of node 2 needs"
-            " 3 or later; upgrade node 1"
+            "the router of node 1 is older: it has wire version 3, and the replica of node 2 needs"
+            " 4 or later; upgrade node 1"
         ),
     ),
     "an older op version": (
@@ -621,8 +623,8 @@ OTHERS: Final[dict[str, tuple[Hello, str]]] = {
     "an older process of the same node": (
         msgspec.structs.replace(THEIRS, node=1, wire_version=WIRE_OLDEST - 1),
         (
-            "the replica of node 1 is older: it has wire version 1, and the router of node 1 needs"
-            " 2 or later; restart node 1"
+            "the replica of node 1 is older: it has wire version 2, and the router of node 1 needs"
+            " 3 or later; restart node 1"
         ),
     ),
 }
@@ -688,6 +690,6 @@ def test_a_process_of_the_first_version_is_refused_by_its_version() -> None:
     assert first is not None
 
     assert refusal(OURS, first[0]) == (
-        "the replica of node 1 is older: it has wire version 1, and the router of node 1 needs 2 or"
+        "the replica of node 1 is older: it has wire version 1, and the router of node 1 needs 3 or"
         " later; restart node 1"
     )

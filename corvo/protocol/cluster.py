@@ -7,7 +7,7 @@ costs a failed try, and never more, because who belongs to a shard is decided by
 Raft group. The map says who *is to* belong; the leader of each shard changes its group to that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -30,13 +30,18 @@ REMOVED_MAX: Final = 1_000
 NAME_MAX: Final = 128
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z"
 ADDRESS_MAX: Final = 300
+INSTANCE_MAX: Final = 64
+VERSION_MAX: Final = 64
+
+REASON_MAX: Final = 500
+"""Characters of the reason of a removal: every process has those of all removed nodes."""
 
 
 class BadAddress(CorvoError):
     """Not an address of the form HOST:PORT."""
 
 
-class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node, as the map has it."""
 
     number: Annotated[int, Meta(ge=1)]
@@ -48,15 +53,15 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str, Meta(max_length=ADDRESS_MAX)] = ""  # of its HTTP API
     zone: Annotated[str, Meta(max_length=NAME_MAX)] = ""
     """Replicas of a shard are put into different zones, as far as there are some."""
-    instance: Annotated[str, Meta(max_length=64)] = ""
+    instance: Annotated[str, Meta(max_length=INSTANCE_MAX)] = ""
     """A random number that names its data directory; empty until the node was here once."""
     is_draining: bool = False  # it is to have no replicas
-    version: Annotated[str, Meta(max_length=64)] = ""  # the release that it runs
+    version: Annotated[str, Meta(max_length=VERSION_MAX)] = ""  # the release that it runs
     op_version: int = 0
     wire_version: int = 0
 
 
-class RemovedNode(msgspec.Struct, frozen=True, kw_only=True):
+class RemovedNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node that was removed from the cluster."""
 
     number: int
@@ -66,7 +71,7 @@ class RemovedNode(msgspec.Struct, frozen=True, kw_only=True):
     removed_ns: int
 
 
-class ClusterMap(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All of it."""
 
     version: int = 0
@@ -93,6 +98,19 @@ class ClusterMap(msgspec.Struct, frozen=True, kw_only=True):
                 return node
         return None
 
+    def owner(self, instance: str) -> ClusterNode | None:
+        """The node of a data directory."""
+        for node in self.nodes:
+            if node.instance == instance:
+                return node
+        return None
+
+    @property
+    def carriers(self) -> tuple[int, ...]:
+        """Nodes that may be given replicas: those that are not draining, or all if all are."""
+        staying = tuple(node.number for node in self.nodes if not node.is_draining)
+        return staying or tuple(node.number for node in self.nodes)
+
     def shards_of(self, number: int) -> tuple[int, ...]:
         """The shards that are to have a replica on a node."""
         return tuple(shard for shard, place in enumerate(self.places) if number in place)
@@ -103,6 +121,42 @@ class ClusterMap(msgspec.Struct, frozen=True, kw_only=True):
             if removed.number == number:
                 return removed
         return None
+
+
+def fault_of(known: ClusterMap, *, shards: int) -> str:
+    """What is wrong with a map of a cluster of so many shards; empty for a map that can be used."""
+    numbers = [node.number for node in known.nodes]
+    if not 1 <= len(numbers) <= NODES_MAX:
+        return f"{len(numbers)} nodes; expected 1 to {NODES_MAX}"
+    if numbers != sorted({*numbers}) or numbers[-1] > known.last_number:
+        return "the numbers of its nodes do not rise up to its last number"
+    if len({node.name for node in known.nodes}) < len(numbers):
+        return "two of its nodes have the same name"
+    instances = [node.instance for node in known.nodes if node.instance]
+    if len({*instances}) < len(instances):
+        return "two of its nodes have the same data directory"
+    return fault_of_places(known.places, known, shards=shards, allowed=numbers)
+
+
+def fault_of_places(
+    places: Sequence[Sequence[int]],
+    known: ClusterMap,
+    *,
+    shards: int,
+    allowed: Collection[int],
+) -> str:
+    """What is wrong with places in a map; empty if they can be used."""
+    if len(places) != shards:
+        return f"places for {len(places)} shards; the cluster has {shards}"
+    for shard, place in enumerate(places):
+        if not 1 <= len(place) <= known.replicas:
+            return f"shard {shard} has {len(place)} places; expected 1 to {known.replicas}"
+        if len({*place}) < len(place):
+            return f"shard {shard} has two places on one node"
+        for number in place:
+            if number not in allowed:
+                return f"shard {shard} has a place on node {number}, which may not have one"
+    return ""
 
 
 def first_map(nodes: Sequence[ClusterNode], *, shards: int, replicas: int) -> ClusterMap:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from corvo.model import ApiKey, Batch, Event, Job, JobError, Queue, State, Worker
+from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.numbers import PAGE_NUMBERS_MAX, PAGE_QUEUES, PageLimit
 from corvo.protocol.ops.base import ID_BYTES_MAX, ITEMS_MAX, Id, Json, Name, Nanos
 from corvo.protocol.ops.enqueue import Enqueued, NewJob
@@ -357,6 +358,16 @@ class EffectsTaken(msgspec.Struct, frozen=True):
     epochs: list[tuple[int, int]]  # the first one of each epoch, and the epoch
 
 
+class GetMap(Query, frozen=True, kw_only=True):
+    """The cluster map: shard 0 has it."""
+
+
+class MapFound(msgspec.Struct, frozen=True):
+    """The answer to `GetMap`."""
+
+    map: ClusterMap | None  # None while the cluster has none
+
+
 QUERIES: Final[dict[int, type[Query]]] = {
     1: GetJobs,
     2: Explain,
@@ -376,6 +387,7 @@ QUERIES: Final[dict[int, type[Query]]] = {
     24: GetBatch,
     25: ListBatches,
     26: GetTaken,
+    27: GetMap,
     30: GetNumbers,
     31: GetQueueNumbers,
     32: GetWorkerNumbers,

@@ -21,14 +21,14 @@ import msgspec
 
 from corvo.errors import WireError
 
-WIRE_VERSION: Final = 2
+WIRE_VERSION: Final = 3
 """The version of frames and messages. It rises with a message that a process of the version before
 would misunderstand: a new tag, or a new meaning."""
 
-WIRE_OLDEST: Final = 2
+WIRE_OLDEST: Final = 3
 """The oldest wire version that this release still understands."""
 
-OP_VERSION: Final = 2
+OP_VERSION: Final = 3
 """The version of ops, queries and documents. It rises with each op, query or field that a process
 of the version before would not know."""
 
@@ -175,6 +175,12 @@ class KeysChanged(msgspec.Struct, frozen=True, array_like=True, tag=25):
     index: int
 
 
+class MapChanged(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """The cluster map has this version now, or a later one."""
+
+    version: int
+
+
 # Replicas among themselves.
 
 
@@ -308,7 +314,7 @@ class Sought(msgspec.Struct, frozen=True, array_like=True, tag=46):
 Control: TypeAlias = Ping | Pong | Goodbye
 Request: TypeAlias = Submit | Ask
 Answer: TypeAlias = Reply | NotLeader | Busy
-Push: TypeAlias = WorkAvailable | Leading | KeysChanged
+Push: TypeAlias = WorkAvailable | Leading | KeysChanged | MapChanged
 FollowerRequest: TypeAlias = Follow | Scan | Seek
 FollowerAnswer: TypeAlias = Changes | Reset | Scanned | Sought
 AnyMessage: TypeAlias = (

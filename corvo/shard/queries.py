@@ -16,6 +16,7 @@ from corvo.model import STATES, Batch, Job, JobError, Priority, Queue, State
 from corvo.protocol import numbers
 from corvo.protocol import queries as protocol
 from corvo.protocol.ops.base import Rejected, encode_json
+from corvo.protocol.ops.cluster import HOME as MAP_HOME
 from corvo.raft import Node
 from corvo.shard import rendering
 from corvo.shard.machine import Machine
@@ -98,6 +99,10 @@ def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
             return protocol.Moment(asked.machine.now_ns)
         case protocol.GetTaken(source=source):
             return protocol.EffectsTaken(outbox.last_taken(tx, source), epochs.taken(tx, source))
+        case protocol.GetMap():
+            if tx.shard != MAP_HOME:
+                return Rejected("wrong_shard", f"the cluster map is kept in shard {MAP_HOME}")
+            return protocol.MapFound(tx.cluster_map)
         case protocol.GetNumbers():
             return _numbers(asked)
         case _:

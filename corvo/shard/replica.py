@@ -43,6 +43,7 @@ from corvo.shard.empty_fetches import EmptyFetchWatchers
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS, OPS, admit
+from corvo.shard.ops.cluster import MAP_CHANGED
 from corvo.shard.ops.transfer import (
     BeginEpoch,
     Delivered,
@@ -227,6 +228,8 @@ class Replica:
         self.machine = machine
         if machine.tx.shard == KEYS_HOME:
             self._tell_of_keys(machine.applied)  # nobody knows what came with it
+        if machine.tx.cluster_map is not None:
+            self._tell_of_map()
         for submission in self._gathering.skipped_to(machine.applied):
             self._tell_unknown(submission)
 
@@ -405,6 +408,8 @@ class Replica:
             answers = machine.apply(index=index, term=term, data=data, decoded=decoded)
             if machine.tx.keys_changed:
                 self._tell_of_keys(index)
+            if machine.tx.map_changed:
+                self._tell_of_map()
             if not node.is_leader and node.leader is not None and term == node.term:
                 self.clock.follow(self._elapsed_ns, machine.now_ns)
             if ours is not None:
@@ -430,7 +435,8 @@ class Replica:
             client = submission.client
             ops[submission.record[0]] += 1
             if client == INTERNAL:
-                assert not result.code, f"an op of our own was refused: {result.body!r}"
+                is_late = result.code == MAP_CHANGED  # then new places are computed
+                assert is_late or not result.code, f"an op of our own was refused: {result.body!r}"
                 self._count_upkeep(submission.record[0], result.body)
                 self._own_applied(submission)
                 continue
@@ -548,9 +554,19 @@ class Replica:
     def _tell_of_keys(self, index: int) -> None:
         """Tell every router that API keys changed, before whoever changed them is answered."""
         self.machine.tx.keys_changed = False
+        self._tell_routers(wire.KeysChanged(index))
+
+    def _tell_of_map(self) -> None:
+        """Tell every router that there is another cluster map, before the change is answered."""
+        tx = self.machine.tx
+        tx.map_changed = False
+        assert tx.cluster_map is not None, "a map is changed, and never removed"
+        self._tell_routers(wire.MapChanged(tx.cluster_map.version))
+
+    def _tell_routers(self, push: wire.Push) -> None:
         for client, is_shard in self._links.items():
             if not is_shard:
-                self._say(client, wire.KeysChanged(index))
+                self._say(client, push)
 
     # Time and checkpoints.
 

@@ -14,7 +14,9 @@ import msgspec
 from corvo.kv.checkpoints import LevelStates
 from corvo.kv.tables import read_meta
 from corvo.model import State
+from corvo.protocol.cluster import ClusterNode, first_map
 from corvo.protocol.ops.base import Op
+from corvo.protocol.ops.cluster import HOME, Announce, DrainNode, RemoveNode, SetReplicas
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import (
     Approve,
@@ -51,6 +53,7 @@ from corvo.protocol.ops.work import (
 )
 from corvo.protocol.ops.workflow import NewBatch
 from corvo.shard.machine import Machine
+from corvo.shard.ops.cluster import Place
 from corvo.shard.ops.upkeep import (
     CleanRequests,
     CleanUnique,
@@ -76,19 +79,22 @@ class Log(msgspec.Struct, frozen=True):
 
     entries: list[bytes]
     digest: int
+    shard: int = NUMBER
 
 
-def record(seed: int, entries: int) -> tuple[Log, Shard]:
+def record(seed: int, entries: int, *, number: int = NUMBER) -> tuple[Log, Shard]:
     """A log, and the shard that it made."""
     random = Random(seed)
-    shard = Shard(number=NUMBER, shards=SHARDS)
+    shard = Shard(number=number, shards=SHARDS)
     ops_there_are = draws(shard, random)
+    if number == HOME:
+        ops_there_are += 3 * draws_of_map(shard, random)
     for _ in range(entries):
         shard.dice = random.getrandbits(32)
         shard.pass_time(random.choice((0, 1, 40, 900, 15_000)))
         ops = [random.choice(ops_there_are)() for _ in range(random.randrange(1, 7))]
         shard.entry(*ops)
-    return Log(shard.log, shard.machine.digest), shard
+    return Log(shard.log, shard.machine.digest, number), shard
 
 
 def draws(shard: Shard, random: Random) -> list[Callable[[], Op]]:
@@ -163,6 +169,42 @@ def draws(shard: Shard, random: Random) -> list[Callable[[], Op]]:
     ]
 
 
+def draws_of_map(shard: Shard, random: Random) -> list[Callable[[], Op]]:
+    """Ops on the cluster map, of which about half are refused."""
+    first = first_map(
+        [ClusterNode(number=number, name=f"n{number}") for number in (1, 2, 3)],
+        shards=SHARDS,
+        replicas=3,
+    )
+
+    def number() -> int:
+        return random.randrange(1, 7)
+
+    def announce() -> Announce:
+        of = number()
+        return Announce(
+            name=f"n{of}",
+            instance=f"dir-{random.randrange(9)}",
+            number=random.choice((0, of)),
+            zone=random.choice(("a", "b")),
+            first=first,
+        )
+
+    def place() -> Place:
+        known = shard.tx.cluster_map or first
+        row = tuple(random.sample(known.carriers, 1))
+        return Place(base=max(known.version, 1), places=(row,) * SHARDS)
+
+    return [
+        announce,
+        announce,
+        place,
+        lambda: DrainNode(number=number(), is_draining=random.random() < 0.5),
+        lambda: RemoveNode(number=number(), reason="lost"),
+        lambda: SetReplicas(replicas=random.randrange(1, 4)),
+    ]
+
+
 def main(log_file: Path, directory: Path, until: int, boot_id: str) -> int:
     """Apply entries up to `until` in a state of this process's own; checkpoint; print the digest.
 
@@ -170,7 +212,7 @@ def main(log_file: Path, directory: Path, until: int, boot_id: str) -> int:
     """
     log = msgspec.msgpack.decode(log_file.read_bytes(), type=Log)
     states = LevelStates(directory, boot_id=boot_id, applied=lambda store: read_meta(store).applied)
-    machine = Machine(states.store, shard=NUMBER, shards=SHARDS)
+    machine = Machine(states.store, shard=log.shard, shards=SHARDS)
     began = machine.applied
     for index in range(began + 1, until + 1):
         machine.apply(index=index, term=1, data=log.entries[index - 1])

@@ -62,8 +62,12 @@ PREFERRED: Final = {
 }
 """Where an op has something to do: most picks are from there."""
 
-NOT_HERE: Final = ("Tell", "UpsertAPIKey", "DeleteAPIKey", "Renumber", "Skip")
-"""What the end of a job means for others has tests of its own, and so have API keys, and losses."""
+NOT_HERE: Final = (
+    *("Tell", "UpsertAPIKey", "DeleteAPIKey", "Renumber", "Skip"),
+    *("Announce", "DrainNode", "RemoveNode", "Place", "SetReplicas"),
+)
+"""What the end of a job means for others has tests of its own, and so have API keys, losses
+and the cluster map."""
 
 FAILURES: Final = 24
 """More than there are errors kept."""

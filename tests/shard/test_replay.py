@@ -13,6 +13,7 @@ import pytest
 
 from corvo.kv.feed import Row, row_key
 from corvo.model import EventType
+from corvo.protocol.ops.cluster import HOME
 from corvo.protocol.wire import Happening
 from corvo.shard.machine import Machine
 from corvo.shard.ops import OPS
@@ -60,6 +61,27 @@ def test_two_interpreters_with_different_hash_seeds_come_to_one_digest(
     ]
 
     assert seen == [[0, log.digest]] * 3
+
+
+def test_a_shard_with_the_cluster_map_comes_to_one_digest_too(tmp_path: Path) -> None:
+    recorded, shard = record(seed=22, entries=ENTRIES, number=HOME)
+    known = shard.tx.cluster_map
+    assert known is not None
+    assert known.removed
+    log_file = tmp_path / "log"
+    log_file.write_bytes(msgspec.msgpack.encode(recorded))
+
+    half = [
+        replay(log_file, tmp_path / seed, until=ENTRIES // 2, boot="one", hash_seed=seed)
+        for seed in ("1", "4242")
+    ]
+    whole = [
+        replay(log_file, tmp_path / seed, until=ENTRIES, boot="two", hash_seed=seed)
+        for seed in ("4242", "1")
+    ]
+
+    assert half[0] == half[1]
+    assert whole == [[ENTRIES // 2, recorded.digest]] * 2
 
 
 def test_a_fresh_process_comes_to_it_from_a_checkpoint(

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from corvo.protocol.ops import enqueue, jobs, keys, queues, work
+from corvo.protocol.ops import cluster, enqueue, jobs, keys, queues, work
 from corvo.protocol.ops.base import Op
 
-_MODULES: Final = (enqueue, jobs, keys, queues, work)
+_MODULES: Final = (cluster, enqueue, jobs, keys, queues, work)
 
 OPS: Final[dict[int, type[Op]]] = {
     op.NUMBER: op
@@ -35,6 +35,7 @@ OF_SHARDS: Final[dict[int, str]] = {
     82: "BeginEpoch",
     83: "Renumber",
     84: "Skip",
+    88: "Place",
 }
 """The ops that only shards submit, by name: their structs are in `corvo.shard.ops`."""
 

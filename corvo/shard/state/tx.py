@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.ids import Mint
 from corvo.kv.feed import FEED_BYTES_MAX
@@ -16,6 +17,8 @@ from corvo.kv.keys import META
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, Meta, Transaction
 from corvo.model import Epoch
+from corvo.protocol.cluster import ClusterMap
+from corvo.protocol.ops.cluster import HOME as MAP_HOME
 from corvo.shard.state.entry import Stamp
 from corvo.shard.state.throughput import Minutes
 
@@ -29,6 +32,7 @@ TOKEN_BITS: Final = 9
 """A job can be fetched, released and fetched again within one entry, once an op: 512 times."""
 
 _GRACE_KEY: Final = META.build("grace")
+_MAP_KEY: Final = META.build("cluster_map")
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_number: Final = msgspec.msgpack.Decoder(int).decode
 
@@ -44,10 +48,15 @@ class Grace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until_ns: int = 0
 
 
+def _decode_map(saved: bytes | None) -> ClusterMap | None:
+    return None if saved is None else msgspec.msgpack.decode(saved, type=ClusterMap)
+
+
 class Tx(Transaction):
     """One entry's view of one shard."""
 
     __slots__ = (
+        "cluster_map",
         "dice",
         "doomed",
         "epochs",
@@ -55,6 +64,7 @@ class Tx(Transaction):
         "grace",
         "has_old_answers",
         "keys_changed",
+        "map_changed",
         "mint",
         "minutes",
         "outbox",
@@ -95,6 +105,8 @@ class Tx(Transaction):
         """Queues that may have something to give since somebody looked and emptied this."""
         self.keys_changed = False
         """Whether an entry changed an API key since somebody looked and cleared this."""
+        self.map_changed = False
+        """Whether an entry changed the cluster map since somebody looked and cleared this."""
         self.rates: dict[str, list[bytes]] = {}
         """Rows of the present window by queue with a rate limit: see `corvo.shard.state.limits`."""
         self.has_old_answers = False
@@ -106,6 +118,9 @@ class Tx(Transaction):
         self.errands_left = ERRANDS_MAX
         saved = store.get(_GRACE_KEY)
         self.grace = msgspec.msgpack.decode(saved, type=Grace) if saved is not None else Grace()
+        self.cluster_map = _decode_map(store.get(_MAP_KEY)) if shard == MAP_HOME else None
+        """None while there is none. Like the grace it is read once, because it is asked for at
+        every turn of the leader."""
 
     def start(self, *, index: int, term: int, stamp: Stamp) -> None:
         """The entry behind the last one begins."""
@@ -141,6 +156,15 @@ class Tx(Transaction):
     def dice_for(self, name: str) -> int:
         """A number from 0 to 65,535 that every replica draws alike."""
         return zlib.crc32(name.encode(), self.dice) & 0xFFFF
+
+    def put_map(self, changed: ClusterMap) -> ClusterMap:
+        """Write the cluster map, under its next version."""
+        before = self.cluster_map
+        written = replace(changed, version=before.version + 1 if before is not None else 1)
+        self.cluster_map = written
+        self.map_changed = True
+        self.set_key(_MAP_KEY, _encode(written))
+        return written
 
     def give_grace(self, until_ns: int) -> None:
         """A new leader took over: see `Grace`. One right behind another prolongs the first's."""

@@ -117,8 +117,8 @@ class Caller:
                 self._follow(message)
             case wire.WorkAvailable():
                 self.told(message.queues)
-            case wire.KeysChanged():
-                pass  # nobody here has a key
+            case wire.KeysChanged() | wire.MapChanged():
+                pass  # nobody here has a key, or looks for nodes
             case _:
                 waiting = self._waiting.pop((link, message.id), None)
                 if waiting is not None:

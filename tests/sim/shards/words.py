@@ -48,6 +48,11 @@ NUMBERS: Final = {
     "BeginEpoch": 82,
     "Renumber": 83,
     "Skip": 84,
+    "Announce": 85,
+    "DrainNode": 86,
+    "RemoveNode": 87,
+    "Place": 88,
+    "SetReplicas": 89,
 }
 NAMES: Final = {number: name for name, number in NUMBERS.items()}
 
