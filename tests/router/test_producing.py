@@ -243,6 +243,8 @@ def test_dependencies_are_read_in_the_older_way_too() -> None:
         ({"chain_config": {"steps": [{}]}}, "chain_config.steps[0].queue"),
         ({"chain_config": {"on_exit": "end"}}, "chain_config.steps"),
         ({"chain_config": "{}"}, "chain_config"),
+        ({"queue": "_corvo.x"}, "queue"),
+        ({"queue": "_corvo.x", "kind": "k"}, "queue"),
         ({"chain_id": "chn_1"}, "chain_id"),
         ({"chain_step": 2}, "chain_step"),
     ],

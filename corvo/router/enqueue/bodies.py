@@ -204,6 +204,10 @@ _decode_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 
 def new_job(item: EnqueueItem) -> NewJob:
     """An item as the op has it. Raises `Problem`."""
+    if item == type(item)(queue=item.queue, payload=item.payload):
+        # As most are: this costs a third of a look at each field.
+        not_reserved("queue", item.queue)
+        return NewJob(queue=item.queue, payload=item.payload)
     others: dict[str, object] = {}
     if _names_others(item):
         item = _add_others(others, item)

@@ -134,6 +134,7 @@ class EnqueueFanOut(FanOut[NewJob, Enqueued]):
         super().__init__(api.shards, api.addresses, items, body_bytes, key=key, by=caller.signature)
         self._api: Final = api
         self._caller: Final = caller
+        self._shard_count: Final = len(api.shards)
         self._known: list[int] = []
         """Places of jobs whose id is that of a job that exists."""
 
@@ -176,7 +177,7 @@ class EnqueueFanOut(FanOut[NewJob, Enqueued]):
             self._known.append(place)
 
     def _shard_of(self, item: NewJob) -> int:
-        return shard_of_queue(item.queue, len(self._shards))
+        return shard_of_queue(item.queue, self._shard_count)
 
     def _about(self, item: NewJob) -> About:
         return "queue", item.queue

@@ -10,7 +10,7 @@ and mostly share an entry of the shard's log. Ops on jobs follow a job that move
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 import trio
@@ -174,8 +174,7 @@ class FanOut(Generic[ItemT, R]):
 
     def _begin_group(self, shard: int, about: About, places: list[int]) -> None:
         """Send items that go to one shard, and are about one thing if there is a request key."""
-        items = [self._item(place) for place in places]
-        ranges = parts_of(items, self._body_bytes)
+        ranges = parts_of(self._items(places), self._body_bytes)
         parts = [Part(shard, places[some.start : some.stop]) for some in ranges]
         if not self.key.name:
             self._begun += [self._begin(part) for part in parts]
@@ -185,7 +184,7 @@ class FanOut(Generic[ItemT, R]):
         self._begun.append(self._begin(first)._replace(rest=rest))
 
     def _begin(self, part: Part) -> _Begun:
-        op = self._op([self._item(place) for place in part.places])
+        op = self._op(self._items(part.places))
         if self.key.name:
             earlier = earlier_key_of(self.key.name, part.places, len(self.items))
             op = self.key.on(op, *part.subject, earlier=earlier)
@@ -225,6 +224,11 @@ class FanOut(Generic[ItemT, R]):
         item = self.items[place]
         assert not isinstance(item, (Rejected, Problem)), "only good items are sent"
         return item
+
+    def _items(self, places: Sequence[int]) -> list[ItemT]:
+        """Items that were found to be good, which `_item` would find out for each again."""
+        items = self.items
+        return cast("list[ItemT]", [items[place] for place in places])
 
     def _fail(self, part: Part, problem: Problem) -> None:
         """Note that a whole part failed."""

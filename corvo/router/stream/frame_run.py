@@ -166,8 +166,9 @@ class FrameRun:
             batched(problem_of(outcome) if isinstance(outcome, Rejected) else outcome)
             for outcome in jobs.outcomes
         ]
-        if jobs.created:
-            throughput.enqueued(jobs.created)
+        created = jobs.created
+        if created:
+            throughput.enqueued(created)
         reply = Reply(
             id=frame.id,
             enqueued=enqueued if frame.enqueues else None,
