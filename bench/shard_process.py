@@ -166,7 +166,7 @@ async def _led(client: LinkClient) -> None:
 
 def _config(directory: Path, socket: str) -> ShardConfig:
     return ShardConfig(
-        cluster=CLUSTER, node=1, shard=0, shards=1, data_dir=str(directory), socket=socket
+        cluster=CLUSTER, node=1, shard=0, shards=1, data_dir=str(directory), sockets={0: socket}
     )
 
 

@@ -21,6 +21,7 @@ import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
+    AsyncExitStack,
     ExitStack,
     asynccontextmanager,
     contextmanager,
@@ -611,11 +612,14 @@ async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.So
                     return await trio.open_tcp_stream(host, port)
                 case PeerAddress(host, port, target):
                     stream = await trio.open_tcp_stream(host, port)
-                    await _ask_for(stream, target)
+                    async with AsyncExitStack() as undo:
+                        undo.push_async_callback(trio.aclose_forcefully, stream)
+                        await _ask_for(stream, target)
+                        undo.pop_all()
                     return stream
                 case _:
                     assert_never(address)
-    except (OSError, trio.TooSlowError) as error:
+    except (OSError, trio.TooSlowError, trio.BrokenResourceError) as error:
         raise LinkLost(f"no answer at {address}: {error}", was_sent=False) from error
 
 

@@ -83,6 +83,20 @@ class Topology:
         return Route(number, PeerAddress(host, port, target, self.security))
 
 
+def refusal_of(known: ClusterMap, node: int) -> str:
+    """Why a process of a node is refused; empty for a node that is in the cluster, or may be.
+
+    A number that is greater than all that the map knows is that of a node which joined later.
+    """
+    if known.node(node) is not None or node > known.last_number:
+        return ""
+    removed = known.removal_of(node)
+    what = f"node {node} is not in the cluster any more"
+    if removed is not None:
+        what = f"node {node} ({removed.name}) was removed from the cluster: {removed.reason}"
+    return f"{what}; it can join again with an empty data directory, and gets another number"
+
+
 class Nearest:
     """One way after the other to some replica of a shard, that of this node first.
 

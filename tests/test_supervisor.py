@@ -177,7 +177,7 @@ def test_a_shard_is_told_of_all_others_and_not_of_itself(tmp_path: Path) -> None
     told = shard_config(config, opened, 1)
     plans = plans_of(config, opened)
 
-    assert told.others == {0: "/a", 2: "/c"}
+    assert told.sockets == {0: "/a", 1: "/b", 2: "/c"}
     assert (told.cluster, told.node, told.shard, told.shards) == ("rookery", 2, 1, 3)
     assert (told.socket, told.data_dir) == ("/b", str(tmp_path / "d" / "shard-1"))
     assert told.relaxed

@@ -1,13 +1,14 @@
 """Where replicas are: ways to them, as the map and the node's own sockets say."""
 
+import msgspec
 import pytest
 import trio
 import trio.testing
 
 from corvo.link import LinkLost, PeerAddress, Route, UnixAddress
 from corvo.peer_security import PeerSecurity
-from corvo.protocol.cluster import ClusterMap, ClusterNode
-from corvo.topology import NODE, Nearest, Topology
+from corvo.protocol.cluster import ClusterMap, ClusterNode, RemovedNode
+from corvo.topology import NODE, Nearest, Topology, refusal_of
 from tests.support.links import on_sockets
 
 SECURITY = PeerSecurity(tls_ca="ca.pem")
@@ -20,6 +21,7 @@ MAP = ClusterMap(
     ),
     last_number=4,
     places=((1, 2), (2, 1), (4, 2)),
+    removed=(RemovedNode(number=3, name="c", instance="", reason="it burned", removed_ns=1),),
 )
 
 
@@ -83,3 +85,12 @@ def test_without_any_way_the_reason_is_told() -> None:
 
     with pytest.raises(LinkLost, match="replica of shard 0"):
         Nearest(topology, 0)()
+
+
+def test_only_a_node_that_was_in_the_cluster_is_refused_by_the_map() -> None:
+    told = [refusal_of(MAP, number) for number in (1, 4, 5)]
+    forgotten = refusal_of(msgspec.structs.replace(MAP, removed=()), 3)
+
+    assert told == ["", "", ""], "a node with a greater number joined later"
+    assert "node 3 (c) was removed from the cluster: it burned" in refusal_of(MAP, 3)
+    assert "node 3 is not in the cluster any more" in forgotten

@@ -136,6 +136,8 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     counted: Counters
     clock: ClockNumbers | None = None  # of a leader
     missing: int = 0  # jobs that other jobs wait for and that do not exist yet
+    outgoing: tuple[int, ...] = ()
+    """While the members are being changed: the voters of before, whose majority is needed too."""
 
 
 PAGE_QUEUES: Final = 50

@@ -310,6 +310,16 @@ class Node:
         """The membership in force: that of the applied index."""
         return self._raft.membership
 
+    @property
+    def may_change(self) -> bool:
+        """Whether this replica leads and no change is under way: a change may be proposed."""
+        raft = self._raft
+        leadership = raft.leadership
+        if leadership is None or leadership.left_at is not None or leadership.heir != NOBODY:
+            return False
+        is_over = raft.log.applied >= leadership.pending_change
+        return raft.is_established and is_over and not members.is_joint(raft.membership)
+
     def describe_state(self) -> Snapshot | None:
         """The name, without size and checksum, of the state as it is applied now.
 

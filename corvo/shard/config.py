@@ -6,27 +6,20 @@ import msgspec
 from msgspec import Meta
 
 from corvo.errors import CorvoError
+from corvo.peer_security import PeerSecurity
+from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.ops.base import Limits
 
 SOCKET_BYTES_MAX: Final = 107
 """What the kernel takes as the path of a socket."""
 OP_BYTES_MAX: Final = 4 << 20
 """An op is an entry of its own when it is large, and an entry has a limit."""
-Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 Amount: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
 class BadConfig(CorvoError):
     """The process was told something that cannot work."""
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """Another replica of this shard."""
-
-    node: int
-    host: str
-    port: Port
 
 
 class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,12 +80,20 @@ class ShardConfig(ShardSettings, frozen=True, kw_only=True, forbid_unknown_field
     shards: Annotated[int, msgspec.Meta(ge=1)]
     """How many shards the cluster has: fixed for ever at its first start."""
     data_dir: str  # this shard's own directory; made if it is not there
-    socket: str  # where router and mirror of this node come in
-    host: str = "127.0.0.1"
-    port: Port = 0  # where the other replicas come in; 0 for a shard that has none
-    peers: list[Peer] = []
-    voters: list[int] = []  # the first members of a new shard; this node alone when empty
-    others: dict[int, str] = {}  # sockets of the other shards of this node, for effects that cross
+    sockets: dict[int, str]
+    """Of the replicas on this node, by their shards. At its own, this replica listens for the other
+    processes of the node."""
+    map: ClusterMap | None = None
+    """The cluster, as the node knows it now; None for a cluster of this node alone."""
+    security: PeerSecurity = PeerSecurity()
+    peer_socket: str = ""
+    """Where the node hands over connections from other nodes; empty for a node that has none."""
+    voters: list[int] = []
+    """The first members of a new shard. When empty: the place in a map that is as new as the
+    cluster, or this node if the cluster has never had another one."""
+    is_new_member: bool = False
+    """Whether the shard is older than this replica: it then belongs to nothing until it is added,
+    and neither votes nor stands for election before. Without effect once there are data."""
     relaxed: bool = False
     """Answer before the disk has it. A machine that loses power then loses what was acknowledged in
     the last moments; nothing else ever does."""
@@ -105,21 +106,48 @@ class ShardConfig(ShardSettings, frozen=True, kw_only=True, forbid_unknown_field
     log_level: str = "info"
     log_format: str = "json"
 
+    @property
+    def socket(self) -> str:
+        """Where the other processes of this node come in."""
+        return self.sockets[self.shard]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the shard has no other replica, and never had one."""
+        if self.voters or self.is_new_member:
+            return False
+        known = self.map
+        return known is None or (
+            known.nodes[0].number == known.last_number == self.node and not known.removed
+        )
+
+    @property
+    def first_voters(self) -> list[int]:
+        """The first members of a shard that is new; empty for a replica that waits to be added."""
+        if self.is_new_member or self.voters:
+            return [] if self.is_new_member else self.voters
+        if self.is_alone:
+            return [self.node]
+        assert self.map is not None, "without a map, a node is alone"
+        place = self.map.places[self.shard]
+        # A map with a version may name those who came later: the first voters would be others.
+        return [*place] if self.map.version == 0 and self.node in place else []
+
     def check(self) -> None:
         """Raise `BadConfig` naming the first key that cannot work."""
         if self.shard >= self.shards:
             raise BadConfig(f"shard is {self.shard}, and there are {self.shards}")
-        if self.peers and self.port == 0:
-            raise BadConfig("port is 0, and the shard has peers who must find it")
-        if self.voters and self.node not in self.voters and not self.peers:
-            raise BadConfig("voters: this node is not among them and has no peers to ask")
-        numbers = [peer.node for peer in self.peers]
-        if self.node in numbers or len({*numbers}) < len(numbers):
-            raise BadConfig(f"peers: {numbers}; each other node is to be there once, and not ours")
+        if self.shard not in self.sockets:
+            raise BadConfig(f"sockets: there is none of shard {self.shard}, which is this one")
+        if self.voters and self.node not in self.voters and not self.is_new_member:
+            raise BadConfig(f"voters: {self.voters}; node {self.node} is not among them")
+        if self.map is not None and len(self.map.places) != self.shards:
+            raise BadConfig(f"map: {len(self.map.places)} places, and there are {self.shards}")
         if len({*self.voters}) < len(self.voters):
             raise BadConfig(f"voters: {self.voters}; each is to be there once")
-        if len(self.socket.encode()) > SOCKET_BYTES_MAX:
-            raise BadConfig(f"socket: a path of more than {SOCKET_BYTES_MAX} bytes")
+        for name, path in (("sockets", self.socket), ("peer_socket", self.peer_socket)):
+            if len(path.encode()) > SOCKET_BYTES_MAX:
+                raise BadConfig(f"{name}: a path of more than {SOCKET_BYTES_MAX} bytes")
         if self.limits.op_bytes_max > OP_BYTES_MAX:
             raise BadConfig(f"limits.op_bytes_max is more than {OP_BYTES_MAX}")
 

@@ -363,6 +363,7 @@ def _numbers(asked: Asked) -> numbers.Numbers:
         last_index=seen.last_index,
         voters=seen.membership.voters,
         learners=seen.membership.learners,
+        outgoing=seen.membership.outgoing,
         is_repairing=seen.is_repairing,
         uncommitted_bytes=seen.uncommitted_bytes,
         reads_waiting=seen.reads_waiting,

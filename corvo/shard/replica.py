@@ -15,6 +15,7 @@ nothing else is on its way; its link is notified of new work (`corvo.shard.empty
 replica's leader still leads.
 """
 
+from contextlib import suppress
 from random import Random
 from typing import Final, TypeAlias
 
@@ -36,12 +37,14 @@ from corvo.raft import (
     Overloaded,
     ReadContext,
     Ready,
+    Refused,
     Transferring,
     Write,
 )
 from corvo.shard.empty_fetches import EmptyFetchWatchers
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
+from corvo.shard.membership import Steering, Transfer
 from corvo.shard.ops import NUMBERS, OPS, admit
 from corvo.shard.ops.cluster import MAP_CHANGED
 from corvo.shard.ops.transfer import (
@@ -81,6 +84,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long finished jobs are kept where the queue does not say."""
     grace_ms: int = GRACE_MS
     limits: Limits = Limits()
+    election_ticks: int = 10
+    settled_ticks: int = 100
+    """How long the first replica of the place must be able to lead before it is to lead."""
+    again_ticks: int = 600
+    """The time between two such transfers."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +154,14 @@ class Replica:
         self._led_term = 0
         self._announced: tuple[int | None, int] = (None, 0)
         self._memberships = [(machine.applied, node.membership)]
+        self.place: tuple[int, ...] = ()
+        """The replicas that are to be the group, by the cluster map. Set by the driver; without it
+        the group stays as it is."""
+        self._steering = Steering(
+            election_ticks=settings.election_ticks,
+            settled_ticks=settings.settled_ticks,
+            again_ticks=settings.again_ticks,
+        )
         # The times at which `work` was called last: that of stamps, and elapsed time.
         self._now_ns = machine.now_ns
         self._elapsed_ns = 0
@@ -217,6 +233,7 @@ class Replica:
     def tick(self, missed: int = 0) -> None:
         """One tick has passed; `missed` before it were slept through."""
         self.node.tick(missed)
+        self._steer()
 
     def stored(self, token: int, *, intact: bool = True) -> None:
         """A write is durable, and its messages are sent."""
@@ -249,6 +266,16 @@ class Replica:
     def transfer(self, heir: int) -> None:
         """Hand leadership over; raises as `Node.transfer` does."""
         self.node.transfer(heir)
+
+    def _steer(self) -> None:
+        """Bring the group nearer to its place in the map."""
+        step = self._steering.tick(self.node, self.place)
+        # What is refused is tried again, for it may be another leader's by then.
+        with suppress(NotLeader, Transferring, Refused):
+            if isinstance(step, Transfer):
+                self.transfer(step.heir)
+            elif step is not None:
+                self.change_membership(step)
 
     # What is to be done.
 

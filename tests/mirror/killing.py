@@ -97,8 +97,7 @@ class Rookery:
             shard=number,
             shards=SHARDS,
             data_dir=str(self.directory / f"shard-{number}"),
-            socket=sockets[number],
-            others={other: sockets[other] for other in range(SHARDS) if other != number},
+            sockets=dict(enumerate(sockets)),
             feed_bytes=40_000,
             retention_ms=4_000,
         )

@@ -96,6 +96,25 @@ def test_r081_a_second_change_is_refused_until_the_joint_state_is_left() -> None
     assert group[1].membership == members(1, 2, learners=[4])
 
 
+def test_a_leader_knows_when_it_may_propose_a_change() -> None:
+    group = Group(3)
+    group.elect(1)
+    told = [group[1].may_change, group[2].may_change]  # a follower never may
+    group[1].propose_change(Change((learn(4),)))
+    told.append(group[1].may_change)
+    group.settle()
+    told.append(group[1].may_change)
+    change(group, remove(3), auto=False)
+    told.append(group[1].may_change)  # the joint state is not left
+    change(group, auto=False)
+    told.append(group[1].may_change)
+    group.isolate(2)
+    group[1].transfer(2)
+    told.append(group[1].may_change)
+
+    assert told == [True, False, False, True, False, True, False]
+
+
 @pytest.mark.conformance("R082")
 @pytest.mark.parametrize(
     "tail",

@@ -10,14 +10,14 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from corvo.link import LinkClient, TcpAddress, UnixAddress, dial, open_client
+from corvo.link import LinkClient, UnixAddress, dial, open_client
 from corvo.protocol import wire
 from corvo.protocol.numbers import Numbers
 from corvo.protocol.ops.base import Op
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.work import Ack, AckItem, Claim, Claims, Fetch
 from corvo.protocol.queries import QUERIES, GetNumbers, Query
-from corvo.shard.config import Peer, ShardConfig
+from corvo.shard.config import ShardConfig
 from corvo.shard.ops import NUMBERS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def config_in(directory: Path, **changed: object) -> ShardConfig:
         "shard": 0,
         "shards": 1,
         "data_dir": str(directory / "data"),
-        "socket": str(directory / "s"),
+        "sockets": {changed.get("shard", 0): str(directory / "s")},
         "tick_ms": 20,
         "grace_ms": 0,
         **changed,
@@ -124,16 +124,6 @@ async def calling(
         yield client
 
 
-@asynccontextmanager
-async def calling_over_tcp(config: ShardConfig) -> AsyncIterator[LinkClient]:
-    """A client where other nodes come in."""
-    other = msgspec.structs.replace(config, node=9)
-    hello = wire.make_hello(other, wire.ROUTER, shard=config.shard)
-    address = TcpAddress(config.host, config.port)
-    async with dial(address, hello) as link, open_client(link) as client:
-        yield client
-
-
 async def submit(client: LinkClient, op: Op) -> wire.Answer:
     return await client.submit(NUMBERS[type(op)], msgspec.json.encode(op))
 
@@ -179,28 +169,6 @@ async def wait_until_leading(client: LinkClient) -> None:
 
 async def status(client: LinkClient) -> Numbers:
     return result(await ask(client, GetNumbers()), Numbers)
-
-
-def group_in(directory: Path, ports: Sequence[int], **changed: object) -> list[ShardConfig]:
-    """Replicas of one shard on as many nodes."""
-    nodes = range(1, len(ports) + 1)
-    return [
-        config_in(
-            directory,
-            node=node,
-            data_dir=str(directory / f"data-{node}"),
-            socket=str(directory / f"s{node}"),
-            port=ports[node - 1],
-            peers=[
-                msgspec.to_builtins(Peer(other, "127.0.0.1", ports[other - 1]))
-                for other in nodes
-                if other != node
-            ],
-            voters=list(nodes),
-            **changed,
-        )
-        for node in nodes
-    ]
 
 
 async def free_ports(count: int) -> list[int]:

@@ -23,13 +23,13 @@ from tests.shard.followers import (
     told,
     words,
 )
+from tests.shard.groups import group_in, map_of, ports_of
 from tests.shard.processes import (
     ack,
     calling,
     config_in,
     fetch,
     free_ports,
-    group_in,
     launch,
     put,
     running,
@@ -172,11 +172,11 @@ async def test_a_follower_that_lags_behind_what_is_kept_makes_a_full_pass(tmp_pa
 async def test_a_replica_that_is_given_a_snapshot_goes_on_with_its_followers(
     tmp_path: Path,
 ) -> None:
-    ports = await free_ports(3)
-    group = group_in(tmp_path, ports, checkpoint_entries=40, keep_entries=0)
+    known = map_of(await free_ports(3))
+    group = group_in(tmp_path, known, checkpoint_entries=40, keep_entries=0)
     follower = Follower()
 
-    async with AsyncExitStack() as stack:
+    async with ports_of(group), AsyncExitStack() as stack:
         for config in group[:2]:
             child = await launch(config)
             stack.push_async_callback(child.kill)

@@ -2,8 +2,8 @@
 
 import struct
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from corvo import child as child_process
-from corvo.link import LinkClient, LinkLost, UnixAddress, accept_link, connect, listen_tcp
+from corvo.link import LinkClient, LinkLost, UnixAddress, connect
 from corvo.protocol import wire
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause
@@ -23,11 +23,8 @@ from tests.shard.processes import (
     ack,
     ask,
     calling,
-    calling_over_tcp,
     config_in,
     fetch,
-    free_ports,
-    group_in,
     launch,
     put,
     result,
@@ -548,96 +545,6 @@ def test_a_full_disk_refuses_ops_and_answers_questions_until_there_is_room(
         fill()
 
 
-# ---- Three processes.
-
-
-@asynccontextmanager
-async def group(configs: list[ShardConfig]) -> AsyncIterator[list[Child]]:
-    """Processes that are killed with the block."""
-    async with AsyncExitStack() as stack:
-        children = []
-        for config in configs:
-            child = await launch(config)
-            stack.push_async_callback(child.kill)
-            children.append(child)
-        for child in children:
-            assert await child.wait_until_ready(), await child.last_words()
-        yield children
-
-
-async def leader_of(configs: list[ShardConfig]) -> ShardConfig:
-    """Whoever leads and has begun to."""
-    while True:
-        for config in configs:
-            async with calling(config) as client:
-                seen = await status(client)
-                if seen.role == "leader":
-                    answer = await submit(client, Pause(queue="other"))
-                    if isinstance(answer, wire.Reply):
-                        return config
-        await trio.lowlevel.checkpoint()
-
-
-@on_sockets
-async def test_three_processes_elect_a_leader_and_go_on_without_it(tmp_path: Path) -> None:
-    configs = group_in(tmp_path, await free_ports(3), tick_ms=20, election_ticks=15)
-
-    async with group(configs) as children:
-        first = await leader_of(configs)
-        async with calling_over_tcp(first) as client:
-            await put(client, JOB, JOB)
-        await children[first.node - 1].kill()
-        rest = [config for config in configs if config != first]
-        second = await leader_of(rest)
-        async with calling(second) as client:
-            await put(client, JOB)
-            seen = await counts(client)
-        [third] = [config for config in rest if config != second]
-        async with calling(third) as client:
-            refused = await submit(client, Pause(queue="mail"))
-            follower_sees = await counts(client)
-
-    assert seen == {"pending": 3}
-    assert isinstance(refused, wire.NotLeader)
-    assert refused.leader == second.node
-    assert follower_sees == {"pending": 3}
-
-
-@on_sockets
-async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> None:
-    configs = group_in(
-        tmp_path,
-        await free_ports(3),
-        tick_ms=20,
-        election_ticks=15,
-        checkpoint_entries=20,
-        keep_entries=2,
-        segment_bytes=2_048,
-    )
-
-    async with group(configs) as children:
-        leader = await leader_of(configs)
-        [lagging, _] = [config for config in configs if config != leader]
-        await children[lagging.node - 1].kill()
-        async with calling(leader) as client:
-            goal = (await status(client)).last_index + 10  # more than it has
-            while (await status(client)).first_index <= goal:
-                await put(client, JOB)
-            told = await counts(client)
-        async with group([lagging]) as [late]:
-            async with calling(leader) as client:
-                there = await status(client)
-            async with calling(lagging) as client:
-                here = await status(client)
-                while here.applied < there.applied:
-                    here = await status(client)
-                follower_sees = await counts(client)
-            assert await late.stop() == child_process.OK
-
-    assert here.first_index > goal
-    assert follower_sees == told
-
-
 @on_sockets
 async def test_a_process_that_does_not_fit_is_refused_and_others_are_served(tmp_path: Path) -> None:
     config = config_in(tmp_path)
@@ -665,29 +572,3 @@ async def test_a_process_that_does_not_fit_is_refused_and_others_are_served(tmp_
     assert len(refusals) == len(unfit)
     for refusal, words in zip(refusals, unfit, strict=True):
         assert words in refusal
-
-
-@on_sockets
-async def test_a_replica_sends_nothing_to_a_node_that_answers_for_another(tmp_path: Path) -> None:
-    [listener] = await listen_tcp("127.0.0.1", 0)
-    [port] = await free_ports(1)
-    peer = {"node": 2, "host": "127.0.0.1", "port": listener.socket.getsockname()[1]}
-    config = config_in(tmp_path, voters=[1, 2], port=port, peers=[peer])
-    received: list[list[wire.Peer]] = []
-    reasons: list[str | None] = []
-
-    child = await launch(config)
-    async with listener:
-        for node in (2, 3):
-            replica = msgspec.structs.replace(config, node=node)
-            hello = wire.make_hello(replica, wire.REPLICA, shard=config.shard)
-            async with accept_link(await listener.accept(), hello) as link:
-                received.append(await link.receive(wire.BETWEEN_REPLICAS))
-                reasons.append(link.goodbye)
-    await child.kill()
-
-    assert [bool(votes) for votes in received] == [True, False]
-    assert reasons == [
-        None,
-        "the replica of node 3 answers at the address of node 2: check the address",
-    ]

@@ -30,6 +30,9 @@ from corvo.shard.state import entry
 from corvo.steered_clock import SteeredClock
 
 _MS: Final = 1_000_000
+_SETTLED_MS: Final = 10_000
+"""How long the first replica of the place must be able to lead before it is to lead."""
+_AGAIN_MS: Final = 60_000
 _LOOK_BACK: Final = 1_000
 """Entries at the end of the log among which the last stamp is looked for: Raft has few in a row."""
 
@@ -64,7 +67,7 @@ def open_log(
     try:
         return try_to_open(), None
     except LogDamaged as error:
-        checkpoint = None if config.peers or config.voters else read_checkpoint()
+        checkpoint = read_checkpoint() if config.is_alone else None
         if checkpoint is None:
             raise
         try:
@@ -88,9 +91,9 @@ class Parts(msgspec.Struct, frozen=True):
 
 def first_membership(config: ShardConfig, instance: int) -> Membership:
     """Who belongs to a shard that is new. Several agree on it by having the same config."""
-    if not config.voters:
+    if config.is_alone:
         return Membership(voters=(config.node,), pins=((config.node, instance),))
-    return Membership(voters=tuple(sorted(config.voters)))
+    return Membership(voters=tuple(sorted(config.first_voters)))
 
 
 def assemble(
@@ -135,7 +138,12 @@ def assemble(
         repair=storage.repairing,
     )
     settings = Settings(
-        retention_ms=config.retention_ms, grace_ms=config.grace_ms, limits=config.limits
+        retention_ms=config.retention_ms,
+        grace_ms=config.grace_ms,
+        limits=config.limits,
+        election_ticks=config.election_ticks,
+        settled_ticks=_SETTLED_MS // config.tick_ms,
+        again_ticks=_AGAIN_MS // config.tick_ms,
     )
     machine = machine_on(config, states)
     clock = SteeredClock(

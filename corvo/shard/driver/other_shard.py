@@ -1,7 +1,7 @@
-"""The link to another shard: effects go over it, and answers come back.
+"""The links to another shard: effects go to its leader, and answers come back.
 
-The link is opened when there is an effect for the other shard for the first time, and then kept.
-It leads to the replica on this node. While that replica does not lead, effects wait.
+They are opened when there is an effect for the other shard for the first time, and then kept. While
+no leader can be reached, effects wait.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.kept_link import KeptLink
-from corvo.link import Call, Link, LinkClient, LinkLost, UnixAddress, open_client
+from corvo.link import Call, LinkClient, LinkLost
 from corvo.protocol import wire
 from corvo.protocol.ops.base import encode_json
 from corvo.protocol.queries import NUMBERS, EffectsTaken, GetTaken
@@ -19,6 +18,9 @@ from corvo.shard.config import ShardConfig
 from corvo.shard.ops import NUMBERS as OPS
 from corvo.shard.ops.transfer import Skip
 from corvo.shard.relaying import Batch, Relaying
+from corvo.shard_links import ShardLinks
+from corvo.telemetry import Log
+from corvo.topology import Topology
 
 _decode_taken: Final = msgspec.json.Decoder(EffectsTaken).decode
 _MANY: Final = 2
@@ -26,12 +28,13 @@ _MANY: Final = 2
 
 
 class OtherShard:
-    """Another shard; `run` keeps a link to it."""
+    """Another shard; `run` keeps links to its replicas."""
 
     def __init__(
         self,
         config: ShardConfig,
         shard: int,
+        topology: Topology,
         relaying: Relaying,
         react: Callable[[], None],
         compare: Callable[[int, EffectsTaken], Skip | None],
@@ -46,61 +49,51 @@ class OtherShard:
         self._compare = compare
         self._relaying = relaying
         self._react = react
-        self._link: Final = KeptLink(
-            f"shard-{shard}",
-            UnixAddress(config.others[shard]),
-            wire.make_hello(config, wire.SHARD, shard=shard),
-            self._serve,
-        )
-        self._client: LinkClient | None = None
+        hello = wire.make_hello(config, wire.SHARD, shard=shard)
+        self._links: Final = ShardLinks(shard, topology, hello, changed=self._changed)
         self._nursery: trio.Nursery | None = None
-        self._leader: int | None = None  # the node of the shard's leader, as far as is known
 
-    async def run(self) -> None:
-        """Keep the link open until cancelled."""
-        await self._link.run()
+    async def run(self, log: Log) -> None:
+        """Keep the links open until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._changed()
+            await self._links.run(log)
 
-    async def _serve(self, link: Link) -> None:
-        async with open_client(link, self._on_push) as client, trio.open_nursery() as nursery:
-            self._client, self._nursery = client, nursery
-            self._note_leader()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._client = self._nursery = self._leader = None
-                self._relaying.closed(self._shard, "the link to it is lost")
+    def note_error(self) -> None:
+        """Keep the reason up to date why no leader can be reached."""
+        destination = self._relaying.destination(self._shard)
+        if not destination.is_open:
+            destination.error = self._links.last_error
 
-    def _on_push(self, push: wire.Push) -> None:
-        if isinstance(push, wire.Leading):
-            self._leader = push.leader
-            self._note_leader()
-
-    def _note_leader(self) -> None:
-        client = self._client
+    def _changed(self) -> None:
+        """Another replica leads, or none, or one in another term: all is to be sent there."""
+        client = self._links.leader
         if client is None:
+            self._relaying.closed(self._shard, self._links.last_error)
             return
-        is_open = self._relaying.destination(self._shard).is_open
-        if self._leader != client.peer.node:
-            self._relaying.closed(self._shard, "its replica on this node does not lead")
-        elif not is_open:
-            is_single = client.peer.op_version < _MANY
-            self._relaying.opened(self._shard, is_single=is_single)
-            self._react()
+        is_single = client.peer.op_version < _MANY
+        self._relaying.opened(self._shard, is_single=is_single)
+        self._react()
 
     def send(self, batch: Batch) -> None:
         """Send effects at once."""
-        client, nursery = self._client, self._nursery
+        client, nursery = self._links.leader, self._nursery
         if client is None or nursery is None:
             return  # `closed` has been called, or is about to be
         try:
             call = client.begin(batch.op, batch.body)
         except LinkLost:
             return
-        nursery.start_soon(self._finish, client, batch, call)
+        nursery.start_soon(self._finish, client, self._links.led_term, batch, call)
 
-    async def _finish(self, client: LinkClient, batch: Batch, call: Call | wire.Busy) -> None:
+    async def _finish(
+        self, client: LinkClient, term: int, batch: Batch, call: Call | wire.Busy
+    ) -> None:
         try:
             answer = call if isinstance(call, wire.Busy) else await client.finish(call)
+            if isinstance(answer, wire.NotLeader):
+                self._links.not_leader(client, term)
             pause_ms = self._relaying.answered(batch, answer)
             destination = self._relaying.destination(self._shard)
             if destination.is_in_doubt:

@@ -19,7 +19,7 @@ import secrets
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -34,11 +34,14 @@ from corvo.child import (
     FAILED,
     MISCONFIGURED,
     OK,
+    Notice,
     Parent,
+    Update,
     collect_seldom,
     complain,
     first_of,
     say_ready,
+    tell,
 )
 from corvo.errors import (
     CorvoError,
@@ -50,33 +53,34 @@ from corvo.errors import (
     StoreRefused,
     WireError,
 )
-from corvo.kept_link import BETWEEN_NODES, KeptLink
 from corvo.kv import directories
 from corvo.kv.checkpoints import LevelStates, read_newest
 from corvo.kv.tables import read_meta
 from corvo.link import (
     Link,
     LinkLost,
-    TcpAddress,
     accept_link,
-    listen_tcp,
     listen_unix,
 )
 from corvo.placement import fnv32a
 from corvo.process_stats import ProcessStatsReader
 from corvo.protocol import wire
 from corvo.protocol.queries import EffectsTaken
-from corvo.raft import DiskFull, FrameError, LogDamaged, RaftError, Write
+from corvo.raft import DiskFull, FrameError, LogDamaged, Membership, RaftError, Write
 from corvo.raft.codec import Codec
 from corvo.raft.disk.files import RealFiles
 from corvo.raft.disk.filesystem import DirectoryRefused, Files
 from corvo.raft.disk.identity import OtherIdentity
-from corvo.shard.config import BadConfig, Peer, ShardConfig, read_config
+from corvo.raft.membership import members_of
+from corvo.shard.config import BadConfig, ShardConfig, read_config
 from corvo.shard.driver.following import AppliedSignal, serve_follower
+from corvo.shard.driver.handed_over import serve_handed
 from corvo.shard.driver.known import EVERY_S, Known, Note, ShardLost, foreign
 from corvo.shard.driver.opening import Parts, assemble, machine_on, open_log
 from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
+from corvo.shard.driver.removal import wait_until_unneeded
+from corvo.shard.driver.replica_links import ReplicaLinks
 from corvo.shard.driver.syncing import Syncer
 from corvo.shard.driver.timekeeping import NAME as CLOCK_NOTE
 from corvo.shard.driver.timekeeping import ClockNote, log_notice
@@ -84,6 +88,7 @@ from corvo.shard.gathering import INTERNAL
 from corvo.shard.ops.transfer import Renumber, Skip
 from corvo.shard.replica import Work
 from corvo.telemetry import SILENT, Log
+from corvo.topology import topology_of
 
 _RETRY_S: Final = 0.25
 """Between two tries of what may come back: room on the disk."""
@@ -227,9 +232,12 @@ class Process:
         self._applied = AppliedSignal()
         self._links: dict[int, Link] = {}
         self._last_link = INTERNAL
-        self._peers: dict[int, Link] = {}
+        self._topology = topology_of(config)
+        self._replicas = ReplicaLinks(config, self._topology)
+        self._linked: Membership | None = None  # whose members the links are to
         self._others: dict[int, OtherShard] = {}
         self._codec = Codec(fnv32a(config.cluster))
+        self._hello: Final = wire.make_hello(config, wire.REPLICA, shard=config.shard)
         self._logged_bytes = 0  # since the last checkpoint
         self._checkpoint_due = trio.Event()
         self._snapshot_wanted: int | None = None
@@ -252,17 +260,25 @@ class Process:
             nursery.start_soon(self._note_now_and_then)
             if config.relaxed:
                 nursery.start_soon(self._sync_now_and_then)
-            if config.port:
-                listeners = await listen_tcp(config.host, config.port)
-                nursery.start_soon(trio.serve_listeners, self._serve, listeners)
-            for peer in config.peers:
-                nursery.start_soon(self._link_to(peer).run)
+            if config.peer_socket:
+                nursery.start_soon(serve_handed, config.peer_socket, self._serve_node)
+            nursery.start_soon(self._replicas.run, self._log)
+            nursery.start_soon(self._tell_when_unneeded)
             if self._replica.node.membership.voters == (config.node,):
                 self._replica.node.campaign()  # there is nobody to wait for
             nursery.start_soon(self._work)
             listener = await listen_unix(config.socket)
             nursery.start_soon(trio.serve_listeners, self._serve, [listener])
             ready()
+
+    def updated(self, update: Update) -> None:
+        """The node says where everything is now."""
+        self._topology.update(update.map, update.sockets)
+
+    async def _tell_when_unneeded(self) -> None:
+        await wait_until_unneeded(self._config, self._topology)
+        self._log.info("replica.unneeded", then="its node may stop it, and remove its data")
+        tell(Notice(unneeded=self._config.shard))
 
     def close(self) -> None:
         """Stop cleanly: what is kept on disk says so."""
@@ -300,6 +316,7 @@ class Process:
         while True:
             with self._poison.watching(self._replica):
                 work = self._replica.work(*self._read_clocks(), may_write=self._write is None)
+            self._look_at_members()
             self._carry_out(work)
             self._applied.notify(self._replica.machine.applied)
             if work.write is None or not work.has_more:
@@ -322,11 +339,19 @@ class Process:
         if work.has_more or is_sooner:
             self._bell.set()
 
+    def _look_at_members(self) -> None:
+        """Let the group follow the map, and have a link to each replica that belongs to it now."""
+        self._replica.place = self._topology.map.places[self._config.shard]
+        membership = self._replica.node.membership
+        if membership is not self._linked:
+            self._linked = membership
+            self._replicas.follow(members_of(membership))
+
     def _carry_out(self, work: Work) -> None:
         if work.write is not None:
             self._begin_write(work.write)
         for message in work.messages:
-            self._send(message.target, self._codec.encode(message))
+            self._replicas.send(message.target, self._codec.encode(message))
         gathered: dict[int, list[wire.AnyMessage]] = {}
         for client, answer in work.outbound:
             gathered.setdefault(client, []).append(answer)
@@ -342,21 +367,13 @@ class Process:
         for batch in work.batches:
             self._others[batch.shard].send(batch)
 
-    def _send(self, replica: int, frame: bytes) -> None:
-        link = self._peers.get(replica)
-        if link is not None:
-            link.send(wire.Peer(frame))  # what is not taken is lost, as on any network
-
     def _link_to_shard(self, shard: int) -> None:
         """Keep a link to another shard from now on."""
         assert self._nursery is not None
-        if shard not in self._config.others:
-            self._replica.relaying.closed(shard, "the config of this shard has no address of it")
-            return
-        replica = self._replica
-        other = OtherShard(self._config, shard, replica.relaying, self._react, self._compare)
+        config, relaying = self._config, self._replica.relaying
+        other = OtherShard(config, shard, self._topology, relaying, self._react, self._compare)
         self._others[shard] = other
-        self._nursery.start_soon(other.run)
+        self._nursery.start_soon(other.run, self._log)
 
     async def _tick(self) -> None:
         period = self._config.tick_ms / 1_000
@@ -384,6 +401,8 @@ class Process:
     def _look_at_effects(self) -> None:
         """Log once when another shard takes no effects for long, and when it does again."""
         replica = self._replica
+        for other in self._others.values():
+            other.note_error()
         seen = replica.relaying.look(trio.current_time()) if replica.node.is_leader else []
         self._counters.effects = seen
         stalled = {each.shard: each for each in seen if each.is_stalled}
@@ -415,7 +434,8 @@ class Process:
     @property
     def _is_alone(self) -> bool:
         membership = self._replica.node.membership
-        return membership.voters == (self._config.node,) and not membership.learners
+        own = (self._config.node,)
+        return membership.voters == own == self._replica.place and not membership.learners
 
     def _look_for_room(self) -> None:
         """Take nothing new while the disk is nearly full."""
@@ -472,7 +492,7 @@ class Process:
             if not write.is_barrier:
                 intact = await self._make_durable(write)
             for message in write.messages:
-                self._send(message.target, self._codec.encode(message))
+                self._replicas.send(message.target, self._codec.encode(message))
             if write.install is not None:
                 await self._install()
             self._write = None
@@ -648,10 +668,16 @@ class Process:
     # Links.
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        """Serve a process that came in; routers of other nodes use the port of the replicas."""
-        hello = wire.make_hello(self._config, wire.REPLICA, shard=self._config.shard)
+        """Serve a process of this node."""
+        await self._serve_link(accept_link(stream, self._hello))
+
+    async def _serve_node(self, stream: trio.SocketStream) -> None:
+        """Serve a process of another node."""
+        await self._serve_link(accept_link(stream, self._hello))
+
+    async def _serve_link(self, accepting: AbstractAsyncContextManager[Link]) -> None:
         with suppress(LinkLost, WireError, FrameError):
-            async with accept_link(stream, hello) as link:
+            async with accepting as link:
                 if link.peer.role == wire.REPLICA:
                     await self._receive_raft(link)
                 elif link.peer.role in {wire.MIRROR, wire.FOLLOWER}:
@@ -679,30 +705,11 @@ class Process:
             self._replica.left(client)
 
     async def _receive_raft(self, link: Link) -> None:
-        while messages := await link.receive(wire.BETWEEN_REPLICAS):
-            for message in messages:
-                self._replica.step(self._codec.decode(message.data))
-            self._bell.set()
-
-    def _link_to(self, peer: Peer) -> KeptLink:
-        """A link to another replica, for our messages; that replica's come over its own."""
-
-        async def serve(link: Link) -> None:
-            self._peers[peer.node] = link
-            try:
-                while await link.receive(wire.BETWEEN_REPLICAS):
-                    pass
-            finally:
-                del self._peers[peer.node]
-
-        return KeptLink(
-            f"node-{peer.node}",
-            TcpAddress(peer.host, peer.port),
-            wire.make_hello(self._config, wire.REPLICA, shard=self._config.shard),
-            serve,
-            node=peer.node,
-            retry=BETWEEN_NODES,
-        )
+        with self._replicas.incoming(link.peer.node):
+            while messages := await link.receive(wire.BETWEEN_REPLICAS):
+                for message in messages:
+                    self._replica.step(self._codec.decode(message.data))
+                self._bell.set()
 
 
 def send_all(link: Link, messages: list[wire.AnyMessage]) -> None:
@@ -748,7 +755,7 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison, parent: Parent,
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(process.run, ready=say_ready))
-            was_asked = await parent.wait()
+            was_asked = await parent.wait(process.updated)
             nursery.cancel_scope.cancel()
     except ExceptionGroup as group:  # what a nursery makes of any failure
         error = first_of(group)

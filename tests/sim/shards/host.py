@@ -143,7 +143,7 @@ class ReplicaHost(Host):
             shard=0,
             shards=options.shards,
             data_dir="",
-            socket="",
+            sockets={},
             election_ticks=options.limits.election_ticks,
             retention_ms=options.retention_ms,
             grace_ms=options.grace_ms,

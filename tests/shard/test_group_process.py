@@ -1,0 +1,219 @@
+"""Several real processes of one shard: how they elect, copy, and tell each other apart."""
+
+from pathlib import Path
+
+import msgspec
+import trio
+
+from corvo import child as child_process
+from corvo.child import Notice, Update
+from corvo.link import LinkClient, accept_link, listen_tcp
+from corvo.placement import shard_of_queue
+from corvo.protocol import wire
+from corvo.protocol.cluster import ClusterMap
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.jobs import Move
+from corvo.protocol.ops.queues import Pause
+from corvo.protocol.queries import GetQueue, QueueView
+from corvo.shard.config import ShardConfig
+from tests.shard.groups import (
+    calling_from_elsewhere,
+    group,
+    group_in,
+    leader_of,
+    map_of,
+    ports_of,
+    started,
+)
+from tests.shard.processes import (
+    Child,
+    ask,
+    calling,
+    free_ports,
+    launch,
+    put,
+    result,
+    status,
+    submit,
+    wait_until_leading,
+)
+from tests.support.links import on_sockets
+
+JOB = NewJob(queue="mail")
+
+
+async def counts(client: LinkClient, queue: str = "mail") -> dict[str, int]:
+    view = result(await ask(client, GetQueue(queue=queue)), QueueView)
+    return {state: count for state, count in view.counts.items() if count}
+
+
+@on_sockets
+async def test_three_processes_elect_a_leader_and_go_on_without_it(tmp_path: Path) -> None:
+    configs = group_in(tmp_path, map_of(await free_ports(3)))
+
+    async with group(configs) as children:
+        first = await leader_of(configs)
+        async with calling_from_elsewhere(first) as client:
+            await put(client, JOB, JOB)
+        await children[first.node - 1].kill()
+        rest = [config for config in configs if config != first]
+        second = await leader_of(rest)
+        async with calling(second) as client:
+            await put(client, JOB)
+            seen = await counts(client)
+        [third] = [config for config in rest if config != second]
+        async with calling(third) as client:
+            refused = await submit(client, Pause(queue="mail"))
+            follower_sees = await counts(client)
+
+    assert seen == {"pending": 3}
+    assert isinstance(refused, wire.NotLeader)
+    assert refused.leader == second.node
+    assert follower_sees == {"pending": 3}
+
+
+@on_sockets
+async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> None:
+    configs = group_in(
+        tmp_path,
+        map_of(await free_ports(3)),
+        checkpoint_entries=20,
+        keep_entries=2,
+        segment_bytes=2_048,
+    )
+
+    async with group(configs) as children:
+        leader = await leader_of(configs)
+        [lagging, _] = [config for config in configs if config != leader]
+        await children[lagging.node - 1].kill()
+        async with calling(leader) as client:
+            goal = (await status(client)).last_index + 10  # more than it has
+            while (await status(client)).first_index <= goal:
+                await put(client, JOB)
+            told = await counts(client)
+        async with started([lagging]) as [late]:
+            async with calling(leader) as client:
+                there = await status(client)
+            async with calling(lagging) as client:
+                here = await status(client)
+                while here.applied < there.applied:
+                    here = await status(client)
+                follower_sees = await counts(client)
+            assert await late.stop() == child_process.OK
+
+    assert here.first_index > goal
+    assert follower_sees == told
+
+
+@on_sockets
+async def test_a_replica_sends_nothing_to_a_node_that_answers_for_another(tmp_path: Path) -> None:
+    [listener] = await listen_tcp("127.0.0.1", 0)
+    ports = [*await free_ports(1), listener.socket.getsockname()[1]]
+    config = group_in(tmp_path, map_of(ports))[0]
+    received: list[list[wire.Peer]] = []
+    reasons: list[str | None] = []
+
+    child = await launch(config)
+    async with listener:
+        for node in (2, 3):
+            replica = msgspec.structs.replace(config, node=node)
+            hello = wire.make_hello(replica, wire.REPLICA, shard=config.shard)
+            stream = await listener.accept()
+            await answer_preamble(stream)
+            async with accept_link(stream, hello) as link:
+                received.append(await link.receive(wire.BETWEEN_REPLICAS))
+                reasons.append(link.goodbye)
+    await child.kill()
+
+    assert [bool(votes) for votes in received] == [True, False]
+    assert reasons == [
+        None,
+        "the replica of node 3 answers at the address of node 2: check the address",
+    ]
+
+
+async def answer_preamble(stream: trio.SocketStream) -> None:
+    line = b""
+    while not line.endswith(b"\n"):
+        line += bytes(await stream.receive_some(1))
+    assert line == b"corvo-peer 1 shard-0\n"
+    await stream.send_all(b"ok\n")
+
+
+def placed(known: ClusterMap, *place: int) -> ClusterMap:
+    """The next map, with another place of shard 0."""
+    return msgspec.structs.replace(known, version=known.version + 1, places=(place,))
+
+
+@on_sockets
+async def test_a_shard_moves_to_other_nodes_with_all_it_has(tmp_path: Path) -> None:
+    known = placed(map_of(await free_ports(6)), 1, 2, 3)
+    configs = group_in(tmp_path, known, voters=[1, 2, 3], checkpoint_entries=20, keep_entries=0)
+    configs[3:] = [msgspec.structs.replace(it, voters=[], is_new_member=True) for it in configs[3:]]
+    moved = placed(known, 4, 5, 6)
+
+    async with ports_of(configs), started(configs) as children:
+        leader = await leader_of(configs)
+        async with calling(leader) as client:
+            for _ in range(30):
+                await put(client, JOB)
+        for config, child in zip(configs, children, strict=True):
+            assert child.process.stdin is not None
+            update = Update(map=moved, sockets=config.sockets)
+            await child.process.stdin.send_all(msgspec.json.encode(update) + b"\n")
+        notices = [await next_notice(child) for child in children[:3]]
+        last = await leader_of(configs[3:])
+        async with calling(last) as client:
+            seen = await status(client)
+            told = await counts(client)
+
+    assert notices == [Notice(unneeded=0)] * 3
+    assert (seen.voters, seen.learners) == ((4, 5, 6), ())
+    assert told == {"pending": 30}
+
+
+@on_sockets
+async def test_effects_follow_the_leader_of_another_shard_from_node_to_node(tmp_path: Path) -> None:
+    known = msgspec.structs.replace(
+        map_of(await free_ports(4), shards=2), version=1, places=((1,), (2, 3, 4))
+    )
+    [source, *_] = group_in(tmp_path, known, voters=[1])
+    targets = group_in(tmp_path, known, shard=1, voters=[2, 3, 4])[1:]
+    near, far = (queue_of(shard) for shard in (0, 1))
+
+    async with group([source, *targets]) as children, calling(source) as client:
+        await wait_until_leading(client)
+        first = await leader_of(targets)
+        await move_to(client, near, far, first, count=1)
+        await children[first.node - 1].kill()
+        rest = [config for config in targets if config != first]
+        await move_to(client, near, far, await leader_of(rest), count=2)
+
+
+async def move_to(
+    client: LinkClient, near: str, far: str, target: ShardConfig, *, count: int
+) -> None:
+    """Move a job into another shard, and wait until that one has so many."""
+    [job_id] = await put(client, NewJob(queue=near))
+    answer = await submit(client, Move(job_ids=[job_id], queue=far))
+    assert isinstance(answer, wire.Reply)
+    assert not answer.code
+    async with calling(target) as other:
+        while (await counts(other, far)).get("pending") != count:
+            assert (await status(other)).role == "leader"
+
+
+def queue_of(shard: int) -> str:
+    """A queue that lives in one of two shards."""
+    return next(name for name in ("a", "b", "c") if shard_of_queue(name, 2) == shard)
+
+
+async def next_notice(child: Child) -> Notice:
+    """What a process tells its node next."""
+    assert child.process.stdout is not None
+    line = b""
+    while not line.endswith(b"\n"):
+        data = await child.process.stdout.receive_some()
+        assert data, await child.last_words()
+        line += data
+    return msgspec.json.decode(line, type=Notice)
