@@ -99,7 +99,7 @@ class KeptLink:
 
     async def _open(self, history: "_History") -> None:
         route = self._find()
-        async with dial(route.address, self.hello, node=route.node) as link:
+        async with dial(route.address, self.hello, node=route.node, log=history.log) as link:
             self.is_up = True
             history.up()
             try:
@@ -115,7 +115,7 @@ class _History:
 
     def __init__(self, name: str, log: Log) -> None:
         self._name = name
-        self._log = log
+        self.log: Final = log
         self._began = trio.current_time()
         self._was_up = False
         self._logged = ""  # the last line's reason, unless the link has been up since
@@ -123,7 +123,7 @@ class _History:
     def up(self) -> None:
         """Note that the link is open."""
         if self._logged:
-            self._log.info("link.up", to=self._name)
+            self.log.info("link.up", to=self._name)
         self._logged = ""
         self._was_up = True
 
@@ -131,12 +131,12 @@ class _History:
         """Note that it was lost, or could not be opened."""
         is_late = trio.current_time() - self._began >= _STARTING_S
         if not self._logged and (self._was_up or is_late):
-            self._log.info("link.down", to=self._name, reason=reason)
+            self.log.info("link.down", to=self._name, reason=reason)
             self._logged = reason
 
     def refused(self, reason: str, pause_s: float) -> None:
         """Note that one end refused the other."""
         if self._logged != reason:
             then = f"trying again every {pause_s:.0f} s"
-            self._log.error("link.refused", to=self._name, reason=reason, then=then)
+            self.log.error("link.refused", to=self._name, reason=reason, then=then)
         self._logged = reason

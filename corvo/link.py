@@ -9,13 +9,16 @@ the socket was busy leave in one call, which makes a busy link cheap. Only the t
 reads, so a peer that sends too much is held up by the kernel's buffers.
 
 The end that dialled says hello first. The other end answers, and its answer holds the reason when
-it refuses, so that both ends know at once whether the link may be used.
+it refuses, so that both ends know at once whether the link may be used. Between nodes, both ends
+prove before that that they know the cluster secret (`corvo.hellos`), over TLS where nodes have
+certificates (`corvo.peer_tls`).
 
 A link ends in order, with a `Goodbye`, or it is lost: by a broken stream, by silence, or because
 the block around it was left by an exception. `LinkClient` puts requests and answers on top;
 `corvo.kept_link` opens a lost link again.
 """
 
+import secrets
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -30,13 +33,14 @@ from contextlib import (
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar, assert_never
 
-import msgspec
 import trio
 
-from corvo import peer_preamble
+from corvo import hellos, peer_preamble, peer_tls
 from corvo.errors import CorvoError, WireError
+from corvo.hellos import Greeting
 from corvo.peer_security import PeerSecurity
 from corvo.protocol import wire
+from corvo.telemetry import SILENT, Log
 
 Message = TypeVar("Message")
 
@@ -263,13 +267,13 @@ class Link:
         return received
 
     @asynccontextmanager
-    async def open(self, ours: wire.Hello, *, node: int, answers: bool) -> AsyncIterator["Link"]:
+    async def open(self, greeting: Greeting) -> AsyncIterator["Link"]:
         """The life of the link: hello, the user's block, goodbye."""
         try:
             with _alone():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._write)
-                    await self._shake_hands(ours, node=node, answers=answers)
+                    await self._shake_hands(greeting)
                     nursery.start_soon(self._watch)
                     yield self
                     await self._leave()
@@ -284,28 +288,24 @@ class Link:
             self._socket = None
         await trio.aclose_forcefully(self._stream)
 
-    async def _shake_hands(self, ours: wire.Hello, *, node: int, answers: bool) -> None:
+    async def _shake_hands(self, greeting: Greeting) -> None:
         """Exchange hellos. Raises `LinkLost`, `WireError`, and `LinkRefused` by either end."""
-        if not answers:
-            self._put(wire.encode(ours))
-        with trio.move_on_after(self.settings.connect_s) as scope:
-            self._peer, self._after_hello = await self._receive_hello()
-        if scope.cancelled_caught:
+        self._put_bytes(greeting.opening)
+        with trio.move_on_after(self.settings.connect_s), _explained(greeting):
+            while greeting.outcome is None:
+                self._put_bytes(greeting.receive(await self._read()))
+        outcome = greeting.outcome
+        if outcome is None:
             raise LinkLost(f"no hello within {self.settings.connect_s} s", was_sent=False)
-        reason = wire.refusal(ours, self.peer, node=node)
-        if answers:
-            self._put(wire.encode(msgspec.structs.replace(ours, refusal=reason)))
-        reason = reason or self.peer.refusal
-        if reason:
-            self.close(reason)
+        if outcome.refusal:
+            self.close(outcome.refusal)
             await self._leave()
-            raise LinkRefused(reason)
+            raise LinkRefused(outcome.refusal)
+        self._peer, self._after_hello = outcome.peer, greeting.rest
 
-    async def _receive_hello(self) -> tuple[wire.Hello, bytes]:
-        reader = wire.HelloReader()
-        while (found := reader.receive(await self._read())) is None:
-            pass
-        return found
+    def _put_bytes(self, data: bytes) -> None:
+        if data:
+            self._put(data)
 
     async def _write(self) -> None:
         try:
@@ -368,14 +368,26 @@ def open_link(
     Leaving the block says goodbye; leaving it by an exception closes at once. Raises `LinkLost` and
     `WireError` when no hello comes, and `LinkRefused` when either end refuses the other.
     """
-    return Link(stream, settings).open(ours, node=node, answers=False)
+    return Link(stream, settings).open(Greeting(hellos.dialling(ours, node=node)))
 
 
 def accept_link(
-    stream: trio.abc.Stream, ours: wire.Hello, settings: LinkSettings = DEFAULT
+    stream: trio.abc.Stream,
+    ours: wire.Hello,
+    settings: LinkSettings = DEFAULT,
+    *,
+    security: PeerSecurity | None = None,
+    log: Log = SILENT,
 ) -> AbstractAsyncContextManager[Link]:
-    """The same over a stream that was just accepted: the peer is refused before it may begin."""
-    return Link(stream, settings).open(ours, node=0, answers=True)
+    """The same over a stream that was just accepted: the peer is refused before it may begin.
+
+    With `security`, the stream is from another node: its process has to prove that it belongs to
+    the cluster, and the log has a line when it does not. Without, it is from this node, over a
+    socket that other users of the machine cannot open.
+    """
+    if security is None:
+        return Link(stream, settings).open(Greeting(hellos.answering(ours)))
+    return _accept_from_node(stream, ours, settings, security, log)
 
 
 class Call:
@@ -625,27 +637,188 @@ async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.So
 
 async def _ask_for(stream: trio.SocketStream, target: str) -> None:
     """Ask a node for one of its processes. Raises `LinkLost` and `WireError`."""
-    await stream.send_all(peer_preamble.request(target))
-    line = bytearray()
-    # Byte by byte: what follows is the process's, and may be TLS.
-    while not line.endswith(b"\n"):
-        data = await stream.receive_some(1)
-        if not data or len(line) > peer_preamble.LINE_MAX:
-            raise LinkLost("the node went without an answer", was_sent=False)
-        line += data
-    why = peer_preamble.read_answer(bytes(line[:-1]))
-    if why:
-        raise LinkLost(why, was_sent=False)
+    async with _closed_on_error(stream):
+        await stream.send_all(peer_preamble.request(target))
+        line = bytearray()
+        # Byte by byte: what follows is the process's, and may be TLS.
+        while not line.endswith(b"\n"):
+            data = await stream.receive_some(1)
+            if not data or len(line) > peer_preamble.LINE_MAX:
+                raise LinkLost("the node closed the connection without an answer", was_sent=False)
+            line += data
+        why = peer_preamble.read_answer(bytes(line[:-1]))
+        if why:
+            raise LinkLost(why, was_sent=False)
+
+
+@asynccontextmanager
+async def _closed_on_error(stream: trio.abc.Stream) -> AsyncIterator[None]:
+    is_done = False
+    try:
+        yield
+        is_done = True
+    finally:
+        if not is_done:
+            await trio.aclose_forcefully(stream)
 
 
 @asynccontextmanager
 async def dial(
-    address: Address, ours: wire.Hello, settings: LinkSettings = DEFAULT, *, node: int = 0
+    address: Address,
+    ours: wire.Hello,
+    settings: LinkSettings = DEFAULT,
+    *,
+    node: int = 0,
+    log: Log = SILENT,
 ) -> AsyncIterator[Link]:
-    """A link to the process at an address. Raises what `connect` and `open_link` raise."""
-    stream = await connect(address, settings)
-    async with open_link(stream, ours, settings, node=node) as link:
+    """A link to the process at an address. Raises what `connect` and `open_link` raise.
+
+    Between nodes, both ends prove that they belong to the cluster. The log has the certificates
+    that were loaded again, or cannot be used.
+    """
+    stream: trio.abc.Stream = await connect(address, settings)
+    if isinstance(address, PeerAddress):
+        security = address.security
+        stream = await _secured(stream, settings, security, log, answers=False)
+        steps = hellos.dialling_node(ours, node=node, secret=security.secret, nonce=_nonce())
+    else:
+        steps = hellos.dialling(ours, node=node)
+    greeting = Greeting(steps, dials_node=isinstance(address, PeerAddress))
+    async with Link(stream, settings).open(greeting) as link:
         yield link
+
+
+# Between nodes.
+
+
+@contextmanager
+def _explained(greeting: Greeting) -> Iterator[None]:
+    """Say where to look when a node that was dialled ends a link that has not begun.
+
+    TLS 1.3 ends with the proof of the end that dials: it hears nothing when that is refused.
+    """
+    try:
+        yield
+    except LinkLost as error:
+        if not greeting.dials_node:
+            raise
+        reason = f"{error}: the log of the other node has the reason, if it has refused this one"
+        raise LinkLost(reason, was_sent=False) from error
+
+
+STRANGERS_MAX: Final = 256
+"""Connections of other nodes that have not proved yet that they are of the cluster. Each has time
+for TLS and for its hello, and a process must not run out of file descriptors meanwhile."""
+
+_REFUSALS_S: Final = 10.0
+"""Between two log lines about refused connections: a stranger does not fill the log."""
+
+
+class _Strangers:
+    """The connections to this process that have not proved yet what they are."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._unlogged = 0
+        self._logged_at: float | None = None
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A place for one. Raises `LinkLost` when there is none."""
+        if self._count >= STRANGERS_MAX:
+            raise LinkLost("too many connections that have not sent a hello yet", was_sent=False)
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+
+    def refused(self, log: Log, reason: str, address: str) -> None:
+        """Log that one was refused, unless there was such a line just now."""
+        now = trio.current_time()
+        self._unlogged += 1
+        if self._logged_at is None or not 0 <= now - self._logged_at < _REFUSALS_S:
+            log.warning("peer.refused", address=address, reason=reason, refused=self._unlogged)
+            self._logged_at, self._unlogged = now, 0
+
+
+_STRANGERS: Final = _Strangers()
+"""One for the process, as its descriptors are."""
+
+
+def _address_of(stream: trio.abc.Stream) -> str:
+    """Where a connection comes from; empty when that is not known."""
+    if isinstance(stream, trio.SocketStream):
+        with suppress(OSError, ValueError):
+            host, port = stream.socket.getpeername()[:2]
+            return str(TcpAddress(host, port))
+    return ""
+
+
+def _nonce() -> bytes:
+    return secrets.token_bytes(wire.NONCE_BYTES)
+
+
+@asynccontextmanager
+async def _accept_from_node(
+    stream: trio.abc.Stream,
+    ours: wire.Hello,
+    settings: LinkSettings,
+    security: PeerSecurity,
+    log: Log,
+) -> AsyncIterator[Link]:
+    steps = hellos.answering_node(ours, secret=security.secret, nonce=_nonce())
+    address = _address_of(stream)
+    is_open = False
+    try:
+        async with AsyncExitStack() as opened:
+            async with _closed_on_error(stream):
+                with _STRANGERS.place():
+                    stream = await _secured(stream, settings, security, log, answers=True)
+                    link = await opened.enter_async_context(
+                        Link(stream, settings).open(Greeting(steps))
+                    )
+            is_open = True
+            yield link
+    except (LinkRefused, WireError) as error:
+        if not is_open:
+            _STRANGERS.refused(log, str(error), address)
+        raise
+
+
+async def _secured(
+    stream: trio.abc.Stream,
+    settings: LinkSettings,
+    security: PeerSecurity,
+    log: Log,
+    *,
+    answers: bool,
+) -> trio.abc.Stream:
+    """The same stream, with TLS where nodes have certificates. Raises `LinkLost`; closes it then.
+
+    A link ends with a goodbye, so TLS need not tell a cut stream from one that was closed.
+    """
+    if not security.tls_cert:
+        return stream
+    async with _closed_on_error(stream):
+        try:
+            contexts = peer_tls.certificates(security).contexts(log)
+        except peer_tls.BadCertificates as error:
+            raise LinkRefused(str(error)) from error
+        context = contexts.accepts if answers else contexts.dials
+        secured = trio.SSLStream(stream, context, server_side=answers, https_compatible=True)
+        try:
+            with trio.fail_after(settings.connect_s):
+                await secured.do_handshake()
+        except trio.TooSlowError as error:
+            reason = f"no TLS handshake within {settings.connect_s} s"
+            raise LinkLost(reason, was_sent=False) from error
+        except trio.BrokenResourceError as error:
+            reason = peer_tls.why(error.__cause__)
+            if peer_tls.is_final(error.__cause__):
+                raise LinkRefused(reason) from error
+            raise LinkLost(reason, was_sent=False) from error
+        return secured
 
 
 LISTEN_BACKLOG: Final = 1024

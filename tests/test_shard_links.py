@@ -14,6 +14,7 @@ from corvo.peer_security import PeerSecurity
 from corvo.protocol import wire
 from corvo.protocol.cluster import ClusterMap, ClusterNode
 from corvo.shard_links import ShardLinks
+from corvo.telemetry import Log
 from corvo.topology import Topology
 from tests.support.links import Member, on_sockets
 
@@ -91,7 +92,7 @@ async def world(directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     made = World(directory)
     real = link.dial
 
-    def dial(address: Address, hello: wire.Hello, *, node: int) -> object:
+    def dial(address: Address, hello: wire.Hello, *, node: int, log: Log) -> object:
         """The network: each node's port leads to its replica."""
         return real(UnixAddress(made.replicas[node].path), hello, node=node)
 

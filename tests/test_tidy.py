@@ -28,7 +28,7 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {}
 
 LOUD: Final = (
     "corvo/{__main__,child,cli,clock,commands,datadir,kept_link,link,listening,node,notify}.py",
-    "corvo/{process_stats,shard_links,supervisor,telemetry,topology,watchdog}.py",
+    "corvo/{peer_tls,process_stats,shard_links,supervisor,telemetry,topology,watchdog}.py",
     "corvo/kv/{checkpoints,directories,level}.py",
     "corvo/mirror/{process,readers}.py",
     "corvo/mirror/follow/{building,following,writing}.py",
@@ -72,7 +72,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "corvo/shard/driver/{process,syncing}.py",
     ),
     "pathlib": (
-        "corvo/{commands,datadir,listening,node,process_stats}.py",
+        "corvo/{commands,datadir,listening,node,peer_tls,process_stats}.py",
         "corvo/kv/{checkpoints,directories}.py",
         "corvo/mirror/{process,readers}.py",
         "corvo/mirror/follow/{building,writing}.py",

@@ -7,7 +7,8 @@ the end and has a default: an older process ignores a field that it does not kno
 fills in a missing field, so it needs no new `WIRE_VERSION`.
 
 A link begins with a `Hello` in both directions, and `refusal` decides from the two whether it may
-be used (docs/adr/0012). The messages after it depend on the roles of the two ends; each such
+be used (docs/adr/0012); between nodes, both ends prove first that they know the cluster secret
+(`corvo.hellos`). The messages after it depend on the roles of the two ends; each such
 `Group` is a union of its own, so that a receiver's `match` can be checked for completeness. Ops,
 queries and their results travel as the JSON bytes that a client sent or will get, documents as the
 bytes that are stored.
@@ -42,9 +43,16 @@ FRAME_BYTES_MAX: Final = BODY_BYTES_MAX + 1024
 """The largest body, with room for the message around it, a refusal's code included."""
 
 HELLO_BYTES_MAX: Final = 4096
-"""A hello has about 100 bytes. Its sender is unknown until it is read, so little is kept for it."""
+"""A hello has about 100 bytes. Its sender is unknown until it is read, so little is kept for it.
+The other messages at the beginning of a link have the same limit."""
 
-_REFUSAL_MAX: Final = 500
+_TLS: Final = b"\x16\x03"
+"""How TLS begins. It is no beginning of a frame: that would be too large for a hello."""
+
+NONCE_BYTES: Final = 32
+"""Of a `Challenge`: a random number that never comes twice."""
+
+REFUSAL_MAX: Final = 500
 """Characters of a refusal, which has to fit into a hello."""
 
 ROUTER: Final = "router"
@@ -109,6 +117,23 @@ class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """The last message of a sender that leaves in order; without it, the link was lost."""
 
     reason: str
+
+
+# Between nodes, before the hello of the end that was dialled (`corvo.hellos`).
+
+
+class Challenge(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Asks the other end to prove that it knows the cluster secret."""
+
+    nonce: bytes
+    node: int = 0
+    """The node that was dialled, 0 for any; sent by the end that dials."""
+
+
+class Proof(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Answers a `Challenge`: a MAC of all frames of the link up to this one."""
+
+    mac: bytes  # empty without a cluster secret
 
 
 # A router to a replica.
@@ -312,13 +337,14 @@ class Sought(msgspec.Struct, frozen=True, array_like=True, tag=46):
 
 
 Control: TypeAlias = Ping | Pong | Goodbye
+First: TypeAlias = Hello | Challenge | Proof | Goodbye
 Request: TypeAlias = Submit | Ask
 Answer: TypeAlias = Reply | NotLeader | Busy
 Push: TypeAlias = WorkAvailable | Leading | KeysChanged | MapChanged
 FollowerRequest: TypeAlias = Follow | Scan | Seek
 FollowerAnswer: TypeAlias = Changes | Reset | Scanned | Sought
 AnyMessage: TypeAlias = (
-    Hello | Control | Request | Answer | Push | Peer | FollowerRequest | FollowerAnswer
+    First | Control | Request | Answer | Push | Peer | FollowerRequest | FollowerAnswer
 )
 
 Message = TypeVar("Message")
@@ -341,7 +367,7 @@ TO_FOLLOWER: Final[Group[FollowerAnswer]] = Group(msgspec.msgpack.Decoder(Follow
 EVERYTHING: Final[Group[AnyMessage]] = Group(msgspec.msgpack.Decoder(AnyMessage))
 """Any message, for a receiver that does not use them."""
 
-_HELLO: Final[msgspec.msgpack.Decoder[Hello]] = msgspec.msgpack.Decoder(Hello)
+_FIRST: Final[msgspec.msgpack.Decoder[First]] = msgspec.msgpack.Decoder(First)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _SIZE: Final = struct.Struct(">I")
 _PREFIX_BYTES: Final = _SIZE.size
@@ -420,23 +446,53 @@ class FrameReader:
         return messages, start
 
 
-class HelloReader:
-    """The receiving side of a link that has just begun: one `Hello`, and the bytes after it."""
+class FirstFrames:
+    """The receiving side of a link that has just begun: the first frames, one at a time."""
 
     def __init__(self) -> None:
         self._held = bytearray()
 
-    def receive(self, data: bytes | bytearray) -> tuple[Hello, bytes] | None:
-        """The hello once it is complete, with the bytes after it. Raises `WireError`."""
+    def add(self, data: bytes | bytearray) -> None:
+        """Take what was received."""
         self._held += data
+
+    def take(self) -> tuple[First, bytes] | None:
+        """The next message with its frame, once it is complete. Raises `WireError`."""
         size = int.from_bytes(self._held[:_PREFIX_BYTES], "big")
+        if self._held.startswith(_TLS):
+            raise WireError(
+                "the other node uses TLS, and this one does not: set cluster.tls_cert on all nodes"
+            )
         if len(self._held) >= _PREFIX_BYTES and size > HELLO_BYTES_MAX:
             raise WireError(f"the first frame has {size} bytes, too many for a hello")
         end = _PREFIX_BYTES + size
         if len(self._held) < end:
             return None
-        hello = _decoded(_HELLO.decode, memoryview(bytes(self._held[_PREFIX_BYTES:end])))
-        return hello, bytes(self._held[end:])
+        frame = bytes(self._held[:end])
+        del self._held[:end]
+        return _decoded(_FIRST.decode, memoryview(frame)[_PREFIX_BYTES:]), frame
+
+    @property
+    def rest(self) -> bytes:
+        """The bytes after the frames that were taken."""
+        return bytes(self._held)
+
+
+class HelloReader:
+    """The receiving side of a link within a node: one `Hello`, and the bytes after it."""
+
+    def __init__(self) -> None:
+        self._frames = FirstFrames()
+
+    def receive(self, data: bytes | bytearray) -> tuple[Hello, bytes] | None:
+        """The hello once it is complete, with the bytes after it. Raises `WireError`."""
+        self._frames.add(data)
+        found = self._frames.take()
+        if found is None:
+            return None
+        if not isinstance(found[0], Hello):
+            raise WireError("the first frame is no hello")
+        return found[0], self._frames.rest
 
 
 Decoded = TypeVar("Decoded")
@@ -486,7 +542,7 @@ def refusal(ours: Hello, theirs: Hello, *, node: int = 0) -> str:
 
     `node` is the node that was dialled, 0 for any. The line names both ends, since both log it.
     """
-    return _why_refused(ours, theirs, node)[:_REFUSAL_MAX]
+    return _why_refused(ours, theirs, node)[:REFUSAL_MAX]
 
 
 def _why_refused(ours: Hello, theirs: Hello, node: int) -> str:
