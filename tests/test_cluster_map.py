@@ -24,6 +24,7 @@ def test_a_first_map_is_the_same_in_any_order_and_spreads_replicas_and_leaders(
 
     assert made == first_map(NODES, shards=shards, replicas=replicas)
     assert (made.version, made.last_number, len(made.places)) == (0, 5, shards)
+    assert made.is_placed == (replicas >= 5)
     counts = dict.fromkeys(range(1, 6), 0)
     leads = dict.fromkeys(range(1, 6), 0)
     for place in made.places:

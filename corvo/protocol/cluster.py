@@ -160,7 +160,11 @@ def fault_of_places(
 
 
 def first_map(nodes: Sequence[ClusterNode], *, shards: int, replicas: int) -> ClusterMap:
-    """The map of a cluster that is new: equal wherever it is made from the same nodes."""
+    """The map of a cluster that is new: equal wherever it is made from the same nodes.
+
+    Its places follow from a rule that no release changes, and are not the most even ones for many
+    nodes: these are computed as soon as the map is stored.
+    """
     ordered = tuple(sorted(nodes, key=lambda node: node.number))
     assert ordered, "a cluster has a node"
     numbers = [node.number for node in ordered]
@@ -173,6 +177,7 @@ def first_map(nodes: Sequence[ClusterNode], *, shards: int, replicas: int) -> Cl
             tuple(numbers[(shard + place) % len(numbers)] for place in range(count))
             for shard in range(shards)
         ),
+        is_placed=len(numbers) == count,
     )
 
 

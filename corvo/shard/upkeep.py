@@ -1,7 +1,8 @@
 """Ops that a leader should propose by itself now, and the time of the next look.
 
 Due things have timers in the state, and the first of each kind is read here. Retention and rate
-limits are not urgent and have no timers: the queues are walked, a few at a time.
+limits are not urgent and have no timers: the queues are walked, a few at a time. In shard 0, the
+cluster map says whether new places of replicas have to be computed.
 """
 
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from typing import Final
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.model import Queue
+from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.ops.base import Op
+from corvo.replica_placement import Candidate, place
 from corvo.shard.ops import upkeep as ops
+from corvo.shard.ops.cluster import Place
 from corvo.shard.state.tables import QUEUES, TIMERS, Timer, queue_keys
 from corvo.shard.state.tx import Tx
 from corvo.times import MS
@@ -23,6 +27,8 @@ WALK_EVERY_NS: Final = 1_000_000_000
 WALK_QUEUES: Final = 64
 WALK_AGAIN_NS: Final = 60_000_000_000
 """Pause after all queues were walked."""
+PLACE_AGAIN_NS: Final = 1_000_000_000
+"""Pause until places are proposed for the same map again, as after a change of leader."""
 _NEVER_NS: Final = 1 << 63
 _OPS: Final[dict[Timer, type[ops.Upkeep]]] = {
     Timer.PROMOTE: ops.Promote,
@@ -50,6 +56,9 @@ class Upkeep:
         self._dues: list[tuple[int, Timer]] = []
         self._first_ns = 0
         """Time at which the first of them is due."""
+        self._placed_version = 0
+        """The version of the map for which places were proposed last."""
+        self._place_again_ns = 0
 
     def due(self, tx: Tx, now_ns: int) -> list[Op]:
         """Ops to propose now: at most one of each kind, all of them bounded."""
@@ -58,6 +67,10 @@ class Upkeep:
         ops = [self._op_for(tx, timer) for due_ns, timer in self._dues if due_ns <= now_ns]
         if now_ns >= self._walk_at_ns:
             ops += self._walk(tx, now_ns)
+        if tx.cluster_map is not None and self._place_ns(tx) <= now_ns:
+            self._placed_version = tx.cluster_map.version
+            self._place_again_ns = now_ns + PLACE_AGAIN_NS
+            ops.append(placed_anew(tx.cluster_map))
         return ops
 
     def next_ns(self, tx: Tx) -> int:
@@ -67,7 +80,15 @@ class Upkeep:
             self._dues = first_timers(tx)
             self._first_ns = min([due_ns for due_ns, _ in self._dues], default=_NEVER_NS)
             self._seen = tx, applied
-        return min(self._walk_at_ns, self._first_ns)
+        return min(self._walk_at_ns, self._first_ns, self._place_ns(tx))
+
+    def _place_ns(self, tx: Tx) -> int:
+        """Time at which places are to be proposed."""
+        known = tx.cluster_map
+        if known is None or known.is_placed:
+            return _NEVER_NS
+        # Places for an earlier map were refused, so new ones are proposed at once.
+        return self._place_again_ns if known.version == self._placed_version else 0
 
     def _op_for(self, tx: Tx, timer: Timer) -> Op:
         if timer is not Timer.SWEEP:
@@ -106,6 +127,16 @@ def _is_past(tx: Tx, prefix: bytes, keep_ms: int, now_ns: int) -> bool:
     first = tx.keys(prefix, prefix_end(prefix), limit=1)
     at = len(prefix)
     return bool(first) and int.from_bytes(first[0][at : at + 8], "big") + keep_ms * MS <= now_ns
+
+
+def placed_anew(known: ClusterMap) -> Place:
+    """The op with places for the nodes of now."""
+    carriers = known.carriers
+    candidates = [
+        Candidate(node.number, node.zone) for node in known.nodes if node.number in carriers
+    ]
+    places = place(candidates, known.places, shards=len(known.places), replicas=known.replicas)
+    return Place(base=known.version, places=places)
 
 
 def first_timers(tx: Tx) -> list[tuple[int, Timer]]:
