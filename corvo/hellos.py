@@ -23,7 +23,7 @@ Nothing protects the bytes after that, other than TLS.
 """
 
 import hmac
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Final, TypeAlias
 
 import msgspec
@@ -130,8 +130,13 @@ def dialling_node(ours: Hello, *, node: int, secret: str, nonce: bytes) -> Steps
     return Outcome(wire.refusal(ours, theirs, node=node) or theirs.refusal, theirs)
 
 
-def answering_node(ours: Hello, *, secret: str, nonce: bytes) -> Steps:
-    """The end that was dialled. `nonce` is a new random number."""
+def answering_node(
+    ours: Hello, *, secret: str, nonce: bytes, judge: Callable[[Hello], str] = lambda _: ""
+) -> Steps:
+    """The end that was dialled. `nonce` is a new random number.
+
+    `judge` gives a reason of its own to refuse a process of the cluster; empty for none.
+    """
     theirs, hello = yield b""
     if not isinstance(theirs, Hello):
         raise _unexpected(theirs)
@@ -146,7 +151,7 @@ def answering_node(ours: Hello, *, secret: str, nonce: bytes) -> Steps:
     reason = _unproven(ours, theirs, mac(secret, _DIALS, frames), shown.mac)
     if reason:
         return Outcome(reason)
-    reason = _why_refused(ours, theirs, challenge.node)
+    reason = _why_refused(ours, theirs, challenge.node) or judge(theirs)
     answer = wire.encode(msgspec.structs.replace(ours, refusal=reason))
     proof = Proof(mac(secret, _ANSWERS, frames + frame + answer))
     return Outcome(reason, theirs, answer + wire.encode(proof))

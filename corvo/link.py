@@ -378,16 +378,18 @@ def accept_link(
     *,
     security: PeerSecurity | None = None,
     log: Log = SILENT,
+    judge: Callable[[wire.Hello], str] = lambda _: "",
 ) -> AbstractAsyncContextManager[Link]:
     """The same over a stream that was just accepted: the peer is refused before it may begin.
 
     With `security`, the stream is from another node: its process has to prove that it belongs to
-    the cluster, and the log has a line when it does not. Without, it is from this node, over a
-    socket that other users of the machine cannot open.
+    the cluster, and the log has a line when it does not. `judge` may have a reason of its own to
+    refuse it. Without, the stream is from this node, over a socket that other users of the machine
+    cannot open.
     """
     if security is None:
         return Link(stream, settings).open(Greeting(hellos.answering(ours)))
-    return _accept_from_node(stream, ours, settings, security, log)
+    return _accept_from_node(stream, ours, settings, security, log, judge)
 
 
 class Call:
@@ -624,10 +626,7 @@ async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.So
                     return await trio.open_tcp_stream(host, port)
                 case PeerAddress(host, port, target):
                     stream = await trio.open_tcp_stream(host, port)
-                    async with AsyncExitStack() as undo:
-                        undo.push_async_callback(trio.aclose_forcefully, stream)
-                        await _ask_for(stream, target)
-                        undo.pop_all()
+                    await _ask_for(stream, target)
                     return stream
                 case _:
                     assert_never(address)
@@ -766,8 +765,10 @@ async def _accept_from_node(
     settings: LinkSettings,
     security: PeerSecurity,
     log: Log,
+    judge: Callable[[wire.Hello], str],
 ) -> AsyncIterator[Link]:
-    steps = hellos.answering_node(ours, secret=security.secret, nonce=_nonce())
+    secret = security.secret
+    steps = hellos.answering_node(ours, secret=secret, nonce=_nonce(), judge=judge)
     address = _address_of(stream)
     is_open = False
     try:

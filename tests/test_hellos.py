@@ -193,6 +193,18 @@ def test_a_node_that_answers_for_another_is_refused_by_both() -> None:
     assert (reason(dialler), reason(answerer)) == (expected, expected)
 
 
+def test_a_node_that_is_dialled_may_have_a_reason_of_its_own_to_refuse() -> None:
+    def judge(hello: Hello) -> str:
+        return f"node {hello.node} was removed"
+
+    steps = answering_node(THEM, secret=SECRET, nonce=next(_NONCES), judge=judge)
+    dialler, answerer = dials(), Greeting(steps)
+
+    meet(dialler, answerer)
+
+    assert reason(dialler) == reason(answerer) == f"node {US.node} was removed"
+
+
 def test_any_node_may_answer_where_no_number_is_known() -> None:
     dialler, answerer = dials(node=0), answers()
 
@@ -246,7 +258,7 @@ FIELDS: Final[dict[str, object]] = {
     "node": 5,
     "shard": 2,
     "cluster": "nest",
-    "wire_version": 3,
+    "wire_version": 99,
     "op_version": 99,
     "shards": 8,
     "wire_oldest": 1,

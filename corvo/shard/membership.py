@@ -130,10 +130,9 @@ class Steering:
         self._again_ticks: Final = again_ticks
         self._now = 0
         self._term = 0
-        self._heard: dict[int, int] = {}
-        """When each replica was known as active last: the leader forgets it now and then."""
         self._heir = 0
         self._ready_since = 0
+        self._ready_at = 0
         self._tried_at: int | None = None
 
     def tick(self, node: Node, place: tuple[int, ...]) -> NextStep:
@@ -143,37 +142,24 @@ class Steering:
             return None
         if node.term != self._term:
             self._term = node.term
-            self._heard = {}
             self._heir = 0
         membership = node.membership
         is_settled = {*membership.voters} == {*place} and not membership.learners
-        if not place or (is_settled and place[0] == node.leader):
+        if is_settled and place[0] == node.leader:
             return None
-        step = next_step(self._look(node), place)
-        if not isinstance(step, Transfer):
-            self._heir = 0
-            return step
-        return step if self._is_time(step) else None
-
-    def _look(self, node: Node) -> Group:
-        seen = node.statistics()
-        followers = {}
-        for each in seen.progress:
-            if each.is_active:
-                self._heard[each.replica] = self._now
-            heard = self._heard.get(each.replica)
-            followers[each.replica] = Follower(
-                lag=seen.last_index - each.match,
-                is_active=heard is not None and self._now - heard < self._election_ticks,
-                follows=each.flow is Flow.REPLICATE,
-            )
-        return Group(seen.replica, seen.membership, followers, node.may_change)
+        step = next_step(_look(node), place)
+        if isinstance(step, Transfer) and not self._is_time(step):
+            return None
+        return step
 
     def _is_time(self, transfer: Transfer) -> bool:
         """Whether an heir has been one for long enough, and none was tried lately."""
-        if transfer.heir != self._heir:
+        # A leader forgets once in an election timeout whom it has heard of.
+        was_ready = self._now - self._ready_at <= self._election_ticks
+        if transfer.heir != self._heir or not was_ready:
             self._heir = transfer.heir
             self._ready_since = self._now
+        self._ready_at = self._now
         pause = self._settled_ticks if transfer.is_leaving else self._again_ticks
         if self._tried_at is not None and self._now - self._tried_at < pause:
             return False
@@ -181,3 +167,16 @@ class Steering:
             return False
         self._tried_at = self._now
         return True
+
+
+def _look(node: Node) -> Group:
+    seen = node.statistics()
+    followers = {
+        each.replica: Follower(
+            lag=seen.last_index - each.match,
+            is_active=each.is_active,
+            follows=each.flow is Flow.REPLICATE,
+        )
+        for each in seen.progress
+    }
+    return Group(seen.replica, seen.membership, followers, node.may_change)

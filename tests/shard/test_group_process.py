@@ -1,16 +1,20 @@
 """Several real processes of one shard: how they elect, copy, and tell each other apart."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 import trio
 
 from corvo import child as child_process
 from corvo.child import Notice, Update
-from corvo.link import LinkClient, accept_link, listen_tcp
+from corvo.link import Link, LinkClient, LinkRefused, accept_link, listen_tcp
+from corvo.peer_security import PeerSecurity
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
-from corvo.protocol.cluster import ClusterMap
+from corvo.protocol.cluster import ClusterMap, RemovedNode
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Move
 from corvo.protocol.ops.queues import Pause
@@ -110,26 +114,30 @@ async def test_a_replica_sends_nothing_to_a_node_that_answers_for_another(tmp_pa
     [listener] = await listen_tcp("127.0.0.1", 0)
     ports = [*await free_ports(1), listener.socket.getsockname()[1]]
     config = group_in(tmp_path, map_of(ports))[0]
-    received: list[list[wire.Peer]] = []
-    reasons: list[str | None] = []
+    received: list[wire.Peer] = []
 
     child = await launch(config)
     async with listener:
-        for node in (2, 3):
-            replica = msgspec.structs.replace(config, node=node)
-            hello = wire.make_hello(replica, wire.REPLICA, shard=config.shard)
-            stream = await listener.accept()
-            await answer_preamble(stream)
-            async with accept_link(stream, hello) as link:
-                received.append(await link.receive(wire.BETWEEN_REPLICAS))
-                reasons.append(link.goodbye)
+        async with accepted(await listener.accept(), config, node=2) as link:
+            received += await link.receive(wire.BETWEEN_REPLICAS)
+        with pytest.raises(LinkRefused, match="node 3 answers at the address of node 2"):
+            async with accepted(await listener.accept(), config, node=3):
+                pytest.fail("it was dialled as node 2")
     await child.kill()
 
-    assert [bool(votes) for votes in received] == [True, False]
-    assert reasons == [
-        None,
-        "the replica of node 3 answers at the address of node 2: check the address",
-    ]
+    assert received
+
+
+@asynccontextmanager
+async def accepted(
+    stream: trio.SocketStream, config: ShardConfig, *, node: int
+) -> AsyncIterator[Link]:
+    """A link to a replica that has dialled, as the replica of that node."""
+    replica = msgspec.structs.replace(config, node=node)
+    hello = wire.make_hello(replica, wire.REPLICA, shard=config.shard)
+    await answer_preamble(stream)
+    async with accept_link(stream, hello, security=PeerSecurity()) as link:
+        yield link
 
 
 async def answer_preamble(stream: trio.SocketStream) -> None:
@@ -138,6 +146,27 @@ async def answer_preamble(stream: trio.SocketStream) -> None:
         line += bytes(await stream.receive_some(1))
     assert line == b"corvo-peer 1 shard-0\n"
     await stream.send_all(b"ok\n")
+
+
+@on_sockets
+async def test_nodes_that_are_not_in_the_map_any_more_are_refused(tmp_path: Path) -> None:
+    first = map_of(await free_ports(1))
+    gone = RemovedNode(number=2, name="crow", instance="", reason="its disk burned", removed_ns=1)
+    known = msgspec.structs.replace(first, version=7, last_number=4, removed=(gone,))
+    config = group_in(tmp_path, known, voters=[1])[0]
+    refusals = []
+
+    async with group([config]):
+        for node in (2, 3):
+            with pytest.raises(LinkRefused) as refused:
+                async with calling_from_elsewhere(config, node=node):
+                    pytest.fail("it belongs to the cluster no more")
+            refusals.append(str(refused.value))
+        async with calling_from_elsewhere(config, node=5) as client:  # the map may be older
+            await status(client)
+
+    assert "node 2 (crow) was removed from the cluster: its disk burned" in refusals[0]
+    assert "node 3 is not in the cluster any more" in refusals[1]
 
 
 def placed(known: ClusterMap, *place: int) -> ClusterMap:

@@ -17,9 +17,15 @@ from corvo.link import listen_unix
 _FDS_MAX: Final = 1
 
 
-async def serve_handed(path: str, handler: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
+async def serve_handed(
+    path: str,
+    handler: Callable[[trio.SocketStream], Awaitable[None]],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
     """Call `handler` with each connection that is handed over at `path`, until cancelled."""
     listener = await listen_unix(path)
+    task_status.started()
     await trio.serve_listeners(partial(_take, handler), [listener])
 
 

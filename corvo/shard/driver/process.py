@@ -88,7 +88,7 @@ from corvo.shard.gathering import INTERNAL
 from corvo.shard.ops.transfer import Renumber, Skip
 from corvo.shard.replica import Work
 from corvo.telemetry import SILENT, Log
-from corvo.topology import topology_of
+from corvo.topology import refusal_of, topology_of
 
 _RETRY_S: Final = 0.25
 """Between two tries of what may come back: room on the disk."""
@@ -261,7 +261,7 @@ class Process:
             if config.relaxed:
                 nursery.start_soon(self._sync_now_and_then)
             if config.peer_socket:
-                nursery.start_soon(serve_handed, config.peer_socket, self._serve_node)
+                await nursery.start(serve_handed, config.peer_socket, self._serve_node)
             nursery.start_soon(self._replicas.run, self._log)
             nursery.start_soon(self._tell_when_unneeded)
             if self._replica.node.membership.voters == (config.node,):
@@ -673,7 +673,13 @@ class Process:
 
     async def _serve_node(self, stream: trio.SocketStream) -> None:
         """Serve a process of another node."""
-        await self._serve_link(accept_link(stream, self._hello))
+        security, log = self._topology.security, self._log
+
+        def judge(hello: wire.Hello) -> str:
+            return refusal_of(self._topology.map, hello.node)
+
+        accepting = accept_link(stream, self._hello, security=security, log=log, judge=judge)
+        await self._serve_link(accepting)
 
     async def _serve_link(self, accepting: AbstractAsyncContextManager[Link]) -> None:
         with suppress(LinkLost, WireError, FrameError):
