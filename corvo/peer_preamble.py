@@ -25,6 +25,11 @@ def request(target: str) -> bytes:
     return _PREFIX + target.encode() + b"\n"
 
 
+def may_be_request(data: bytes) -> bool:
+    """Whether bytes can be the beginning of such a line."""
+    return data.startswith(_PREFIX[: len(data)])
+
+
 def read_request(line: bytes) -> str:
     """The target in a line without its end. Raises `WireError` for what is no such line."""
     target = line.removeprefix(_PREFIX)

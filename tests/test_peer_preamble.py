@@ -3,7 +3,15 @@
 import pytest
 
 from corvo.errors import WireError
-from corvo.peer_preamble import LINE_MAX, OK, read_answer, read_request, refusal, request
+from corvo.peer_preamble import (
+    LINE_MAX,
+    OK,
+    may_be_request,
+    read_answer,
+    read_request,
+    refusal,
+    request,
+)
 
 
 @pytest.mark.parametrize("target", ["node", "shard-0", "shard-63"])
@@ -41,3 +49,10 @@ def test_an_answer_says_why_or_nothing() -> None:
     assert refusal("one\ntwo").count(b"\n") == 1
     with pytest.raises(WireError):
         read_answer(b"HTTP/1.1 400 Bad Request")
+
+
+def test_the_beginning_of_a_request_is_known_at_each_byte() -> None:
+    line = request("shard-3")
+
+    assert all(may_be_request(line[:length]) for length in range(len(line) + 1))
+    assert not any(may_be_request(said) for said in (b"G", b"\x16\x03", b"corvo-peer 2"))

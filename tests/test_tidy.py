@@ -29,6 +29,7 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {}
 LOUD: Final = (
     "corvo/{__main__,child,cli,clock,commands,datadir,kept_link,link,listening,node,notify}.py",
     "corvo/{peer_tls,process_stats,shard_links,supervisor,telemetry,topology,watchdog}.py",
+    "corvo/{handover,peer_port}.py",
     "corvo/kv/{checkpoints,directories,level}.py",
     "corvo/mirror/{process,readers}.py",
     "corvo/mirror/follow/{building,following,writing}.py",
