@@ -32,11 +32,27 @@ class Member:
         self.leader: int | None = None
         """As this replica has said last."""
         self.term = 0
+        self._opened: Link | None = None
+        self._contact: float | None = None
 
     @property
     def leads(self) -> bool:
         """Whether the replica says that it leads, and can be reached."""
         return self.client is not None and self.leader == self.node
+
+    @property
+    def contact(self) -> float | None:
+        """When the replica last sent something, by trio's clock; None if it never did."""
+        return self._opened.heard_at if self._opened is not None else self._contact
+
+    def opened(self, link: Link, client: LinkClient) -> None:
+        """Note that its link is open."""
+        self.client, self._opened = client, link
+
+    def closed(self) -> None:
+        """Note that its link was lost: the link itself, with its buffers, is not kept."""
+        self._contact = self.contact
+        self.client = self._opened = self.leader = None
 
 
 class ShardLinks:
@@ -81,6 +97,11 @@ class ShardLinks:
             return self.leader
         open_ = (member.client for member in self._members.values())
         return next((client for client in open_ if client is not None), None)
+
+    @property
+    def members(self) -> list[Member]:
+        """The replicas that the map names, by their nodes."""
+        return [self._members[node] for node in sorted(self._members)]
 
     @property
     def last_error(self) -> str:
@@ -154,11 +175,11 @@ class ShardLinks:
                 self._pushed(push)
 
         async with open_client(link, on_push) as client:
-            member.client = client
+            member.opened(link, client)
             try:
                 await trio.sleep_forever()
             finally:
-                member.client = member.leader = None
+                member.closed()
                 self._choose()
 
     def not_leader(self, client: LinkClient, term: int) -> None:

@@ -4,6 +4,7 @@ from typing import Final
 
 from corvo.router.batches import endpoints as batches
 from corvo.router.bulk import endpoints as bulk
+from corvo.router.cluster import endpoints as cluster
 from corvo.router.enqueue import endpoints as producing
 from corvo.router.events import endpoints as events
 from corvo.router.jobs import endpoints as jobs
@@ -22,6 +23,7 @@ _ROWS: Final = (
     *keys.ROUTES,
     *events.ROUTES,
     *node.ROUTES,
+    *cluster.ROUTES,
     *bulk.ROUTES,
     *jobs.ROUTES,
     *batches.ROUTES,

@@ -22,6 +22,8 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 
 from corvo import clock, telemetry
 from corvo.model import ApiKey
+from corvo.protocol.cluster import ClusterNode, first_map
+from corvo.protocol.ops.cluster import Announce
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Hold
 from corvo.protocol.ops.keys import HOME, UpsertAPIKey
@@ -37,7 +39,7 @@ from corvo.router.routes import Route
 from corvo.router.server.app import App
 from corvo.router.server.door import Door
 from corvo.router.server.serving import Server
-from corvo.router.shards.links import Answer
+from corvo.router.shards.links import Answer, ReplicaLink
 from corvo.router.table import ROUTES
 from tests.router.lanes import Client, no_stream
 from tests.router.machines import MachineShard, Node
@@ -65,6 +67,10 @@ KEYS: Final = {
     "of-an-operator-of-one": ApiKey(key_hash="", name="o", role="operator", queue_scope=("other",)),
     "of-nobody": ApiKey(key_hash="", name="n", role="worker", enabled=False),
 }
+CLUSTER: Final = first_map(
+    [ClusterNode(number=number, name=f"corvo-{number}") for number in (1, 4)], shards=2, replicas=2
+)
+"""The nodes of each twin's cluster; the made-up replicas do not have the second one as a voter."""
 WRONG: Final[tuple[object, ...]] = (
     None, True, 0, -1, 1.5, 1e300, 1 << 70, "", "x", "\0", "\ud55c", "x" * 300, [], [1], [""], {},
     {"x": 1},
@@ -78,6 +84,7 @@ NO_OBJECTS: Final = (
 BODIES: Final[dict[str, dict[str, object]]] = {
     "post_release_batch": {"jobs": [{"job_id": "s02_job_01HF7YAT000000000003800000"}]},
     "post_jobs_bulk": {**(ROWS["post_jobs_bulk"].takes_example or {}), "async": True},
+    "post_cluster_join": {"node_id": "corvo-4"},
     "delete_auth_keys": {"key_hash": hash_key("of-a-worker")},
 }
 """Right bodies of routes of which the documents show none, or one that is waited for."""
@@ -106,6 +113,13 @@ class TwinShard(MachineShard):
             return Answer(encode_json(numbers()), self.shard.machine.applied)
         return await super().ask(query)
 
+    def replicas(self) -> list[ReplicaLink]:
+        return [ReplicaLink(1, is_up=True, contact_s=0.0)]
+
+    async def ask_replica(self, node: int, query: Query) -> Answer | str:
+        assert node == 1
+        return await self.ask(query)
+
 
 class Twin:
     """A node that answers in one of the lanes."""
@@ -124,6 +138,9 @@ class Twin:
             total=0, is_exact=True, states={}, queues={}, samples=[], bounds={0: 1, 1: 1}
         )
         put_jobs(self.node)
+        self.node.shards[HOME].shard.do(
+            Announce(name="corvo-1", instance="dir-1", number=1, first=CLUSTER)
+        )
         for text, key in keys.items():
             self.node.shards[HOME].shard.do(
                 UpsertAPIKey(
@@ -300,6 +317,7 @@ def at(row: Route, job_id: str) -> str:
     is_other = "_job_" in job_id and begin(row.path)
     a_thing = begun_id(row.path) if is_other else job_id
     path = row.path.replace("{job_id}", job_id).replace("{id}", a_thing)
+    path = path.replace("{node}", "corvo-4")
     path = path.replace("{name}", QUEUE).replace("{queue}", QUEUE)
     return path.replace("{key_hash}", hash_key("of-a-worker"))
 

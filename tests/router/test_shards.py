@@ -10,11 +10,11 @@ import trio
 
 from corvo.link import Link, listen_unix, open_link
 from corvo.protocol import wire
-from corvo.protocol.ops.base import Op, Rejected
+from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause
 from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetch, Heartbeat
-from corvo.protocol.queries import GetQueue
+from corvo.protocol.queries import GetNumbers, GetQueue
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http.messages import Problem
 from corvo.router.shards.links import Answer, Shards
@@ -291,3 +291,67 @@ def test_a_queue_has_one_shard(queue: str, tmp_path: Path) -> None:
 
     assert shards.of_queue(queue) is shards.of_queue(queue)
     assert [shard.number for shard in shards] == [0, 1, 2, 3]
+
+
+@on_sockets
+async def test_a_replica_without_a_leader_is_asked_about_itself(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, _):
+        shard = there.shards[0]
+        assert await shard.ask_replica(1, GetNumbers()) == "there is no link to the replica"
+        replica = await there.replica(leads=False)
+        while not shard.replicas()[0].is_up:
+            await trio.lowlevel.checkpoint()
+        answers: list[Answer | str] = []
+
+        async def ask() -> None:
+            answers.append(await shard.ask_replica(1, GetNumbers()))
+
+        async with trio.open_nursery() as asking:
+            asking.start_soon(ask)
+            replica.say(wire.Reply((await replica.hear()).id, "", b"{}", 9))
+        async with trio.open_nursery() as asking:
+            asking.start_soon(ask)
+            replica.say(wire.Busy((await replica.hear()).id, 70))
+        async with trio.open_nursery() as asking:
+            asking.start_soon(ask)
+            refused = encode_json(Rejected("unknown_query", "it is too old"))
+            replica.say(wire.Reply((await replica.hear()).id, "unknown_query", refused))
+        async with trio.open_nursery() as asking:
+            asking.start_soon(ask)
+            await replica.hear()
+            replica.left.set()
+
+        assert answers[:3] == [
+            Answer(b"{}", 9),
+            "the replica has too many requests",
+            "it is too old",
+        ]
+        assert isinstance(answers[3], str)
+
+
+@on_sockets
+async def test_the_last_contact_with_a_replica_is_known_after_its_link_is_lost(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as (there, _):
+        shard = there.shards[0]
+        while not shard.replicas():
+            await trio.lowlevel.checkpoint()
+        before = shard.replicas()
+        replica = await there.replica()
+        while not shard.replicas()[0].is_up:
+            await trio.lowlevel.checkpoint()
+        [linked] = shard.replicas()
+        replica.left.set()
+        while shard.replicas()[0].is_up:
+            await trio.lowlevel.checkpoint()
+
+        [lost] = shard.replicas()
+
+        assert [(each.node, each.is_up, each.contact_s) for each in before] == [(1, False, None)]
+        assert linked.is_up
+        assert not linked.error
+        assert linked.contact_s is not None
+        assert lost.contact_s is not None
+        assert not lost.is_up
+        assert lost.error

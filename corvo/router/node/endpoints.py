@@ -24,6 +24,8 @@ from corvo.router.ask import read_pages
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import EVERYTHING, NODE, RESULT, queue_in_query
 from corvo.router.caller import ROUTER
+from corvo.router.cluster.asking import look
+from corvo.router.cluster.overview import overview
 from corvo.router.http import params
 from corvo.router.http.messages import Problem, Request, Response, json_response
 from corvo.router.http.request_keys import request_key
@@ -306,10 +308,29 @@ async def get_info(api: Api, request: Request) -> Response:
 
 async def get_status(api: Api, _: Request) -> Response:
     """Read the state of the shards."""
+    if api.config.map is not None:
+        return await _get_cluster_status(api)
     found, told = await _node(api)
     seen = [found.get(shard.number, shard.last_error) for shard in api.shards]
     mirror = mirror_glance(mirror_body(_said(api, told), found))
     return json_response(cluster_status(api.config, seen, mirror))
+
+
+async def _get_cluster_status(api: Api) -> Response:
+    """The same in a cluster, by the answers of all replicas."""
+    own = api.config.node
+    standings: list[Standing | None] = []
+
+    async def ask_mirror() -> None:
+        standings.append(await _standing(api))
+
+    known, shards = await look(api, ask_mirror)
+    seen = [shard.seen_from(own) for shard in shards]
+    found = {number: numbers for number, numbers in enumerate(seen) if isinstance(numbers, Numbers)}
+    told = standings[0] if standings else None
+    mirror = mirror_glance(mirror_body(_said(api, told), found))
+    view = overview(known, shards, own=own)
+    return json_response(cluster_status(api.config, seen, mirror, view))
 
 
 async def get_mirror(api: Api, _: Request) -> Response:
@@ -473,8 +494,11 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/api/v1/cluster/status",
         endpoint=get_status,
         action=Action.READ,
-        summary="Read the state of the shards.",
-        description="Reads the state of each shard, as its replica on this node sees it.",
+        summary="Read the state of the shards and of the cluster.",
+        description=(
+            "Reads the state of each shard, as its replica on this node sees it. In a cluster,"
+            " `cluster` has all nodes and replicas, and a reason for each that is not well."
+        ),
         gives={200: ClusterStatus},
     ),
     _get_row(

@@ -10,6 +10,7 @@ from corvo.measures import Histogram, ProcessStats
 from corvo.protocol.jobs import Time
 from corvo.protocol.numbers import WAITING_OPS_MAX, Loss, Numbers
 from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
+from corvo.router.cluster.bodies import ClusterView
 from corvo.router.config import RouterConfig
 from corvo.times import format_time_or_none
 
@@ -363,19 +364,32 @@ class ClusterStatus(Group, frozen=True, kw_only=True, omit_defaults=True):
     groups: list[Group] = []
     """Each of several. One that is not healthy makes the whole `degraded`."""
     sqlite_mirror: MirrorGlance | msgspec.UnsetType = msgspec.UNSET
+    cluster: ClusterView | msgspec.UnsetType = msgspec.UNSET
+    """Of a server that runs alone there is none."""
 
 
 def cluster_status(
-    config: RouterConfig, seen: Sequence[Numbers | str], mirror: MirrorGlance
+    config: RouterConfig,
+    seen: Sequence[Numbers | str],
+    mirror: MirrorGlance,
+    cluster: ClusterView | None = None,
 ) -> ClusterStatus:
-    """By what the replicas of this node say, in the order of shards, or why one says nothing."""
+    """By what the replicas of this node say, in the order of shards, or why one says nothing.
+
+    In a cluster the status is that of the whole.
+    """
     groups = [_group(config, numbers) for numbers in seen]
+    view = msgspec.UNSET if cluster is None else cluster
     if len(groups) == 1:
         alone = msgspec.structs.asdict(groups[0])
-        return ClusterStatus(mode="cluster", sqlite_mirror=mirror, **alone)
+        if cluster is not None:
+            alone["status"] = cluster.status
+        return ClusterStatus(mode="cluster", sqlite_mirror=mirror, cluster=view, **alone)
+    status = "healthy" if all(group.status == "healthy" for group in groups) else "degraded"
     return ClusterStatus(
         mode="multi-raft",
-        status="healthy" if all(group.status == "healthy" for group in groups) else "degraded",
+        status=status if cluster is None else cluster.status,
+        cluster=view,
         node_id=str(config.node),
         durability=config.durability,
         shards=len(groups),
@@ -419,7 +433,7 @@ def _group(config: RouterConfig, numbers: Numbers | str) -> Group:
             else msgspec.UNSET
         ),
         losses=list(numbers.counted.disk.losses),
-        nodes=_members(numbers),
+        nodes=_members(numbers, config.node),
     )
 
 
@@ -431,17 +445,17 @@ def _status(numbers: Numbers) -> str:
     return "disk full" if numbers.disk_is_full else "healthy"
 
 
-def _members(numbers: Numbers) -> list[Member]:
+def _members(numbers: Numbers, own: int) -> list[Member]:
     peers = {peer.replica: peer for peer in numbers.peers}
     members = []
     for replica in sorted({*numbers.voters, *numbers.learners, numbers.replica}):
-        is_self, peer = replica == numbers.replica, peers.get(replica)
+        peer = peers.get(replica)
         members.append(
             Member(
                 id=str(replica),
                 voter=replica in numbers.voters,
-                role=numbers.role if is_self else "",
-                self=is_self,
+                role=numbers.role if replica == numbers.replica else "",
+                self=replica == own,
                 active=peer.is_active if peer is not None else None,
                 match_index=str(peer.match) if peer is not None else "",
             )

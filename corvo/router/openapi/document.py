@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from corvo.protocol.cluster import NAME, NAME_MAX
 from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
 from corvo.router.auth.actions import Action
 from corvo.router.http.bodies import REQUEST_KEY_MAX
@@ -37,6 +38,10 @@ _IN_PATH: Final[dict[str, tuple[str, Json]]] = {
     "job_id": ("Id of the job.", _ID),
     "name": ("Name of the queue: 1 to 255 bytes of UTF-8.", _NAME),
     "queue": ("Name of the queue: 1 to 255 bytes of UTF-8.", _NAME),
+    "node": (
+        "Number or name of the node.",
+        {**_ID, "maxLength": NAME_MAX, "pattern": NAME.removesuffix(r"\Z") + "$"},
+    ),
     "key_hash": (
         "SHA-256 of the API key, in hex.",
         {"type": "string", "pattern": "^[0-9a-f]{64}$"},

@@ -47,6 +47,17 @@ class Sent(NamedTuple):
     term: int  # the leader's
 
 
+class ReplicaLink(msgspec.Struct, frozen=True):
+    """The link to one replica, at one moment."""
+
+    node: int
+    is_up: bool
+    contact_s: float | None = None
+    """Seconds since the replica last sent something; None if it never did."""
+    error: str = ""
+    """Why the link is not up."""
+
+
 class Begun(msgspec.Struct):
     """A request to a shard, which was sent if there was a link."""
 
@@ -128,6 +139,35 @@ class Shard:
         number, body = QUERY_NUMBERS[type(query)], encode_json(query)
         begun = Begun(number, body, True, None, is_query=True, is_local=query.is_local)
         return await self.finish(begun)
+
+    def replicas(self) -> list[ReplicaLink]:
+        """The links to the replicas that the map names, by their nodes."""
+        now = trio.current_time()
+        return [
+            ReplicaLink(
+                member.node,
+                member.client is not None,
+                None if member.contact is None else now - member.contact,
+                "" if member.client is not None else member.link.last_error,
+            )
+            for member in self._links.members
+        ]
+
+    async def ask_replica(self, node: int, query: Query) -> Answer | str:
+        """Have one replica answer a question about itself, at once; or why it does not."""
+        assert query.is_local, "only a question about the replica itself"
+        for member in self._links.members:
+            if member.node == node and member.client is not None:
+                try:
+                    answer = await member.client.ask(QUERY_NUMBERS[type(query)], encode_json(query))
+                except LinkLost as lost:
+                    return str(lost)
+                if not isinstance(answer, wire.Reply):
+                    return "the replica has too many requests"
+                if answer.code:
+                    return read_refusal(answer.body).error
+                return Answer(answer.body, answer.index)
+        return "there is no link to the replica"
 
     def begin(self, op: Op) -> Begun:
         """Send an op at once, and wait for it later with `finish`.
