@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from corvo.errors import WireError
 from corvo.hellos import (
+    _ANSWERS,
+    _DIALS,
     Greeting,
     answering,
     answering_node,
     dialling,
     dialling_node,
+    mac,
 )
 from corvo.protocol.wire import (
     FOLLOWER,
@@ -344,6 +347,11 @@ def test_the_proof_of_an_end_that_answers_does_not_open_another() -> None:
         except WireError:
             continue
         assert reason(answerer).startswith("the cluster secret")
+
+
+@given(st.binary(max_size=200))
+def test_the_two_ends_never_sign_the_same(frames: bytes) -> None:
+    assert mac(SECRET, _DIALS, frames) != mac(SECRET, _ANSWERS, frames)
 
 
 @pytest.mark.parametrize("node", [0, 2, 3])
