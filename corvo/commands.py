@@ -59,6 +59,30 @@ _FLAGS: Final = {
         "SHARD:ENTRY",
         "start a shard that lost data, as the refused start named it",
     ),
+    "--node-id": ("cluster.node_id", "NAME", "name of this node (default: the host name)"),
+    "--peer-bind": (
+        "cluster.peer_bind",
+        "HOST:PORT",
+        "where other nodes connect (default in a cluster: 127.0.0.1:9400)",
+    ),
+    "--advertise": ("cluster.advertise", "HOST:PORT", "how other nodes reach this one"),
+    "--join": ("cluster.join", "HOST:PORT,…", "join the cluster of one of these nodes"),
+    "--initial-nodes": (
+        "cluster.initial_nodes",
+        "NAME=HOST:PORT,…",
+        "first nodes of a new cluster, equal on all of them",
+    ),
+    "--discover": ("cluster.discover", "dns", "join a node that a DNS name stands for"),
+    "--discover-dns-name": ("cluster.discover_dns_name", "NAME", "that DNS name"),
+    "--zone": ("cluster.zone", "ZONE", "zone of this node; replicas are spread over zones"),
+    "--cluster-secret": (
+        "cluster.secret",
+        "SECRET",
+        "secret of all nodes; prefer the variable CORVO_CLUSTER__SECRET",
+    ),
+    "--peer-tls-cert": ("cluster.tls_cert", "FILE", "certificate for links between nodes, in PEM"),
+    "--peer-tls-key": ("cluster.tls_key", "FILE", "its private key, in PEM"),
+    "--peer-tls-ca": ("cluster.tls_ca", "FILE", "who may sign other nodes' certificates, in PEM"),
     "--log-format": (
         "log_format",
         "auto|text|json",
@@ -124,6 +148,9 @@ def _parser(name: str, description: str) -> argparse.ArgumentParser:
     )
     for flag, (key, shown, meaning) in _FLAGS.items():
         parser.add_argument(flag, dest=key, metavar=shown, help=meaning.replace("%", "%%"))
+    parser.add_argument(
+        "--bootstrap", action="store_true", help="start a new cluster that other nodes can join"
+    )
     parser.add_argument(
         "--set",
         action="append",

@@ -17,6 +17,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, inspect
 
+from corvo import cluster_settings
+from corvo.cluster_settings import ClusterSettings
 from corvo.errors import CorvoError
 from corvo.mirror.config import MirrorSettings
 from corvo.nearest import nearest
@@ -74,7 +76,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             " between them; without HOST, all addresses",
         ),
     ] = "127.0.0.1:8080"
-    node: Annotated[Count, Meta(description="number of this node in its cluster")] = 1
     shards: Annotated[
         int,
         Meta(
@@ -148,6 +149,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             description="time that running requests have to end when the node stops",
         ),
     ] = 1_500
+    cluster: ClusterSettings = ClusterSettings()
     shard: ShardSettings = ShardSettings()
     mirror: Mirror = Mirror()
     api: ApiSettings = ApiSettings()
@@ -166,9 +168,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.auth == "on" and not self.admin_key
 
 
-_SECRETS: Final = ("admin_key", "webhooks.secrets")
+_SECRETS: Final = ("admin_key", "cluster.secret", "webhooks.secrets")
 _SECTIONS: Final[tuple[tuple[str, str, type[msgspec.Struct]], ...]] = (
     ("", "", Config),
+    ("cluster.", "cluster", ClusterSettings),
     ("shard.", "shard", ShardSettings),
     ("mirror.", "mirror", Mirror),
     ("api.", "api", ApiSettings),
@@ -177,7 +180,7 @@ _SECTIONS: Final[tuple[tuple[str, str, type[msgspec.Struct]], ...]] = (
     ("limits.", "jobs", JobLimits),
 )
 """The keys' prefix, the field of `Config` they are kept in, and the struct with the keys."""
-_GROUPS: Final = {"shard", "mirror", "api", "webhooks", "limits"}
+_GROUPS: Final = {"cluster", "shard", "mirror", "api", "webhooks", "limits"}
 
 
 # Keys.
@@ -612,6 +615,10 @@ def contradictions(config: Config, sources: Mapping[str, str]) -> list[str]:
         " shard-1:1042"
         for text in config.accept_loss
         if _LOSS.fullmatch(text) is None
+    ]
+    problems += [
+        f"{told(f'cluster.{name}')} {wrong}"
+        for name, wrong in cluster_settings.problems(config.cluster)
     ]
     return problems + _sizes(config, told("limits.op_bytes_max"), told("limits.body_bytes_max"))
 

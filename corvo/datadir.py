@@ -1,6 +1,8 @@
 """The data directory of a node: its identity, its lock, and the paths of its parts.
 
     <data_dir>/node.json   cluster, node and number of shards: written once, checked at each start
+    <data_dir>/cluster.json  the newest cluster map that the node has seen
+    <data_dir>/instance    a random number that tells the directory from any other
     <data_dir>/lock        locked by the node, and by each of its processes
     <data_dir>/run/        sockets of the shards and the mirror
     <data_dir>/shard-<n>/  log and state of a shard
@@ -15,6 +17,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 import tempfile
 from contextlib import suppress
@@ -25,9 +28,15 @@ import msgspec
 
 from corvo.errors import CorvoError
 from corvo.kv import directories
+from corvo.protocol.cluster import ClusterMap
 from corvo.shard.config import SOCKET_BYTES_MAX
 
-FORMAT: Final = 1
+_IDENTITY: Final = "node.json"
+_MAP: Final = "cluster.json"
+_INSTANCE: Final = "instance"
+_INSTANCE_CHARACTERS: Final = 32
+FORMAT: Final = 2
+"""Format 1, of servers before clusters, had no `name` and no `instance`."""
 
 
 class DirectoryUnfit(CorvoError):
@@ -45,6 +54,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cluster: Annotated[str, msgspec.Meta(min_length=1)]  # made up at the first start of all
     node: Annotated[int, msgspec.Meta(ge=1)]
     shards: Annotated[int, msgspec.Meta(ge=1)]
+    name: str = ""
+    """The node's name in the cluster; empty for one that is its number."""
+    instance: str = ""
+    """A random number that tells this directory from any other."""
 
 
 class _Format(msgspec.Struct):
@@ -82,39 +95,17 @@ class DataDir:
 
     # Whose it is.
 
-    def identify(self, *, node: int, shards: int, is_given: bool) -> tuple[Identity, bool]:
-        """Whose the directory is, and whether it became so right now.
-
-        `is_given`: somebody asked for this number of shards, and did not just leave the default.
-        """
-        found = self._read()
-        if found is None:
-            if self.shard(0).exists():
-                raise DirectoryUnfit(
-                    f"{self.root} has shards but no node.json, which has their number: restore it"
-                    " from a backup, or use another --data-dir"
-                )
-            made = Identity(cluster=secrets.token_hex(16), node=node, shards=shards)
-            self._write(made)
-            return made, True
-        if is_given and found.shards != shards:
-            raise DirectoryUnfit(
-                f"{self.root} has {found.shards} shards, and the setting shards is {shards}:"
-                " the number cannot be changed after the first start. Remove the setting, or use"
-                " another --data-dir"
-            )
-        if found.node != node:
-            raise DirectoryUnfit(
-                f"{self.root} belongs to node {found.node}, and the setting node is {node}: set it"
-                f" to {found.node}, or use another --data-dir"
-            )
-        return found, False
-
-    def _read(self) -> Identity | None:
-        place = self.root / "node.json"
+    def identity(self) -> Identity | None:
+        """Whose the directory is; None for one that is new. Raises what is wrong with it."""
+        place = self.root / _IDENTITY
         try:
             data = place.read_bytes()
         except FileNotFoundError:
+            if any(self.root.glob("shard-*")):
+                raise DirectoryUnfit(
+                    f"{self.root} has shards but no node.json, which has their number: restore it"
+                    " from a backup, or use another --data-dir"
+                ) from None
             return None
         try:
             written = msgspec.json.decode(data, type=_Format).format
@@ -130,12 +121,66 @@ class DataDir:
             " version that wrote it"
         )
 
-    def _write(self, identity: Identity) -> None:
-        fresh = self.root / "node.json.new"
+    def settle(self, identity: Identity) -> None:
+        """Say whose the directory is, durably."""
+        self._write(_IDENTITY, msgspec.structs.replace(identity, format=FORMAT))
+
+    def instance(self) -> str:
+        """The random number of a directory that is new: it stays the same until `settle`."""
+        place = self.root / _INSTANCE
+        with suppress(FileNotFoundError):
+            found = place.read_text().strip().strip('"')
+            if len(found) == _INSTANCE_CHARACTERS:
+                return found
+        made = secrets.token_hex(_INSTANCE_CHARACTERS // 2)
+        self._write(_INSTANCE, made)
+        return made
+
+    # The cluster map.
+
+    def cluster_map(self) -> ClusterMap | None:
+        """The newest map that the node has seen. Raises `DirectoryDamaged`."""
+        place = self.root / _MAP
+        try:
+            return msgspec.json.decode(place.read_bytes(), type=ClusterMap)
+        except FileNotFoundError:
+            return None
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise DirectoryDamaged(
+                f"{place} is damaged ({error}): remove it, and start the node with --join and the"
+                " address of another node, which has the same map"
+            ) from error
+
+    def keep_map(self, known: ClusterMap) -> None:
+        """Keep a newer map, durably."""
+        self._write(_MAP, known)
+
+    def shards_there(self) -> list[int]:
+        """The shards of which the directory has data."""
+        names = (path.name.removeprefix("shard-") for path in self.root.glob("shard-*"))
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+    def remove_shard(self, number: int) -> None:
+        """Remove the data of a replica that does not belong to its shard any more.
+
+        The name goes first, so that a directory that is half removed is not taken for a replica.
+        """
+        place = self.shard(number)
+        aside = self.root / f"removed-shard-{number}"
+        if aside.exists():
+            shutil.rmtree(aside)
+        if place.exists():
+            self.known(number).unlink(missing_ok=True)
+            directories.rename(place, aside)
+            directories.sync_names(self.root)
+            shutil.rmtree(aside)
+
+    def _write(self, name: str, content: object) -> None:
+        fresh = self.root / f"{name}.new"
         directories.remove(fresh)
-        directories.write(fresh, iter([msgspec.json.encode(identity) + b"\n"]))
+        directories.write(fresh, iter([msgspec.json.encode(content) + b"\n"]))
         directories.sync(fresh)
-        directories.rename(fresh, self.root / "node.json")
+        directories.rename(fresh, self.root / name)
         directories.sync_names(self.root)
 
     # Who has it.

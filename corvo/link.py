@@ -596,6 +596,8 @@ class PeerAddress:
     port: int
     target: str
     security: PeerSecurity
+    instance: str = ""
+    """The number of the node's data directory; empty where it is not known."""
 
     def __str__(self) -> str:
         return f"{TcpAddress(self.host, self.port)} ({self.target})"
@@ -684,7 +686,18 @@ async def dial(
         steps = hellos.dialling(ours, node=node)
     greeting = Greeting(steps, dials_node=isinstance(address, PeerAddress))
     async with Link(stream, settings).open(greeting) as link:
+        if isinstance(address, PeerAddress):
+            _check_instance(address, link.peer)
         yield link
+
+
+def _check_instance(address: PeerAddress, peer: wire.Hello) -> None:
+    """Raise `LinkRefused` when a node answers that has lost its data directory, or is a copy."""
+    if address.instance and peer.instance and address.instance != peer.instance:
+        raise LinkRefused(
+            f"node {peer.node} at {address} has another data directory than the cluster knows:"
+            " remove the node from the cluster, and let it join with an empty directory"
+        )
 
 
 # Between nodes.

@@ -23,168 +23,49 @@ import trio
 
 from corvo import __version__
 from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK, first_of
-from corvo.config import Address, Config, Resolved, accepted_losses, addresses
+from corvo.cluster_settings import SECRET_MIN
+from corvo.config import Address, Config, Resolved, addresses
 from corvo.datadir import (
     DataDir,
     DirectoryDamaged,
     DirectoryUnfit,
-    Identity,
-    mirror_socket,
     open_directory,
     remove_sockets,
 )
 from corvo.errors import CorvoError
+from corvo.forming import Formed, form
 from corvo.listening import ListenFailed, check_certificate, host_of, listen, port_of, shown
-from corvo.mirror.config import BadMirrorConfig, MirrorConfig
-from corvo.notify import VARIABLES, Notifier
+from corvo.mirror.config import BadMirrorConfig
+from corvo.node_map import NodeMap
+from corvo.notify import Notifier
+from corvo.peer_port import PeerPort
+from corvo.plans import (
+    OpenedNode,
+    Programs,
+    child_environment,
+    peer_socket,
+    plans_of,
+    shards_here,
+)
 from corvo.restarts import signal_name
-from corvo.router.config import BadRouterConfig, RouterConfig
-from corvo.shard.config import BadConfig, ShardConfig
-from corvo.supervisor import Plan, Stage, StopRequest, Supervisor
+from corvo.router.config import BadRouterConfig
+from corvo.shard.config import BadConfig
+from corvo.supervisor import StopRequest, Supervisor
 from corvo.telemetry import Log, open_log
+from corvo.topology import NODE, shard_target
 
 FILES_MIN: Final = 4_096
 _FILES_BESIDE: Final = 256
 """Open files of a router that are no connections of clients."""
 _LOCK_WAIT_S: Final = 10.0
 _LOCK_RETRY_S: Final = 0.1
-_PACKAGES: Final = Path(__file__).parents[1]
-
-
-class Programs(msgspec.Struct, frozen=True):
-    """The commands of the processes; tests replace them."""
-
-    shard: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "shard")
-    router: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "router")
-    mirror: tuple[str, ...] = (sys.executable, "-P", "-m", "corvo", "mirror")
-
-
-# Configs of the processes.
-
-
-class OpenedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node whose directory and sockets are open: what the configs of its processes need."""
-
-    directory: DataDir
-    identity: Identity
-    lock: int
-    sockets: list[str]  # of the shards, by their numbers
-    listening: list[int]
-    environment: dict[str, str]
-    log_form: str
-    programs: Programs
-
-
-def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the processes: without the node's own variables, with its code's path."""
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith("CORVO_") and name not in VARIABLES
-    }
-    path = kept.get("PYTHONPATH", "")
-    kept["PYTHONPATH"] = f"{_PACKAGES}{os.pathsep}{path}" if path else str(_PACKAGES)
-    return kept
-
-
-def plans_of(config: Config, opened: OpenedNode) -> list[Plan]:
-    """The processes of a node, in the order in which they start."""
-    programs, lock = opened.programs, opened.lock
-
-    def plan(
-        name: str, command: tuple[str, ...], settings: msgspec.Struct, stage: Stage, *inherited: int
-    ) -> Plan:
-        return Plan(
-            name=name,
-            command=command,
-            config=msgspec.json.encode(settings),
-            descriptors=(lock, *inherited),
-            environment=opened.environment,
-            is_vital=stage is Stage.ROUTER,
-            stage=stage,
-        )
-
-    plans = [
-        plan(f"shard-{number}", programs.shard, shard_config(config, opened, number), Stage.OTHERS)
-        for number in range(opened.identity.shards)
-    ]
-    router = router_config(config, opened)
-    plans.append(plan("router", programs.router, router, Stage.ROUTER, *opened.listening))
-    if config.mirror.enabled == "on":
-        plans.append(plan("mirror", programs.mirror, mirror_config(config, opened), Stage.OTHERS))
-    return plans
-
-
-def shard_config(config: Config, opened: OpenedNode, number: int) -> ShardConfig:
-    """The config of a shard. Raises `BadConfig`."""
-    made = ShardConfig(
-        cluster=opened.identity.cluster,
-        node=opened.identity.node,
-        shard=number,
-        shards=opened.identity.shards,
-        data_dir=str(opened.directory.shard(number)),
-        known=str(opened.directory.known(number)),
-        accept_loss=accepted_losses(config.accept_loss).get(number, -1),
-        sockets=dict(enumerate(opened.sockets)),
-        relaxed=config.durability == "relaxed",
-        retention_ms=config.retention_ms,
-        limits=config.jobs,
-        log_level=config.log_level,
-        log_format=opened.log_form,
-        **msgspec.structs.asdict(config.shard),
-    )
-    made.check()
-    return made
-
-
-def mirror_config(config: Config, opened: OpenedNode) -> MirrorConfig:
-    """The config of the mirror. Raises `BadMirrorConfig`."""
-    keys = msgspec.structs.asdict(config.mirror)
-    del keys["enabled"]
-    made = MirrorConfig(
-        cluster=opened.identity.cluster,
-        node=opened.identity.node,
-        shards=opened.identity.shards,
-        sockets=dict(enumerate(opened.sockets)),
-        data_dir=str(opened.directory.mirror),
-        socket=mirror_socket(opened.sockets),
-        log_level=config.log_level,
-        log_format=opened.log_form,
-        **keys,
-    )
-    made.check()
-    return made
-
-
-def router_config(config: Config, opened: OpenedNode) -> RouterConfig:
-    """The config of the router. Raises `BadRouterConfig`."""
-    made = RouterConfig(
-        cluster=opened.identity.cluster,
-        node=opened.identity.node,
-        shards=opened.identity.shards,
-        sockets=dict(enumerate(opened.sockets)),
-        mirror_socket=mirror_socket(opened.sockets) if config.mirror.enabled == "on" else "",
-        listen=opened.listening,
-        tls_cert=config.tls_cert,
-        tls_key=config.tls_key,
-        has_http2=config.http2 == "on",
-        admin_key=config.admin_key,
-        is_open=config.is_open,
-        is_auth_off=config.auth == "off",
-        cors_origins=list(config.cors_origins),
-        durability=config.durability,
-        log_level=config.log_level,
-        log_format=opened.log_form,
-        drain_ms=config.drain_ms,
-        limits=config.limits,
-        api=config.api,
-        webhooks=config.webhooks,
-    )
-    made.check()
-    return made
 
 
 # The node.
+
+
+class SecretUnread(CorvoError):
+    """The file with the cluster secret cannot be used."""
 
 
 async def serve(
@@ -227,7 +108,7 @@ async def _open_and_run(
     programs: Programs,
     stop_request: StopRequest,
 ) -> int:
-    config = resolved.config
+    config = with_secret(resolved.config)
     if config.tls_cert:
         check_certificate(config.tls_cert, config.tls_key)
     _raise_file_limit(log, config.limits.connections_max)
@@ -239,11 +120,13 @@ async def _open_and_run(
         if lock is None:
             return OK
         undo.callback(os.close, lock)
-        identity, is_new = directory.identify(
-            node=config.node, shards=config.shards, is_given=resolved.is_given("shards")
-        )
+        is_given = resolved.is_given("shards")
+        formed = await _form(config, directory, log, stop_request, are_shards_given=is_given)
+        if formed is None:
+            return OK
+        identity = formed.identity
         directory.make_known()
-        log.info("node.starting", version=__version__, data=str(directory.root), new=is_new)
+        log.info("node.starting", version=__version__, data=str(directory.root), new=formed.is_new)
         wanted = addresses(config.bind)
         assert wanted is not None, "the config was checked"
         listening = await listen(wanted)
@@ -251,11 +134,15 @@ async def _open_and_run(
         undo.callback(close_all)
         if config.must_be_loopback:
             _insist_on_loopback(listening)
+        peers = await _listen_to_peers(config)
+        undo.callback(partial(_close_all, peers))
         sockets = directory.sockets(identity.shards)
         undo.callback(remove_sockets, sockets)
         opened = OpenedNode(
             directory=directory,
             identity=identity,
+            map=formed.map,
+            there=frozenset(directory.shards_there()),
             lock=lock,
             sockets=sockets,
             listening=[each.fileno() for each in listening],
@@ -263,18 +150,98 @@ async def _open_and_run(
             log_form="text" if log.style.is_text else "json",
             programs=programs,
         )
-        supervisor = Supervisor(
-            plans_of(config, opened),
-            stop_request,
-            log,
-            Notifier(environment),
-            drain_s=config.drain_ms / 1_000,
+        code = await _run(
+            config, opened, listening, peers, log, Notifier(environment), stop_request
         )
-        welcome = partial(_welcome, log, config, opened, listening)
-        # A client that connects during the stop is refused, and does not wait.
-        code = await supervisor.run(ready=welcome, stopping=close_all)
         log.info("node.stopped", code=code)
         return code
+
+
+def with_secret(config: Config) -> Config:
+    """The config with the cluster secret out of its file. Raises `SecretUnread`."""
+    place = config.cluster.secret_file
+    if not place:
+        return config
+    try:
+        secret = Path(place).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SecretUnread(f"cluster.secret_file {place} cannot be read: {error}") from error
+    if len(secret) < SECRET_MIN:
+        raise SecretUnread(
+            f"cluster.secret_file {place} has a secret of {len(secret)} characters: use at least"
+            f" {SECRET_MIN}"
+        )
+    cluster = msgspec.structs.replace(config.cluster, secret=secret, secret_file="")
+    return msgspec.structs.replace(config, cluster=cluster)
+
+
+async def _form(
+    config: Config,
+    directory: DataDir,
+    log: Log,
+    stop_request: StopRequest,
+    *,
+    are_shards_given: bool,
+) -> Formed | None:
+    """The node's cluster; None if a stop was requested while others were asked."""
+    formed: Formed | None = None
+    async with trio.open_nursery() as nursery:
+
+        async def stop() -> None:
+            await stop_request.asked.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(stop)
+        formed = await form(directory, config, log, are_shards_given=are_shards_given)
+        nursery.cancel_scope.cancel()
+    return formed
+
+
+async def _listen_to_peers(config: Config) -> list[socket.socket]:
+    """The sockets for other nodes. Raises `ListenFailed`."""
+    if not config.cluster.is_clustered:
+        return []
+    wanted = addresses(config.cluster.bind)
+    assert wanted is not None, "the config was checked"
+    return await listen(wanted)
+
+
+async def _run(
+    config: Config,
+    opened: OpenedNode,
+    listening: Sequence[socket.socket],
+    peers: Sequence[socket.socket],
+    log: Log,
+    notifier: Notifier,
+    stop_request: StopRequest,
+) -> int:
+    """Run the processes until a stop is requested; returns the exit code."""
+    known = NodeMap(config, opened, log)
+    supervisor = Supervisor(
+        plans_of(config, opened),
+        stop_request,
+        log,
+        notifier,
+        drain_s=config.drain_ms / 1_000,
+        heard=known.hear,
+    )
+    welcome = partial(_welcome, log, config, opened, listening)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.run, supervisor)
+        if peers:
+            port = PeerPort(peers, partial(_peer_target, known), node=opened.identity.node)
+            nursery.start_soon(port.run, log)
+        # A client that connects during the stop is refused, and does not wait.
+        code = await supervisor.run(ready=welcome, stopping=partial(_close_all, listening))
+        nursery.cancel_scope.cancel()
+    return code
+
+
+def _peer_target(known: NodeMap, target: str) -> str | None:
+    """The socket of a process that other nodes connect to."""
+    opened = known.opened
+    names = {NODE, *(shard_target(number) for number in shards_here(opened))}
+    return peer_socket(opened, target) if target in names else None
 
 
 def _close_all(listening: Iterable[socket.socket]) -> None:
@@ -393,7 +360,12 @@ def end(log: Log, error: BaseException) -> int:
     """Log why the node ends; returns the exit code."""
     match error:
         case (
-            DirectoryUnfit() | ListenFailed() | BadConfig() | BadRouterConfig() | BadMirrorConfig()
+            DirectoryUnfit()
+            | ListenFailed()
+            | SecretUnread()
+            | BadConfig()
+            | BadRouterConfig()
+            | BadMirrorConfig()
         ):
             code, what = MISCONFIGURED, "node.refused"
         case DirectoryDamaged():

@@ -11,6 +11,8 @@ from corvo.config import ConfigRefused
 RENAMED: Final = {
     "--admin-password": "--admin-key=",
     "--max-payload-size": "--set=limits.payload_bytes_max=",
+    "--raft-advertise": "--advertise=",
+    "--raft-bind": "--peer-bind=",
     "--raft-shards": "--shards=",
     "--rate-limit-read-burst": "--set=limits.read_burst=",
     "--rate-limit-read-rps": "--set=limits.read_rate=",
@@ -22,7 +24,7 @@ RENAMED: Final = {
 """By old flag: what its value is appended to."""
 
 SWITCHES: Final = {
-    "--bootstrap": {"true": "", "false": "clusters are not available yet; a server runs alone"},
+    "--bootstrap": {"true": "--set=cluster.bootstrap=on", "false": ""},
     "--docs-enabled": {"true": "", "false": "the page /docs cannot be switched off"},
     "--durable": {"true": "--durability=sync", "false": "--durability=relaxed"},
     "--no-compression": {"true": "", "false": "answers are not compressed; remove the flag"},
@@ -36,25 +38,18 @@ SWITCHES: Final = {
 """By old flag without a value (`--durable`, `--durable=false`): what it means now. A text that does
 not begin with `--` is the reason why it is rejected."""
 
-_ALONE: Final = "clusters are not available yet; a server runs alone"
 _SSO: Final = "single sign-on is not available; use API keys"
 _LICENCE: Final = "there are no licences; remove the flag"
 _WAKES: Final = "a waiting fetch is woken by new jobs; remove the flag"
 REJECTED: Final = {
     "--apply-multi-mode": "ops are applied in the order of their arrival; remove the flag",
-    "--discover": _ALONE,
-    "--discover-dns-name": _ALONE,
     "--fetch-poll-interval": _WAKES,
     "--idle-fetch-sleep": _WAKES,
-    "--join": _ALONE,
     "--license-key": _LICENCE,
     "--license-public-key": _LICENCE,
-    "--node-id": _ALONE,
     "--oidc-client-id": _SSO,
     "--oidc-issuer-url": _SSO,
     "--otel-endpoint": "traces are not available; read /metrics",
-    "--raft-advertise": _ALONE,
-    "--raft-bind": _ALONE,
     "--raft-max-fetch-inflight": "use --set limits.parked_max=N, the limit of waiting fetches",
     "--raft-max-pending": "use --set limits.in_flight_max=N, the limit of concurrent requests",
     "--raft-store": "each shard has its own log and LevelDB store; remove the flag",

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.child import FAILED, LEAVE, OK
+from corvo.child import FAILED, LEAVE, OK, READY, Notice
 from corvo.notify import Notifier
 from corvo.restarts import Hold, Leave, Restart, Restarts, meaning
 from corvo.telemetry import Log
@@ -28,7 +28,10 @@ _ROUTER_GRACE_S: Final = 0.5
 """Beyond the time that requests under way are given to end."""
 _OTHERS_GRACE_S: Final = 2.5
 """With the router's time and the default of `drain_ms`, a stop takes less than five seconds."""
-_SAID_BYTES_MAX: Final = 4_096
+_LEAVE_S: Final = 0.5
+_SAID_BYTES_MAX: Final = 4 << 20
+"""Of a line that a process writes: the largest is a cluster map."""
+_READ_BYTES: Final = 64 << 10
 
 
 class Stage(IntEnum):
@@ -48,13 +51,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     is_vital: bool  # whether the node stops when it cannot be kept running
     stage: Stage = Stage.OTHERS
+    update: bytes = b""
+    """What of its config can change while it runs: one line of JSON, `corvo.child.Update`."""
 
 
 class Child:
     """One process of the node, over all its restarts."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan: Final = plan
+        self.plan = plan
+        self.changed = trio.Event()  # the plan has another update
+        self.speaking: Final = trio.Lock()  # whoever holds it may write to its stdin
         self.restarts: Final = Restarts(is_vital=plan.is_vital)
         self.process: trio.Process | None = None
         self.has_config = False
@@ -75,9 +82,12 @@ class Child:
         self.asked_s = trio.current_time()
         process = self.process
         if process is not None and process.stdin is not None:
-            if self.has_config:
-                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                    await process.stdin.send_all(LEAVE)
+            # A process that stands still may have a full pipe: it is not waited for.
+            with trio.move_on_after(_LEAVE_S):
+                async with self.speaking:
+                    if self.has_config:
+                        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                            await process.stdin.send_all(LEAVE)
             await process.stdin.aclose()
 
     def kill(self) -> None:
@@ -99,6 +109,9 @@ class StopRequest:
         (self.at_once if self.asked.is_set() else self.asked).set()
 
 
+_decode_notice: Final = msgspec.json.Decoder(Notice).decode
+
+
 def _nothing() -> None:
     """The default of callbacks."""
 
@@ -114,8 +127,12 @@ class Supervisor:
         notifier: Notifier,
         *,
         drain_s: float,
+        heard: Callable[[Notice], None] = lambda _: None,
     ) -> None:
+        """`heard` is called with each notice of a process."""
         self._children = [Child(plan) for plan in plans]
+        self._heard = heard
+        self._nursery: trio.Nursery | None = None
         self._stop_request = stop_request
         self._log = log
         self._notifier = notifier
@@ -129,6 +146,7 @@ class Supervisor:
         """Keep the processes running until a stop is requested; returns the exit code."""
         self._ready = ready
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             for child in self._children:
                 nursery.start_soon(self._keep_running, child)
             nursery.start_soon(self._notify_watchdog)
@@ -140,12 +158,36 @@ class Supervisor:
             nursery.cancel_scope.cancel()
         return self._code
 
+    def follow(self, plans: Sequence[Plan]) -> None:
+        """Take over changed plans: update running processes, and start those that are new."""
+        if self._nursery is None or self._stop_request.asked.is_set():
+            return
+        there = {child.plan.name: child for child in self._children}
+        for plan in plans:
+            child = there.get(plan.name)
+            if child is None:
+                child = Child(plan)
+                self._children.append(child)
+                self._nursery.start_soon(self._keep_running, child)
+            elif plan != child.plan:
+                child.plan = plan
+                child.changed.set()
+
+    async def retire(self, name: str) -> None:
+        """Stop a process that is not needed any more, and forget it."""
+        for child in self._children:
+            if child.plan.name == name:
+                await self._end([child], _OTHERS_GRACE_S)
+                self._children.remove(child)
+                self._log.info("process.retired", name=name)
+                return
+
     # One process.
 
     async def _keep_running(self, child: Child) -> None:
         """Start a process, and restart it as `corvo.restarts` decides."""
         try:
-            while not self._stop_request.asked.is_set():
+            while not (self._stop_request.asked.is_set() or child.is_stopping):
                 code = await self._run_once(child)
                 if not await self._starts_again(child, code):
                     break
@@ -174,7 +216,7 @@ class Supervisor:
             if child.is_stopping:
                 process.kill()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._send_config, child, process)
+                nursery.start_soon(self._speak, child, process)
                 nursery.start_soon(self._read_output, child, process, started)
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
@@ -184,29 +226,52 @@ class Supervisor:
             await _reap(process)
         return code
 
-    async def _send_config(self, child: Child, process: trio.Process) -> None:
+    async def _speak(self, child: Child, process: trio.Process) -> None:
+        """Write its config, and then each update."""
         assert process.stdin is not None
         # It may have ended, or been asked to stop, before it got its config.
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            await process.stdin.send_all(child.plan.config + b"\n")
+            child.changed = trio.Event()
+            told = child.plan.update
+            async with child.speaking:
+                await process.stdin.send_all(child.plan.config + b"\n")
             child.has_config = True
+            while True:
+                await child.changed.wait()
+                child.changed = trio.Event()
+                if child.plan.update != told:
+                    told = child.plan.update
+                    async with child.speaking:
+                        await process.stdin.send_all(told + b"\n")
 
     async def _read_output(self, child: Child, process: trio.Process, started: float) -> None:
-        """Read until it is ready, and ignore all other output."""
+        """Read its notices, and that it is ready."""
         assert process.stdout is not None
-        said = b""
-        while data := await process.stdout.receive_some(_SAID_BYTES_MAX):
-            said = (said + data)[-_SAID_BYTES_MAX:]
-            if not child.is_ready and b"ready\n" in said:
-                child.is_ready = True
-                took_ms = round((trio.current_time() - started) * 1_000)
-                name = child.plan.name
-                self._log.info("process.ready", name=name, pid=process.pid, took_ms=took_ms)
-                self._report_status()
+        name = child.plan.name
+        held = b""
+        while data := await process.stdout.receive_some(_READ_BYTES):
+            *lines, held = (held + data).split(b"\n")
+            held = held[-_SAID_BYTES_MAX:]
+            for line in lines:
+                if line != READY:
+                    self._hear(name, line)
+                elif not child.is_ready:
+                    child.is_ready = True
+                    took_ms = round((trio.current_time() - started) * 1_000)
+                    self._log.info("process.ready", name=name, pid=process.pid, took_ms=took_ms)
+                    self._report_status()
+
+    def _hear(self, name: str, line: bytes) -> None:
+        try:
+            notice = _decode_notice(line)
+        except msgspec.MsgspecError as error:
+            self._log.warning("process.unclear", name=name, reason=str(error))
+        else:
+            self._heard(notice)
 
     async def _starts_again(self, child: Child, code: int) -> bool:
         """Whether an ended process is started again; waits until it is time for that."""
-        if self._stop_request.asked.is_set():
+        if self._stop_request.asked.is_set() or child.is_stopping:
             asked_s = trio.current_time() if child.asked_s is None else child.asked_s
             took_ms = round((trio.current_time() - asked_s) * 1_000)
             self._log.info("process.left", name=child.plan.name, code=code, took_ms=took_ms)

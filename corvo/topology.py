@@ -16,6 +16,7 @@ import trio
 from corvo.link import LinkLost, PeerAddress, Route, UnixAddress
 from corvo.peer_security import PeerSecurity
 from corvo.protocol.cluster import ClusterMap, alone, split_address
+from corvo.protocol.wire import Hello
 
 NODE: Final = "node"
 """The target of a connection to a node itself, and not to one of its shards."""
@@ -80,15 +81,29 @@ class Topology:
         if node is None or not node.address:
             return None
         host, port = split_address(node.address)
-        return Route(number, PeerAddress(host, port, target, self.security))
+        return Route(number, PeerAddress(host, port, target, self.security, node.instance))
+
+    def refusal(self, peer: Hello) -> str:
+        """Why a process of another node is refused; empty for one that is not."""
+        return refusal_of(self.map, peer.node, peer.instance)
 
 
-def refusal_of(known: ClusterMap, node: int) -> str:
+def refusal_of(known: ClusterMap, node: int, instance: str = "") -> str:
     """Why a process of a node is refused; empty for a node that is in the cluster, or may be.
 
-    A number that is greater than all that the map knows is that of a node which joined later.
+    A number that is greater than all that the map knows is that of a node which joined later. A
+    node whose data directory was made anew has forgotten its votes.
     """
-    if known.node(node) is not None or node > known.last_number:
+    found = known.node(node)
+    if found is not None:
+        if instance and found.instance and instance != found.instance:
+            return (
+                f"node {node} ({found.name}) has another data directory than the cluster knows: it"
+                " is a copy, or a new one. Remove the node from the cluster, and let it join with"
+                " an empty directory"
+            )
+        return ""
+    if node > known.last_number:
         return ""
     removed = known.removal_of(node)
     what = f"node {node} is not in the cluster any more"

@@ -147,13 +147,13 @@ def test_config_says_the_same_to_programs(tmp_path: Path) -> None:
 
 def test_a_file_is_named_by_a_flag_or_a_variable(tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
-    file.write_text("node = 7\n")
+    file.write_text("shards = 7\n")
 
     by_flag = corvo("config", "--config", str(file), cwd=tmp_path)
     by_variable = corvo("config", cwd=tmp_path, CORVO_CONFIG=str(file))
 
     for done in (by_flag, by_variable):
-        assert f"* node                         7               {file}" in done.stdout
+        assert f"* shards                       7               {file}" in done.stdout
 
 
 def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
@@ -165,12 +165,12 @@ def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
 
 
 def test_set_reaches_every_key_and_the_flag_of_its_own_beats_it(tmp_path: Path) -> None:
-    words = ["--set", "limits.idle_ms=9s", "--set", "node=3", "--bind", "127.0.0.1:2"]
+    words = ["--set", "limits.idle_ms=9s", "--set", "shards=3", "--bind", "127.0.0.1:2"]
 
     done = corvo("config", *words, "--set", "bind=127.0.0.1:1", cwd=tmp_path)
 
     assert " 9s " in done.stdout
-    assert "--set node" in done.stdout
+    assert "--set shards" in done.stdout
     assert "127.0.0.1:2" in done.stdout
 
 

@@ -46,7 +46,9 @@ def test_without_any_source_everything_is_at_its_default() -> None:
 
 
 def test_each_source_beats_the_one_before() -> None:
-    file = given_by_file('bind = "127.0.0.1:1"\nnode = 1\n[limits]\nidle_ms = "1s"\n', "corvo.toml")
+    file = given_by_file(
+        'bind = "127.0.0.1:1"\nshards = 4\n[limits]\nidle_ms = "1s"\n', "corvo.toml"
+    )
     environment = given_by_environment({"CORVO_BIND": "127.0.0.1:2", "CORVO_LIMITS__IDLE_MS": "2s"})
     flags = [Given("bind", "127.0.0.1:3", "--bind")]
 
@@ -54,11 +56,11 @@ def test_each_source_beats_the_one_before() -> None:
 
     assert resolved.config.bind == "127.0.0.1:3"
     assert resolved.config.limits.idle_ms == 2_000
-    assert resolved.config.node == 1
+    assert resolved.config.shards == 4
     assert resolved.sources == {
         "bind": "--bind",
         "limits.idle_ms": "CORVO_LIMITS__IDLE_MS",
-        "node": "corvo.toml",
+        "shards": "corvo.toml",
     }
 
 
@@ -66,11 +68,15 @@ def test_a_key_that_is_given_its_default_counts_as_given() -> None:
     resolved = resolve([Given("shards", "2", "--shards")])
 
     assert resolved.is_given("shards")
-    assert not resolved.is_given("node")
+    assert not resolved.is_given("retention")
 
 
 _SHOWN: Final = {
     "accept_loss": "shard-1:1042",
+    "cluster.advertise": "127.0.0.1:9400",
+    "cluster.initial_nodes": "a=127.0.0.1:9400",
+    "cluster.join": "127.0.0.1:9401",
+    "cluster.peer_bind": "127.0.0.1:9400",
     "webhooks.secrets": "mail=sixteen letters and more",
 }
 """Values of settings that do not take any text."""
@@ -288,7 +294,7 @@ def test_a_key_that_is_not_there_is_refused_with_the_nearest(given: list[Given],
 
 def test_a_file_that_is_no_toml_is_refused_with_the_place() -> None:
     with pytest.raises(ConfigRefused, match=r"corvo.toml is not TOML: .*line 1"):
-        given_by_file("bind = \nnode = 1\n", "corvo.toml")
+        given_by_file("bind = \nshards = 1\n", "corvo.toml")
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

@@ -14,9 +14,11 @@ from corvo.datadir import (
     DataDir,
     DirectoryDamaged,
     DirectoryUnfit,
+    Identity,
     open_directory,
     remove_sockets,
 )
+from corvo.protocol.cluster import alone
 
 
 @pytest.fixture
@@ -56,50 +58,49 @@ def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
 # ---- Whose it is.
 
 
-def test_the_first_start_decides_whose_it_is(tmp_path: Path) -> None:
+OURS = Identity(cluster="ab" * 16, node=2, shards=3, name="rook", instance="cd" * 16)
+
+
+def test_a_directory_is_whose_it_was_settled_to_be(tmp_path: Path) -> None:
     directory = opened(tmp_path)
 
-    first, was_new = directory.identify(node=2, shards=3, is_given=False)
-    second, is_new = directory.identify(node=2, shards=8, is_given=False)
-
-    assert (first.node, first.shards, was_new) == (2, 3, True)
-    assert (second, is_new) == (first, False)
-    assert len(first.cluster) == 32
+    assert directory.identity() is None
+    directory.settle(OURS)
+    assert directory.identity() == OURS
 
 
-def test_two_directories_are_two_clusters(tmp_path: Path) -> None:
-    one, _ = opened(tmp_path / "1").identify(node=1, shards=1, is_given=False)
-    two, _ = opened(tmp_path / "2").identify(node=1, shards=1, is_given=False)
+def test_the_number_of_a_new_directory_stays_until_it_has_an_identity(tmp_path: Path) -> None:
+    first = opened(tmp_path).instance()
 
-    assert one.cluster != two.cluster
+    assert opened(tmp_path).instance() == first
+    assert len(first) == 32
+    assert opened(tmp_path / "other").instance() != first
+
+
+def test_a_directory_of_before_clusters_has_no_name_and_no_instance(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    (directory.root / "node.json").write_bytes(b'{"format":1,"cluster":"ab","node":1,"shards":4}')
+
+    found = directory.identity()
+
+    assert found == Identity(format=1, cluster="ab", node=1, shards=4)
 
 
 def test_a_start_that_was_cut_short_before_the_name_was_given_is_begun_anew(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     (directory.root / "node.json.new").write_text('{"form')
 
-    _, is_new = directory.identify(node=1, shards=2, is_given=False)
-
-    assert is_new
+    assert directory.identity() is None
+    directory.settle(OURS)
     assert not (directory.root / "node.json.new").exists()
-
-
-def test_another_number_of_shards_or_node_is_refused(tmp_path: Path) -> None:
-    directory = opened(tmp_path)
-    directory.identify(node=1, shards=2, is_given=True)
-
-    with pytest.raises(DirectoryUnfit, match="has 2 shards, and the setting shards is 3"):
-        directory.identify(node=1, shards=3, is_given=True)
-    with pytest.raises(DirectoryUnfit, match="belongs to node 1, and the setting node is 2"):
-        directory.identify(node=2, shards=2, is_given=False)
 
 
 def test_shards_without_a_word_of_how_many_are_refused(tmp_path: Path) -> None:
     directory = opened(tmp_path)
-    directory.shard(0).mkdir()
+    directory.shard(2).mkdir()
 
     with pytest.raises(DirectoryUnfit, match=r"has shards but no node\.json"):
-        directory.identify(node=1, shards=1, is_given=False)
+        directory.identity()
 
 
 @pytest.mark.parametrize(
@@ -110,15 +111,46 @@ def test_a_damaged_word_is_told_as_damage(tmp_path: Path, data: bytes) -> None:
     (directory.root / "node.json").write_bytes(data)
 
     with pytest.raises(DirectoryDamaged, match="restore it from a backup"):
-        directory.identify(node=1, shards=1, is_given=False)
+        directory.identity()
 
 
 def test_a_newer_version_s_directory_is_refused(tmp_path: Path) -> None:
     directory = opened(tmp_path)
-    (directory.root / "node.json").write_bytes(b'{"format":2,"more":true}')
+    (directory.root / "node.json").write_bytes(b'{"format":3,"more":true}')
 
     with pytest.raises(DirectoryUnfit, match="start the newer version"):
-        directory.identify(node=1, shards=1, is_given=False)
+        directory.identity()
+
+
+def test_the_map_is_kept_and_a_damaged_one_says_what_to_do(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+
+    assert directory.cluster_map() is None
+    directory.keep_map(alone(1, 2))
+    directory.keep_map(alone(2, 2))
+    assert directory.cluster_map() == alone(2, 2)
+    (directory.root / "cluster.json").write_bytes(b"{")
+    with pytest.raises(DirectoryDamaged, match="start the node with --join"):
+        directory.cluster_map()
+
+
+def test_a_removed_replica_leaves_nothing_and_others_stay(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    directory.make_known()
+    for number in (0, 3):
+        (directory.shard(number) / "log").mkdir(parents=True)
+        (directory.shard(number) / "log" / "a").write_text("x")
+        directory.known(number).write_text("{}")
+    (directory.root / "removed-shard-3").mkdir()  # left by a removal that was cut short
+
+    assert directory.shards_there() == [0, 3]
+    directory.remove_shard(3)
+    directory.remove_shard(5)
+
+    assert directory.shards_there() == [0]
+    assert not directory.known(3).exists()
+    assert not (directory.root / "removed-shard-3").exists()
+    assert directory.known(0).exists()
 
 
 # ---- Who has it.

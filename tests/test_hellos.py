@@ -267,6 +267,7 @@ FIELDS: Final[dict[str, object]] = {
     "wire_oldest": 1,
     "op_oldest": 1,
     "refusal": "go away",
+    "instance": "cd",
 }
 
 

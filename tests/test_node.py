@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from corvo.child import OK
-from corvo.node import Programs
+from corvo.plans import Programs
 from tests.support.links import on_sockets
 from tests.support.nodes import running
 

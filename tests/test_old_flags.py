@@ -12,7 +12,10 @@ from corvo.old_flags import REJECTED, RENAMED, SWITCHES, translate
 from corvo.router.table import ROUTES
 
 PAGE: Final = (Path(__file__).parents[1] / "docs" / "coming-from-corvo-go.md").read_text()
-SAME: Final = frozenset({"--bind", "--data-dir", "--retention", "--log-level"})
+SAME: Final = frozenset(
+    {"--bind", "--data-dir", "--retention", "--log-level", "--node-id", "--join", "--discover"}
+    | {"--discover-dns-name"}
+)
 
 ORIGINAL: Final = [
     "--bind",
@@ -73,7 +76,9 @@ def test_every_flag_of_the_original_is_known_and_on_the_page() -> None:
         (["--admin-password=a=b"], ["--admin-key=a=b"]),
         (["--durable"], ["--durability=sync"]),
         (["--durable=FALSE"], ["--durability=relaxed"]),
-        (["--bootstrap", "--docs-enabled=true", "--otel-enabled=false"], []),
+        (["--docs-enabled=true", "--otel-enabled=false", "--bootstrap=false"], []),
+        (["--bootstrap", "--raft-bind", ":1"], ["--set=cluster.bootstrap=on", "--peer-bind=:1"]),
+        (["--raft-advertise=a:1", "--join", "b:1"], ["--advertise=a:1", "--join", "b:1"]),
         (
             ["--rate-limit-enabled=false"],
             ["--set=limits.read_rate=0", "--set=limits.write_rate=0"],
@@ -88,8 +93,10 @@ def test_a_flag_with_a_successor_is_understood(given: list[str], wanted: list[st
 @pytest.mark.parametrize(
     ("given", "problems"),
     [
-        (["--join", "a:1", "--raft-bind=:9000"], ["--join: clusters", "--raft-bind: clusters"]),
-        (["--bootstrap=false"], ["--bootstrap=false: clusters"]),
+        (
+            ["--license-key", "a:1", "--raft-store=bolt"],
+            ["--license-key: there are no", "--raft-store: each shard"],
+        ),
         (["--durable=maybe"], ["--durable: expected true or false, got 'maybe'"]),
         (["--admin-password"], ["--admin-password: a value is missing"]),
         (["--snapshot-threshold=4096"], ["--snapshot-threshold: use --set shard.checkpoint"]),

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 from corvo import node
-from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK
+from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK, Notice, Update
 from corvo.config import Config, Given, resolve
 from corvo.datadir import DirectoryUnfit, Identity, open_directory
-from corvo.node import (
+from corvo.notify import Notifier
+from corvo.plans import (
     OpenedNode,
     Programs,
     child_environment,
@@ -28,7 +29,7 @@ from corvo.node import (
     router_config,
     shard_config,
 )
-from corvo.notify import Notifier
+from corvo.protocol.cluster import alone
 from corvo.supervisor import Plan, Stage, StopRequest, Supervisor
 from corvo.telemetry import Level, Log, Style
 from tests.support import standins
@@ -163,6 +164,8 @@ def test_a_shard_is_told_of_all_others_and_not_of_itself(tmp_path: Path) -> None
     opened = OpenedNode(
         directory=open_directory(str(tmp_path / "d")),
         identity=Identity(cluster="rookery", node=2, shards=3),
+        map=alone(2, 3),
+        there=frozenset({0, 1, 2}),
         lock=3,
         sockets=["/a", "/b", "/c"],
         listening=[4],
@@ -190,6 +193,8 @@ def test_a_node_without_a_mirror_starts_none_and_tells_the_router_so(tmp_path: P
     opened = OpenedNode(
         directory=open_directory(str(tmp_path / "d")),
         identity=Identity(cluster="rookery", node=2, shards=1),
+        map=alone(2, 1),
+        there=frozenset(),
         lock=3,
         sockets=["/run/a"],
         listening=[4],
@@ -314,6 +319,88 @@ async def test_a_shard_that_keeps_dying_is_held_down_after_five_restarts(tmp_pat
 
     assert Journal(journal).words("bad") == ["started"] * 6
     assert Journal(journal).words("good")[0] == "started"
+
+
+def updated(plan: Plan, version: int) -> Plan:
+    """The plan, with another cluster map."""
+    known = msgspec.structs.replace(alone(1, 1), version=version)
+    told = msgspec.json.encode(Update(map=known, sockets={}))
+    return msgspec.structs.replace(plan, update=told)
+
+
+class Told:
+    """What a supervisor logs and hears."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, object]] = []
+        self.notices: list[Notice] = []
+        self.log = Log(self._take, "node", Style(is_text=False), Level.INFO)
+        self._news = trio.Event()
+
+    def _take(self, line: bytes) -> None:
+        self.lines.append(msgspec.json.decode(line))
+        self._ring()
+
+    def hear(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self._ring()
+
+    def _ring(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    def names(self, event: str) -> list[object]:
+        return [line["name"] for line in self.lines if line["event"] == event]
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            await self._news.wait()
+
+
+@on_sockets
+async def test_changed_plans_start_and_update_and_retire_processes(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    first, second, late = (
+        plan(journal, name, "serve", is_vital=False) for name in ("first", "second", "late")
+    )
+    told, stop_request, settled = Told(), StopRequest(), trio.Event()
+    supervisor = Supervisor(
+        [first, second], stop_request, told.log, Notifier({}), drain_s=1, heard=told.hear
+    )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: supervisor.run(ready=settled.set))
+        await settled.wait()
+        supervisor.follow([updated(first, 1), second, updated(late, 1)])
+        await told.until(lambda: "late" in told.names("process.ready") and bool(told.notices))
+        supervisor.follow([updated(first, 1), updated(late, 1)])
+        await supervisor.retire("second")
+        await supervisor.retire("nobody")
+        stop_request.request()
+
+    assert Journal(journal).words("first") == ["started", "updated", "left"]
+    assert Journal(journal).words("second") == ["started", "left"]
+    assert Journal(journal).words("late") == ["started", "left"]
+    assert told.names("process.retired") == ["second"]
+
+
+@on_sockets
+async def test_a_notice_of_a_process_is_heard_and_an_unclear_line_is_logged(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    plans = [
+        plan(journal, "plain", 'says:{"unneeded":3}', is_vital=False),
+        plan(journal, "unclear", "says:hello", is_vital=False),
+    ]
+    told, stop_request, settled = Told(), StopRequest(), trio.Event()
+    supervisor = Supervisor(plans, stop_request, told.log, Notifier({}), drain_s=1, heard=told.hear)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: supervisor.run(ready=settled.set))
+        await settled.wait()
+        stop_request.request()
+
+    assert told.notices == [Notice(unneeded=3)]
+    assert told.names("process.unclear") == ["unclear"]
 
 
 @without_waiting

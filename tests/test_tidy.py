@@ -30,6 +30,7 @@ LOUD: Final = (
     "corvo/{__main__,child,cli,clock,commands,datadir,kept_link,link,listening,node,notify}.py",
     "corvo/{peer_tls,process_stats,shard_links,supervisor,telemetry,topology,watchdog}.py",
     "corvo/{handover,peer_port}.py",
+    "corvo/{forming,node_map,plans}.py",
     "corvo/kv/{checkpoints,directories,level}.py",
     "corvo/mirror/{process,readers}.py",
     "corvo/mirror/follow/{building,following,writing}.py",
@@ -38,15 +39,15 @@ LOUD: Final = (
     "corvo/router/*/{endpoints,fan_out}.py",
     "corvo/router/auth/keeper.py",
     "corvo/router/bulk/executor.py",
-    "corvo/router/cluster/asking.py",
+    "corvo/router/cluster/{asking,joining}.py",
     "corvo/router/events/{boards,channels,cursors,listening}.py",
     "corvo/router/feeds/hub.py",
     "corvo/router/http/lines.py",
     "corvo/router/jobs/find.py",
     "corvo/router/server/*.py",
-    "corvo/router/shards/{addressing,links,long_poll,mirror,present}.py",
+    "corvo/router/shards/{addressing,links,long_poll,map_keeper,mirror,present}.py",
     "corvo/router/stream/{frame_run,stream}.py",
-    "corvo/shard/driver/{following,handed_over,other_shard,poison,process,removal,replica_links,syncing,timekeeping}.py",
+    "corvo/shard/driver/{following,other_shard,poison,process,removal,replica_links,syncing,timekeeping}.py",
 )
 """Modules that may wait, ask the time or touch the disk, by pattern. Every other module of corvo is
 quiet."""
@@ -67,14 +68,14 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
     "google_crc32c": ("corvo/raft/checksum.py",),
     "logging": (),
     "os": (
-        "corvo/{child,cli,commands,datadir,node,notify,process_stats,telemetry,watchdog}.py",
+        "corvo/{child,cli,commands,datadir,node,notify,plans,process_stats,telemetry,watchdog}.py",
         "corvo/kv/directories.py",
         "corvo/mirror/process.py",
         "corvo/raft/disk/files.py",
         "corvo/shard/driver/{process,syncing}.py",
     ),
     "pathlib": (
-        "corvo/{commands,datadir,listening,node,peer_tls,process_stats}.py",
+        "corvo/{commands,datadir,listening,node,plans,peer_tls,process_stats}.py",
         "corvo/kv/{checkpoints,directories}.py",
         "corvo/mirror/{process,readers}.py",
         "corvo/mirror/follow/{building,writing}.py",

@@ -68,7 +68,7 @@ from corvo.raft import codec
 from corvo.raft.messages import AppendRequest, Entry, Kind
 from tests.support.links import Member
 
-HELLO: Final = Hello(REPLICA, 1, 3, "rookery", WIRE_VERSION, 12, 8, 1, 11, "not today")
+HELLO: Final = Hello(REPLICA, 1, 3, "rookery", WIRE_VERSION, 12, 8, 1, 11, "not today", "ab")
 FIRST_HELLO: Final = "0000001f9801a77265706c6963610103a7726f6f6b657279010ccfffffffffffffffff"
 """As it was before a hello had the oldest versions and a refusal."""
 

@@ -69,6 +69,8 @@ class MirrorConfig(MirrorSettings, frozen=True, kw_only=True, forbid_unknown_fie
     map: ClusterMap | None = None
     """The cluster map as the node knows it; None for a cluster of this node alone."""
     security: PeerSecurity = PeerSecurity()
+    instance: str = ""
+    """The number of the node's data directory; empty for a server that runs alone."""
     data_dir: str
     """The mirror's own directory; made if it is not there."""
     socket: str

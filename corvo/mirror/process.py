@@ -57,7 +57,7 @@ from corvo.protocol.questions import (
     Standing,
 )
 from corvo.telemetry import Log
-from corvo.topology import topology_of
+from corvo.topology import Topology, topology_of
 from corvo.watchdog import watch
 
 _SWITCH_S: Final = 50e-6
@@ -73,10 +73,16 @@ _GROUP: Final = Path("/proc/self/autogroup")
 class Mirror:
     """The mirror with its file open: followers, writer and readers."""
 
-    def __init__(self, config: MirrorConfig, writing: Writing, log: Log) -> None:
+    def __init__(
+        self,
+        config: MirrorConfig,
+        writing: Writing,
+        log: Log,
+        topology: Topology | None = None,
+    ) -> None:
         self._config = config
         self._writing = writing
-        self.topology: Final = topology_of(config)
+        self.topology: Final = topology or topology_of(config)
         self.progress: Final = Progress(writing.cursors(config.shards))
         self.writer: Final = WriterTask(writing, self.progress, config, log)
         self.readers: Final = Readers(writing.path, self.writer, config.readers)
@@ -257,9 +263,14 @@ class QuestionServer:
 
     def __init__(self, config: MirrorConfig) -> None:
         self.loop: Final = LoopTimes()
+        self.topology: Final = topology_of(config)
         self._config = config
         self._mirror: Mirror | None = None
         self._opened = trio.Event()
+
+    def update(self, update: child.Update) -> None:
+        """Take over a change of the cluster."""
+        self.topology.update(update.map, update.sockets)
 
     def open(self, mirror: Mirror) -> None:
         """Begin to answer: the file is open."""
@@ -329,14 +340,14 @@ async def run(config: MirrorConfig, parent: child.Parent, log: Log) -> None:
         nursery.start_soon(partial(trio.serve_listeners, server.serve, [listener]))
         child.say_ready()
         nursery.start_soon(_follow, config, server, log)
-        if not await parent.wait():
+        if not await parent.wait(server.update):
             child.exit_now()
         nursery.cancel_scope.cancel()
     server.close()
 
 
 async def _follow(config: MirrorConfig, server: QuestionServer, log: Log) -> None:
-    mirror = Mirror(config, await _open(config, log), log)
+    mirror = Mirror(config, await _open(config, log), log, server.topology)
     server.open(mirror)
     await mirror.run()
 

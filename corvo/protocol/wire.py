@@ -61,10 +61,12 @@ MIRROR: Final = "mirror"
 """The mirror: it follows shards, and answers a router's questions."""
 FOLLOWER: Final = "follower"
 """A router that follows a shard's events."""
+JOINER: Final = "joiner"
+"""A node that is about to join: it belongs to no cluster yet, and knows of none."""
 SHARD: Final = "shard"
 """A replica that submits an effect to another shard: it may use the ops for shards alone."""
 
-_ROLES: Final = (ROUTER, REPLICA, MIRROR, FOLLOWER, SHARD)
+_ROLES: Final = (ROUTER, REPLICA, MIRROR, FOLLOWER, SHARD, JOINER)
 _LINKED: Final = (
     {ROUTER, REPLICA},
     {ROUTER, MIRROR},
@@ -72,6 +74,7 @@ _LINKED: Final = (
     {MIRROR, REPLICA},
     {FOLLOWER, REPLICA},
     {SHARD, REPLICA},
+    {JOINER, ROUTER},
 )
 """The roles of the two ends of each kind of link."""
 
@@ -99,6 +102,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     op_oldest: int = 1
     refusal: str = ""
     """In the answer to a hello: why the link is refused; empty when it is accepted."""
+    instance: str = ""
+    """The number of the node's data directory; empty for a server that runs alone."""
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -521,6 +526,10 @@ class Member(Protocol):
     def shards(self) -> int:
         """How many shards the cluster has."""
 
+    @property
+    def instance(self) -> str:
+        """The number of the node's data directory; empty for a server that runs alone."""
+
 
 def make_hello(member: Member, role: str, *, shard: int) -> Hello:
     """The hello of a process of this release."""
@@ -534,6 +543,7 @@ def make_hello(member: Member, role: str, *, shard: int) -> Hello:
         shards=member.shards,
         wire_oldest=WIRE_OLDEST,
         op_oldest=OP_OLDEST,
+        instance=member.instance,
     )
 
 
@@ -552,12 +562,13 @@ def _why_refused(ours: Hello, theirs: Hello, node: int) -> str:
             return _too_old("wire", older, older.wire_version, newer, newer.wire_oldest)
         if older.op_version < newer.op_oldest:
             return _too_old("op", older, older.op_version, newer, newer.op_oldest)
-    if theirs.cluster != ours.cluster:
+    is_joining = JOINER in {theirs.role, ours.role}
+    if theirs.cluster != ours.cluster and not is_joining:
         return (
             f"{they} belongs to cluster {theirs.cluster!r}, and {we} to {ours.cluster!r}:"
             " check the address and the data directory"
         )
-    if theirs.shards != ours.shards:
+    if theirs.shards != ours.shards and not is_joining:
         return (
             f"{they} has {theirs.shards} shards, and {we} has {ours.shards}: the nodes of a cluster"
             " have the same number; check the data directory"

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from corvo import clock
+from corvo import child, clock
 from corvo.protocol import wire
 from corvo.protocol.ops.keys import HOME
 from corvo.protocol.queries import Query
@@ -27,6 +27,7 @@ from corvo.router.metrics import Metrics
 from corvo.router.shards.addressing import Addresses
 from corvo.router.shards.links import Answer, Shards
 from corvo.router.shards.long_poll import Fetching
+from corvo.router.shards.map_keeper import MapKeeper
 from corvo.router.shards.mirror import Mirror
 from corvo.router.shards.present import PresentPositions
 from corvo.router.shards.queues import queues_of, queues_of_batches
@@ -64,6 +65,7 @@ class Api:
         )
         self.keyring: Final = Keyring(config)
         self.keeper: Final = Keeper(self.keyring, self.shards)
+        self.map_keeper: Final = MapKeeper(config, self.shards, self.topology, child.tell)
         self.rates: Final = Rates(config.limits)
         self.guesses: Final = Guesses(config.limits.guess_delay_ms / 1_000, secrets.token_bytes())
         self.streams = 0
@@ -96,6 +98,8 @@ class Api:
                 self.fetching.pushed(push)
             case wire.KeysChanged():
                 self.keeper.ring()
+            case wire.MapChanged():
+                self.map_keeper.ring()
             case wire.Leading():
                 pass  # `came_up` tells of it
 
@@ -103,6 +107,7 @@ class Api:
         self.fetching.came_up(shard)
         if shard == HOME:
             self.keeper.ring()
+            self.map_keeper.ring()
 
     def stop(self) -> None:
         """Long polls end with nothing, and nothing waits any more."""

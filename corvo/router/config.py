@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from corvo.errors import CorvoError
 from corvo.peer_security import PeerSecurity
-from corvo.protocol.cluster import ClusterMap
+from corvo.protocol.cluster import ClusterMap, ClusterNode
 
 
 class BadRouterConfig(CorvoError):
@@ -165,6 +165,12 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     map: ClusterMap | None = None
     """The cluster map as the node knows it; None for a cluster of this node alone."""
     security: PeerSecurity = PeerSecurity()
+    instance: str = ""
+    """The number of the node's data directory; empty for a server that runs alone."""
+    own: ClusterNode | None = None
+    """This node, as it announces itself to the cluster; None for a server that runs alone."""
+    peer_socket: str = ""
+    """Where the node hands over connections of nodes that join; empty for a server alone."""
     mirror_socket: str = ""
     """Of the mirror of this node; empty where it has none."""
     listen: list[int]

@@ -14,11 +14,13 @@ import trio
 from corvo import child, telemetry
 from corvo.router.api import Api
 from corvo.router.bulk import executor
+from corvo.router.cluster import joining
 from corvo.router.config import BadRouterConfig, RouterConfig, read_config
 from corvo.router.http.messages import Request
 from corvo.router.server.app import App
 from corvo.router.server.door import Door
 from corvo.router.server.serving import serve
+from corvo.router.shards.map_keeper import NodeRefused
 from corvo.router.stream.stream import run_stream
 from corvo.router.table import ROUTES
 from corvo.telemetry import Log
@@ -44,6 +46,8 @@ async def run(config: RouterConfig, parent: child.Parent, log: Log) -> None:
         nursery.start_soon(api.mirror.run, log)
         nursery.start_soon(api.hub.run, log)
         nursery.start_soon(api.keeper.run, log)
+        nursery.start_soon(api.map_keeper.run, log)
+        nursery.start_soon(joining.serve, api)
         nursery.start_soon(executor.run, api, log)
         nursery.start_soon(watch, api.metrics.loop, log)
         nursery.start_soon(_stop_with_parent, api, parent)
@@ -52,7 +56,10 @@ async def run(config: RouterConfig, parent: child.Parent, log: Log) -> None:
 
 
 async def _stop_with_parent(api: Api, parent: child.Parent) -> None:
-    if not await parent.wait():
+    def updated(update: child.Update) -> None:
+        api.topology.update(update.map, update.sockets)
+
+    if not await parent.wait(updated):
         # The shards have gone with it, who knows what is asked of them, and the next node waits for
         # us to be gone, too.
         child.exit_now()
@@ -75,6 +82,8 @@ def main() -> int:
             cause = child.first_of(error)
             if isinstance(cause, BadRouterConfig):  # what it names cannot be used
                 return child.complain("router", child.MISCONFIGURED, "config", cause)
+            if isinstance(cause, NodeRefused):
+                return child.complain("router", child.MISCONFIGURED, "refused", cause)
             traceback.print_exception(cause, file=sys.stderr)
             return child.complain("router", child.FAILED, "failed", cause)
     return child.OK

@@ -86,6 +86,8 @@ class ShardConfig(ShardSettings, frozen=True, kw_only=True, forbid_unknown_field
     map: ClusterMap | None = None
     """The cluster, as the node knows it now; None for a cluster of this node alone."""
     security: PeerSecurity = PeerSecurity()
+    instance: str = ""
+    """The number of the node's data directory; empty for a server that runs alone."""
     peer_socket: str = ""
     """Where the node hands over connections from other nodes; empty for a node that has none."""
     voters: list[int] = []

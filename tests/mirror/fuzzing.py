@@ -22,7 +22,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from corvo.node import Programs
+from corvo.plans import Programs
 from tests.mirror import evaluator, jq_examples
 from tests.mirror.test_injection import EVIL
 from tests.support.nodes import ROOT, Told

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from corvo.node import Programs
+from corvo.plans import Programs
 from tests.node.http import Address
 from tests.shard.processes import free_ports
 from tests.support.nodes import Running, running

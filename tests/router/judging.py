@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.node import Programs
+from corvo.plans import Programs
 from tests.support.nodes import running
 
 CONFIG: Final = Path(__file__).with_name("schemathesis.toml")

@@ -42,6 +42,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = "rookery"
     node: int = 1
     shards: int = 1
+    instance: str = ""
 
 
 US: Final = make_hello(Member(shards=4), ROUTER, shard=3)

@@ -16,7 +16,7 @@ import trio
 
 from corvo import node
 from corvo.config import Given, resolve
-from corvo.node import Programs
+from corvo.plans import Programs
 from tests.support import standins
 
 ROOT: Final = Path(__file__).parents[2]

@@ -5,12 +5,14 @@
 Each line of the journal is a name, a word and a process id. Deeds: `serve` answers every
 connection with its process id and leaves when asked; `late:PIPE` does so once somebody opens that
 pipe; `stay` does not leave, for a minute; `die:70,71,…` ends with the first of these codes, the
-next start with the next, and behind the last it serves; a code of `-9` is a kill.
+next start with the next, and behind the last it serves; a code of `-9` is a kill; `says:LINE`
+writes a line for the node, and serves. Each update is answered with a notice.
 """
 
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +66,7 @@ async def answer(stream: trio.SocketStream) -> None:
     await stream.aclose()
 
 
-async def live(told: Told, *, leaves: bool) -> None:
+async def live(told: Told, note: Callable[[str], None], *, leaves: bool) -> None:
     """Answer connections until stdin closes."""
     async with trio.open_nursery() as nursery:
         for descriptor in told.listen:
@@ -73,8 +75,11 @@ async def live(told: Told, *, leaves: bool) -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
-            while await stdin.receive_some():
-                pass
+            while data := await stdin.receive_some():
+                for _ in range(data.count(b'"map"')):
+                    note("updated")
+                    sys.stdout.write('{"unneeded":9}\n')
+                    sys.stdout.flush()
         if not leaves:
             await trio.sleep(_STAY_S)
         nursery.cancel_scope.cancel()
@@ -98,7 +103,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, lambda *_: journal.note(name, "interrupted"))
     if deed.startswith("late:"):
         Path(deed.removeprefix("late:")).read_bytes()
-    trio.run(lambda: live(told, leaves=deed != "stay"))
+    if deed.startswith("says:"):
+        sys.stdout.write(deed.removeprefix("says:") + "\n")
+    trio.run(lambda: live(told, lambda word: journal.note(name, word), leaves=deed != "stay"))
     journal.note(name, "left")
     return 0
 

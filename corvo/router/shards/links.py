@@ -134,6 +134,10 @@ class Shard:
         """Have an op carried out. Raises `Problem`. For `shield` see `finish`."""
         return self.finish(self.begin(op), shield=shield)
 
+    async def submit_bytes(self, number: int, body: bytes, *, may_repeat: bool) -> Answer:
+        """Have an op of another process carried out. Raises `Problem`."""
+        return await self.finish(Begun(number, body, may_repeat, None))
+
     async def ask(self, query: Query) -> Answer:
         """Have a question answered. Raises `Problem`."""
         number, body = QUERY_NUMBERS[type(query)], encode_json(query)

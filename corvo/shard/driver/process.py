@@ -53,6 +53,7 @@ from corvo.errors import (
     StoreRefused,
     WireError,
 )
+from corvo.handover import serve_handed
 from corvo.kv import directories
 from corvo.kv.checkpoints import LevelStates, read_newest
 from corvo.kv.tables import read_meta
@@ -74,7 +75,6 @@ from corvo.raft.disk.identity import OtherIdentity
 from corvo.raft.membership import members_of
 from corvo.shard.config import BadConfig, ShardConfig, read_config
 from corvo.shard.driver.following import AppliedSignal, serve_follower
-from corvo.shard.driver.handed_over import serve_handed
 from corvo.shard.driver.known import EVERY_S, Known, Note, ShardLost, foreign
 from corvo.shard.driver.opening import Parts, assemble, machine_on, open_log
 from corvo.shard.driver.other_shard import OtherShard
@@ -88,7 +88,7 @@ from corvo.shard.gathering import INTERNAL
 from corvo.shard.ops.transfer import Renumber, Skip
 from corvo.shard.replica import Work
 from corvo.telemetry import SILENT, Log
-from corvo.topology import refusal_of, topology_of
+from corvo.topology import topology_of
 
 _RETRY_S: Final = 0.25
 """Between two tries of what may come back: room on the disk."""
@@ -673,12 +673,8 @@ class Process:
 
     async def _serve_node(self, stream: trio.SocketStream) -> None:
         """Serve a process of another node."""
-        security, log = self._topology.security, self._log
-
-        def judge(hello: wire.Hello) -> str:
-            return refusal_of(self._topology.map, hello.node)
-
-        accepting = accept_link(stream, self._hello, security=security, log=log, judge=judge)
+        security, judge = self._topology.security, self._topology.refusal
+        accepting = accept_link(stream, self._hello, security=security, log=self._log, judge=judge)
         await self._serve_link(accepting)
 
     async def _serve_link(self, accepting: AbstractAsyncContextManager[Link]) -> None:

@@ -1,0 +1,1 @@
+"""Clusters of real nodes on loopback."""

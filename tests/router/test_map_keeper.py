@@ -1,0 +1,150 @@
+"""The keeper of the cluster map: the node is announced, and each newer map goes to who needs it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from corvo.child import Notice
+from corvo.protocol.cluster import ClusterMap, ClusterNode, first_map
+from corvo.protocol.ops.base import Op, encode_json
+from corvo.protocol.ops.cluster import Announce, Announced
+from corvo.protocol.queries import MapFound, Query
+from corvo.router.config import RouterConfig
+from corvo.router.http.messages import Problem
+from corvo.router.shards.links import Answer, Shards
+from corvo.router.shards.map_keeper import CONFIRM_S, MapKeeper, NodeRefused
+from corvo.telemetry import SILENT
+from corvo.topology import topology_of
+
+OWN = ClusterNode(number=1, name="a", address="127.0.0.1:9400", instance="ab")
+FIRST = first_map([OWN], shards=1, replicas=3)
+
+
+def version(number: int) -> ClusterMap:
+    return msgspec.structs.replace(FIRST, version=number)
+
+
+class Home:
+    """Shard 0: it has a map, and answers or not."""
+
+    def __init__(self) -> None:
+        self.map: ClusterMap | None = None
+        self.problems: list[Problem] = []
+        self.ops: list[Op] = []
+        self.reads = 0
+
+    async def submit(self, op: Op, *, shield: bool = False) -> Answer:
+        await trio.lowlevel.checkpoint()
+        if self.problems:
+            raise self.problems.pop(0)
+        self.ops.append(op)
+        assert isinstance(op, Announce)
+        if self.map is None:
+            assert op.first is not None
+            self.map = msgspec.structs.replace(op.first, version=1)
+        return Answer(encode_json(Announced(1, self.map)), 7)
+
+    async def ask(self, query: Query) -> Answer:
+        await trio.lowlevel.checkpoint()
+        if self.problems:
+            raise self.problems.pop(0)
+        self.reads += 1
+        return Answer(encode_json(MapFound(self.map)), 7)
+
+
+class World:
+    """A keeper at work."""
+
+    def __init__(self, own: ClusterNode | None, known: ClusterMap | None) -> None:
+        config = RouterConfig(
+            cluster="rookery", node=1, shards=1, sockets={0: "s"}, listen=[3], own=own, map=known
+        )
+        self.home = Home()
+        self.topology = topology_of(config)
+        self.told: list[Notice] = []
+        shards = Shards(config, self.topology, pushed=lambda _, __: None, came_up=lambda _: None)
+        shards._all[0] = self.home  # type: ignore[call-overload]  # all that the keeper needs
+        self.keeper = MapKeeper(config, shards, self.topology, self.told.append)
+
+
+@asynccontextmanager
+async def keeping(made: World) -> AsyncIterator[None]:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.keeper.run, SILENT)
+        await trio.testing.wait_all_tasks_blocked()
+        yield
+        nursery.cancel_scope.cancel()
+
+
+def jumping(main: Callable[[], Awaitable[None]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_the_first_announcement_brings_the_first_map() -> None:
+    async def main() -> None:
+        made = World(OWN, FIRST)
+        async with keeping(made):
+            [op] = made.home.ops
+            assert isinstance(op, Announce)
+            assert (op.name, op.number, op.instance, op.first) == ("a", 1, "ab", FIRST)
+            assert made.told == [Notice(map=version(1))]
+            assert made.topology.map == version(1)
+
+    jumping(main)
+
+
+def test_a_newer_map_is_read_when_the_shard_rings_and_an_equal_one_is_not_told() -> None:
+    async def main() -> None:
+        made = World(OWN, version(4))
+        made.home.map = version(4)
+        async with keeping(made):
+            assert made.told == []
+            made.keeper.ring()
+            await trio.testing.wait_all_tasks_blocked()
+            assert made.told == []
+            made.home.map = version(5)
+            made.keeper.ring()
+            await trio.testing.wait_all_tasks_blocked()
+            assert made.told == [Notice(map=version(5))]
+            made.home.map = version(6)
+            await trio.sleep(CONFIRM_S + 1)
+            assert made.told[-1] == Notice(map=version(6))
+
+    jumping(main)
+
+
+def test_a_shard_that_is_away_is_tried_again() -> None:
+    async def main() -> None:
+        made = World(OWN, FIRST)
+        made.home.problems = [Problem(503, "LEADER_UNAVAILABLE", "away")] * 3
+        async with keeping(made):
+            assert made.told == []
+            await trio.sleep(5)
+            assert made.told == [Notice(map=version(1))]
+
+    jumping(main)
+
+
+@pytest.mark.parametrize("reason", ["node_removed", "other_instance", "name_taken"])
+def test_a_node_that_the_cluster_does_not_take_ends_with_the_reason(reason: str) -> None:
+    async def main() -> None:
+        made = World(OWN, FIRST)
+        made.home.problems = [Problem(409, "X", "node 1 was removed: disk lost", reason=reason)]
+
+        with pytest.raises(NodeRefused, match="disk lost"):
+            await made.keeper.run(SILENT)
+
+    jumping(main)
+
+
+def test_a_server_that_runs_alone_announces_nothing() -> None:
+    async def main() -> None:
+        made = World(None, None)
+        await made.keeper.run(SILENT)
+        assert (made.home.ops, made.home.reads, made.keeper.is_announced) == ([], 0, True)
+
+    jumping(main)
