@@ -1,4 +1,4 @@
-"""`python -m tests.cluster failover --kills 50`: clusters of real nodes, for longer than tests.
+"""`python -m tests.cluster failover --kills 50`, or `rolling`: real nodes, for longer than tests.
 
 Exit code 1 when something was lost or doubled.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trio
 
-from tests.cluster import failover
+from tests.cluster import failover, rolling
 
 
 def main() -> int:
@@ -21,7 +21,26 @@ def main() -> int:
     kill = commands.add_parser("failover", help="kill leading nodes")
     kill.add_argument("--kills", type=int, default=50)
     kill.add_argument("--shards", type=int, default=4)
+    roll = commands.add_parser("rolling", help="restart all nodes, one after the other")
+    roll.add_argument("--rounds", type=int, default=3)
+    roll.add_argument("--shards", type=int, default=4)
     read = parser.parse_args()
+    return fail_over(read) if read.command == "failover" else restart(read)
+
+
+def restart(read: argparse.Namespace) -> int:
+    """Restart nodes, and say what came of it."""
+    with tempfile.TemporaryDirectory(prefix="cluster-") as directory:
+        run = partial(rolling.run, Path(directory), rounds=read.rounds, shards=read.shards)
+        seen = trio.run(run)
+    print(f"{seen.jobs} jobs, {seen.repeated} requests repeated, {len(seen.failed)} failed twice")
+    print("\n".join(sorted({*seen.failed})[:10]))
+    print(f"{seen.missing} jobs are missing, {seen.doubled} are there twice")
+    return bool(seen.missing or seen.doubled)
+
+
+def fail_over(read: argparse.Namespace) -> int:
+    """Kill nodes, and say what came of it."""
     with tempfile.TemporaryDirectory(prefix="cluster-") as directory:
         seen = trio.run(
             partial(failover.run, Path(directory), kills=read.kills, shards=read.shards)

@@ -1,0 +1,120 @@
+"""All nodes of a cluster are restarted under load, one after the other.
+
+Each client knows all addresses. It sends every request under a request key, and repeats it once, at
+the next address, when it fails. What fails twice is counted, and every job that was acknowledged
+must be there once.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from tests.cluster.nodes import Cluster, as_initial, cluster_of, members_in
+from tests.node.http import Answer, Client, Lost
+
+CLIENTS: Final = 8
+_CALM: Final = 200
+"""Jobs that are acknowledged between two restarts."""
+
+
+class Made(msgspec.Struct):
+    """The answer for a job."""
+
+    job_id: str
+
+
+class Seen(msgspec.Struct):
+    """What came of it."""
+
+    jobs: int = 0
+    repeated: int = 0
+    failed: list[str] = []
+    """What the second answer was, where it was no success either."""
+    missing: int = 0
+    doubled: int = 0
+
+
+class Rolling:
+    """One run."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.seen: Final = Seen(failed=[])
+        self._ids: list[str] = []
+        self._is_closing = False
+        self._moved = trio.Event()
+
+    async def run(self, rounds: int) -> Seen:
+        """Restart every node so many times."""
+        async with trio.open_nursery() as nursery:
+            for number in range(CLIENTS):
+                nursery.start_soon(self._produce, number)
+            await self._more()
+            for _ in range(rounds):
+                for member in self._cluster.members:
+                    assert await member.node.end() == 0
+                    await self._cluster.start(member)
+                    await member.node.hear("node.ready")
+                    await self._more()
+            self._is_closing = True
+        await self._look_up()
+        return self.seen
+
+    async def _more(self) -> None:
+        wanted = self.seen.jobs + _CALM
+        while self.seen.jobs < wanted:
+            await self._moved.wait()
+
+    async def _produce(self, number: int) -> None:
+        members = self._cluster.members
+        clients = [Client(member.address) for member in members]
+        count = 0
+        while not self._is_closing:
+            count += 1
+            at = (number + count) % len(members)
+            key = f"client-{number}-{count}"
+            job = {"queue": f"mail-{count % 7}", "payload": {"key": key}}
+            body = msgspec.json.encode(job)
+            answer = await self._try(clients[at], body, key)
+            if not isinstance(answer, Answer):
+                self.seen.repeated += 1
+                answer = await self._try(clients[(at + 1) % len(members)], body, key)
+            if isinstance(answer, Answer):
+                self._ids.append(answer.read(Made).job_id)
+                self.seen.jobs += 1
+            else:
+                self.seen.failed.append(answer)
+            self._moved.set()
+            self._moved = trio.Event()
+        for client in clients:
+            client.close()
+
+    async def _try(self, client: Client, body: bytes, key: str) -> Answer | str:
+        """The answer, or why there is none."""
+        try:
+            answer = await client.ask("POST", "/api/v1/enqueue", body, key)
+        except Lost as lost:
+            return f"lost: {lost}"
+        if answer.status in {200, 201}:
+            return answer
+        return f"{answer.status} {answer.body.decode()}"
+
+    async def _look_up(self) -> None:
+        """Each job that was acknowledged is there, and none is there twice."""
+        self.seen.doubled = len(self._ids) - len({*self._ids})
+        client = Client(self._cluster[0].address)
+        for job_id in self._ids:
+            answer = await client.ask("GET", f"/api/v1/jobs/{job_id}")
+            self.seen.missing += answer.status != 200
+        client.close()
+
+
+async def run(directory: Path, *, rounds: int = 1, shards: int = 4) -> Seen:
+    """Restart all nodes of a cluster of three so many times."""
+    members = await members_in(directory, ("a", "b", "c"), shards=str(shards))
+    as_initial(members)
+    async with cluster_of(members) as cluster:
+        await cluster.start_all()
+        return await Rolling(cluster).run(rounds)
