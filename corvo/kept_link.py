@@ -57,10 +57,12 @@ class KeptLink:
         node: int = 0,
         retry: Retry = WITHIN_NODE,
         chance: Callable[[], float] = random.random,
+        failed: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         """`name` is the peer's in the log; `node` is its node, 0 for any.
 
-        `where` is asked before each try when it is a function. It may raise `LinkLost`.
+        `where` is asked before each try when it is a function. It may raise `LinkLost`. `failed` is
+        called when a link is lost, or a try fails.
         """
         self.name: Final = name
         self._find = where if callable(where) else partial(Route, node, where)
@@ -70,6 +72,7 @@ class KeptLink:
         self._serve = serve
         self._retry = retry
         self._chance = chance
+        self._failed = failed
 
     def find(self) -> Route:
         """The way to the process. Raises `LinkLost` when none is known."""
@@ -87,12 +90,14 @@ class KeptLink:
                 self.last_error = str(error)
                 pause_s = self._retry.refused_s
                 history.refused(self.last_error, pause_s)
+                self._failed(error)
             except (LinkLost, WireError) as error:
                 self.last_error = str(error)
                 history.down(self.last_error)
                 if trio.current_time() - began > self._retry.max_s:
                     pause_s = 0.0
                 pause_s = self._retry.next(pause_s)
+                self._failed(error)
             else:
                 continue
             await trio.sleep(pause_s * (1 + self._chance()) / 2)

@@ -56,6 +56,13 @@ class LinkLost(CorvoError):
         self.was_sent = was_sent
 
 
+class LinkAbsent(LinkLost):
+    """Nothing listens there: the process has ended, or its node has. A silent peer is none."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, was_sent=False)
+
+
 class LinkRefused(LinkLost):
     """The two ends must not talk, until an operator changes a release or a config."""
 
@@ -633,11 +640,24 @@ async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.So
                 case _:
                     assert_never(address)
     except (OSError, trio.TooSlowError, trio.BrokenResourceError) as error:
-        raise LinkLost(f"no answer at {address}: {error}", was_sent=False) from error
+        reason = f"no answer at {address}: {error}"
+        if _is_absent(error):
+            raise LinkAbsent(reason) from error
+        raise LinkLost(reason, was_sent=False) from error
+
+
+def _is_absent(error: BaseException) -> bool:
+    """Whether the machine itself says that no process listens, at any of the addresses tried."""
+    if isinstance(error.__cause__, BaseExceptionGroup):
+        return all(_is_absent(each) for each in error.__cause__.exceptions)
+    return isinstance(error, ConnectionRefusedError | FileNotFoundError)
 
 
 async def _ask_for(stream: trio.SocketStream, target: str) -> None:
-    """Ask a node for one of its processes. Raises `LinkLost` and `WireError`."""
+    """Ask a node for one of its processes. Raises `LinkLost` and `WireError`.
+
+    A node that refuses does not have the process.
+    """
     async with _closed_on_error(stream):
         await stream.send_all(peer_preamble.request(target))
         line = bytearray()
@@ -649,7 +669,7 @@ async def _ask_for(stream: trio.SocketStream, target: str) -> None:
             line += data
         why = peer_preamble.read_answer(bytes(line[:-1]))
         if why:
-            raise LinkLost(why, was_sent=False)
+            raise LinkAbsent(why)
 
 
 @asynccontextmanager

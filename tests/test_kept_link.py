@@ -17,6 +17,7 @@ from corvo.link import (
     Address,
     Link,
     LinkLost,
+    LinkRefused,
     TcpAddress,
     accept_link,
 )
@@ -181,6 +182,19 @@ async def test_a_lost_link_is_opened_again(peers: Peers) -> None:
 
     assert peers.tries == [0, 101, 202]
     assert peers.events == ["link.down", "link.up", "link.down", "link.up"]
+
+
+@jumping
+async def test_each_loss_and_each_try_that_fails_is_told(peers: Peers) -> None:
+    stranger = msgspec.structs.replace(THEM, cluster="nest")
+    peers.plays = [partial(peers.work, s=100), FAIL, partial(peers.refuse, hello=stranger)]
+    failures: list[Exception] = []
+    link = KeptLink("node-2", ADDRESS, US, peers.serve, retry=RETRY, failed=failures.append)
+
+    async with running(peers, link):
+        await until(110)
+
+    assert [type(each) for each in failures] == [LinkLost, LinkLost, LinkRefused]
 
 
 @jumping

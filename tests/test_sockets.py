@@ -13,8 +13,10 @@ from trio.testing import MockClock
 from corvo.link import (
     Address,
     Link,
+    LinkAbsent,
     LinkLost,
     LinkSettings,
+    PeerAddress,
     TcpAddress,
     UnixAddress,
     connect,
@@ -24,6 +26,7 @@ from corvo.link import (
     open_client,
     open_link,
 )
+from corvo.peer_security import PeerSecurity
 from corvo.protocol.wire import (
     FROM_ROUTER,
     TO_ROUTER,
@@ -317,3 +320,37 @@ def test_an_address_is_shown_as_an_operator_writes_it(address: Address, text: st
 async def test_a_process_that_does_not_answer_is_named_by_its_address(tmp_path: Path) -> None:
     with pytest.raises(LinkLost, match=f"no answer at {tmp_path / 's'}: "):
         await connect(UnixAddress(str(tmp_path / "s")))
+
+
+@on_sockets
+async def test_where_nothing_listens_the_process_is_known_to_have_ended(tmp_path: Path) -> None:
+    [listener] = await listen_tcp("127.0.0.1", 0)
+    port = listener.socket.getsockname()[1]
+    await listener.aclose()
+    stale = await listen_unix(str(tmp_path / "stale"))
+    await stale.aclose()
+    security = PeerSecurity()
+    addresses: list[Address] = [
+        UnixAddress(str(tmp_path / "s")),
+        UnixAddress(str(tmp_path / "stale")),
+        TcpAddress("127.0.0.1", port),
+        TcpAddress("localhost", port),
+        PeerAddress("127.0.0.1", port, "shard-3", security),
+    ]
+
+    for address in addresses:
+        with pytest.raises(LinkAbsent):
+            await connect(address)
+
+
+@on_sockets
+async def test_a_process_that_does_not_answer_may_still_be_there() -> None:
+    [listener] = await listen_tcp("127.0.0.1", 0)
+    port = listener.socket.getsockname()[1]
+    address = PeerAddress("127.0.0.1", port, "shard-3", PeerSecurity())
+
+    async with listener:
+        with pytest.raises(LinkLost) as caught:
+            await connect(address, LinkSettings(connect_s=0.01))
+
+    assert not isinstance(caught.value, LinkAbsent)

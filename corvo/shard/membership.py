@@ -116,6 +116,20 @@ def _to_leader(group: Group, place: tuple[int, ...]) -> Transfer | None:
     return None
 
 
+def successor(node: Node) -> int | None:
+    """The voter to whom a leader that stops should hand over; None for a group of its own.
+
+    It is the one that lacks least of those that were heard of lately.
+    """
+    group = look(node)
+    heirs = [
+        (group.followers[voter].lag, voter)
+        for voter in group.membership.voters
+        if voter != group.own and group.is_active(voter)
+    ]
+    return min(heirs)[1] if heirs else None
+
+
 class Steering:
     """The same in time: asked at every tick of a leader."""
 
@@ -147,7 +161,7 @@ class Steering:
         is_settled = {*membership.voters} == {*place} and not membership.learners
         if is_settled and place[0] == node.leader:
             return None
-        step = next_step(_look(node), place)
+        step = next_step(look(node), place)
         if isinstance(step, Transfer) and not self._is_time(step):
             return None
         return step
@@ -169,7 +183,8 @@ class Steering:
         return True
 
 
-def _look(node: Node) -> Group:
+def look(node: Node) -> Group:
+    """The group, as a node that leads it knows it."""
     seen = node.statistics()
     followers = {
         each.replica: Follower(

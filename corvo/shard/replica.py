@@ -44,7 +44,7 @@ from corvo.raft import (
 from corvo.shard.empty_fetches import EmptyFetchWatchers
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
-from corvo.shard.membership import Steering, Transfer
+from corvo.shard.membership import Steering, Transfer, successor
 from corvo.shard.ops import NUMBERS, OPS, admit
 from corvo.shard.ops.cluster import MAP_CHANGED
 from corvo.shard.ops.transfer import (
@@ -157,6 +157,7 @@ class Replica:
         self.place: tuple[int, ...] = ()
         """The replicas that are to be the group, by the cluster map. Set by the driver; without it
         the group stays as it is."""
+        self._is_leaving = False
         self._steering = Steering(
             election_ticks=settings.election_ticks,
             settled_ticks=settings.settled_ticks,
@@ -190,7 +191,7 @@ class Replica:
 
     def submit(self, client: int, message: wire.Submit) -> None:
         """Somebody asks for an op."""
-        if not self.node.is_leader:
+        if not self.node.is_leader or self._is_leaving:
             self._say(client, wire.NotLeader(message.id, self.node.leader))
             return
         if self.disk_is_full:
@@ -262,6 +263,23 @@ class Replica:
     def change_membership(self, change: Change, *, force: bool = False) -> int:
         """Change who belongs to the shard; raises as `Node.propose_change` does."""
         return self.node.propose_change(change, force=force)
+
+    def leave(self) -> bool:
+        """Hand leadership over, because this process is to end. Returns whether that can be.
+
+        From now on no op is taken.
+        """
+        heir = successor(self.node) if self.node.is_leader else None
+        if heir is None:
+            return False
+        self._is_leaving = True
+        self.transfer(heir)
+        return True
+
+    @property
+    def has_left(self) -> bool:
+        """Whether another replica may lead, and nothing waits here for an answer any more."""
+        return not (self.node.is_leader or self.waiting or self._outbound)
 
     def transfer(self, heir: int) -> None:
         """Hand leadership over; raises as `Node.transfer` does."""

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
+from corvo.child import LEAVE
 from corvo.link import LinkClient, UnixAddress, dial, open_client
 from corvo.protocol import wire
 from corvo.protocol.numbers import Numbers
@@ -73,6 +74,12 @@ class Child:
         assert self.process.stdin is not None
         await self.process.stdin.aclose()
         return await self.process.wait()
+
+    async def stop_in_order(self) -> int:
+        """Ask it to leave, and close its stdin; returns the exit code."""
+        assert self.process.stdin is not None
+        await self.process.stdin.send_all(LEAVE)
+        return await self.stop()
 
     async def kill(self) -> None:
         """End it without a word."""

@@ -349,6 +349,36 @@ def test_all_replicas_come_to_the_same_state_and_a_restart_goes_on_from_it() -> 
     assert (len(digests), len(applied)) == (1, 1)
 
 
+# ---- Leaving.
+
+
+def test_a_leader_that_leaves_takes_no_ops_and_answers_those_that_it_has() -> None:
+    group = Replicas(3)
+    group.cut_off[3] = None
+    group.put(NewJob(queue="mail"))
+    before = group.submit(MAIL)
+    group.work(1)
+
+    is_possible = group.replicas[1].leave()
+    after = group.submit(MAIL)
+    is_over = [group.replicas[1].has_left]
+    group.settle()
+    group.answer(before)
+    is_over.append(group.replicas[1].has_left)
+
+    assert is_possible
+    assert isinstance(group.answer(after), wire.NotLeader)
+    assert group.replicas[2].node.is_leader, "it has the whole log"
+    assert is_over == [False, True]
+
+
+def test_who_has_no_successor_or_does_not_lead_leaves_at_once() -> None:
+    group = Replicas(3)
+
+    assert not Replicas().replicas[1].leave()
+    assert not group.replicas[2].leave()
+
+
 # ---- Leading.
 
 

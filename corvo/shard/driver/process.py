@@ -15,6 +15,7 @@ One task works the replica and is woken by whatever happens; one carries out wri
 durable on a thread while the rest goes on; the others listen, dial and tick.
 """
 
+import random
 import secrets
 import sys
 import traceback
@@ -67,7 +68,7 @@ from corvo.placement import fnv32a
 from corvo.process_stats import ProcessStatsReader
 from corvo.protocol import wire
 from corvo.protocol.queries import EffectsTaken
-from corvo.raft import DiskFull, FrameError, LogDamaged, Membership, RaftError, Write
+from corvo.raft import DiskFull, FrameError, LogDamaged, Membership, RaftError, Role, Write
 from corvo.raft.codec import Codec
 from corvo.raft.disk.files import RealFiles
 from corvo.raft.disk.filesystem import DirectoryRefused, Files
@@ -92,6 +93,13 @@ from corvo.topology import topology_of
 
 _RETRY_S: Final = 0.25
 """Between two tries of what may come back: room on the disk."""
+_STANDS: Final = 8
+_STAND_S: Final = 0.06
+"""Between two tries to become the leader after one that has ended; half of it is left to chance."""
+_HAND_OVER_S: Final = 1.0
+"""How long a stop waits for another leader; it takes some milliseconds."""
+_GOODBYE_S: Final = 0.5
+"""How long a stop waits then for clients to read their last answers."""
 _RELAXED_S: Final = 0.5
 """With relaxed durability, how long a write may wait for the disk."""
 _PULSE_S: Final = 1.0
@@ -231,9 +239,11 @@ class Process:
         self._sync_began = 0.0
         self._applied = AppliedSignal()
         self._links: dict[int, Link] = {}
+        self._link_ended = trio.Event()
         self._last_link = INTERNAL
         self._topology = topology_of(config)
-        self._replicas = ReplicaLinks(config, self._topology)
+        self._replicas = ReplicaLinks(config, self._topology, self._note_absent)
+        self._has_left: trio.Event | None = None  # set when a leader that is to end leads no more
         self._linked: Membership | None = None  # whose members the links are to
         self._others: dict[int, OtherShard] = {}
         self._codec = Codec(fnv32a(config.cluster))
@@ -275,10 +285,47 @@ class Process:
         """The node says where everything is now."""
         self._topology.update(update.map, update.sockets)
 
+    def _note_absent(self, node: int) -> None:
+        """The process of another replica has ended: do not wait for what it leads."""
+        raft = self._replica.node
+        if raft.leader == node and self._nursery is not None:
+            raft.forget_leader()
+            self._bell.set()
+            self._nursery.start_soon(self._stand_for_election)
+
+    async def _stand_for_election(self) -> None:
+        """Stand some times, until there is a leader; then Raft's own timeout goes on.
+
+        A vote is refused while the other replica still believes in the leader. It learns of the end
+        as this one did, about now.
+        """
+        raft = self._replica.node
+        for _ in range(_STANDS):
+            await trio.sleep(_STAND_S * (0.5 + random.random()))  # noqa: S311 -- no secret
+            if raft.leader is not None:
+                return
+            if raft.statistics().role is not Role.CANDIDATE:  # whose votes are on their way
+                raft.campaign()
+                self._bell.set()
+
     async def _tell_when_unneeded(self) -> None:
         await wait_until_unneeded(self._config, self._topology)
         self._log.info("replica.unneeded", then="its node may stop it, and remove its data")
         tell(Notice(unneeded=self._config.shard))
+
+    async def leave(self) -> None:
+        """Hand leadership over before the end, and let clients read their last answers."""
+        if not self._replica.leave():
+            return
+        self._has_left = trio.Event()
+        self._bell.set()
+        with trio.move_on_after(_HAND_OVER_S):
+            await self._has_left.wait()
+        for link in self._links.values():
+            link.close("this replica is stopped")
+        with trio.move_on_after(_GOODBYE_S):
+            while self._links:
+                await self._link_ended.wait()
 
     def close(self) -> None:
         """Stop cleanly: what is kept on disk says so."""
@@ -318,6 +365,8 @@ class Process:
                 work = self._replica.work(*self._read_clocks(), may_write=self._write is None)
             self._look_at_members()
             self._carry_out(work)
+            if self._has_left is not None and self._replica.has_left:
+                self._has_left.set()
             self._applied.notify(self._replica.machine.applied)
             if work.write is None or not work.has_more:
                 return work
@@ -705,6 +754,8 @@ class Process:
         finally:
             del self._links[client]
             self._replica.left(client)
+            self._link_ended.set()
+            self._link_ended = trio.Event()
 
     async def _receive_raft(self, link: Link) -> None:
         with self._replicas.incoming(link.peer.node):
@@ -758,6 +809,8 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison, parent: Parent,
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(process.run, ready=say_ready))
             was_asked = await parent.wait(process.updated)
+            if was_asked:
+                await process.leave()
             nursery.cancel_scope.cancel()
     except ExceptionGroup as group:  # what a nursery makes of any failure
         error = first_of(group)

@@ -6,14 +6,14 @@ not know the candidate yet.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import trio
 
 from corvo.kept_link import BETWEEN_NODES, KeptLink
-from corvo.link import Link, LinkLost, Route
+from corvo.link import Link, LinkAbsent, LinkLost, Route
 from corvo.protocol import wire
 from corvo.shard.config import ShardConfig
 from corvo.telemetry import Log
@@ -23,7 +23,14 @@ from corvo.topology import Topology
 class ReplicaLinks:
     """See above; `run` keeps them."""
 
-    def __init__(self, config: ShardConfig, topology: Topology) -> None:
+    def __init__(
+        self, config: ShardConfig, topology: Topology, absent: Callable[[int], None]
+    ) -> None:
+        """`absent` is called with a node whose process is known to have ended.
+
+        Its links in both directions are lost, and nothing listens there.
+        """
+        self._absent = absent
         self._own: Final = config.node
         self._shard: Final = config.shard
         self._hello: Final = wire.make_hello(config, wire.REPLICA, shard=config.shard)
@@ -96,6 +103,11 @@ class ReplicaLinks:
                 raise LinkLost(f"node {node} has no address in the cluster map", was_sent=False)
             return route
 
+        def failed(error: Exception) -> None:
+            if isinstance(error, LinkAbsent) and not self._incoming[node]:
+                self._absent(node)
+
         name = f"shard-{self._shard} of node {node}"
+        link = KeptLink(name, find, self._hello, serve, retry=BETWEEN_NODES, failed=failed)
         with scope:
-            await KeptLink(name, find, self._hello, serve, retry=BETWEEN_NODES).run(log)
+            await link.run(log)
