@@ -69,10 +69,16 @@ class KeptLink:
         self.hello: Final = hello
         self.is_up = False
         self.last_error = "not connected yet"  # why the link is not open, or was not before
+        self._open_scope: trio.CancelScope | None = None
         self._serve = serve
         self._retry = retry
         self._chance = chance
         self._failed = failed
+
+    def reopen(self) -> None:
+        """Leave the present link, if there is one, and open it again at once."""
+        if self._open_scope is not None:
+            self._open_scope.cancel()
 
     def find(self) -> Route:
         """The way to the process. Raises `LinkLost` when none is known."""
@@ -104,15 +110,16 @@ class KeptLink:
 
     async def _open(self, history: "_History") -> None:
         route = self._find()
-        async with dial(route.address, self.hello, node=route.node, log=history.log) as link:
-            self.is_up = True
-            history.up()
-            try:
-                await self._serve(link)
-            finally:
-                self.is_up = False
-            if link.goodbye is not None:
-                raise LinkLost(f"the peer left: {link.goodbye}")
+        with trio.CancelScope() as self._open_scope:
+            async with dial(route.address, self.hello, node=route.node, log=history.log) as link:
+                self.is_up = True
+                history.up()
+                try:
+                    await self._serve(link)
+                finally:
+                    self.is_up = False
+                if link.goodbye is not None:
+                    raise LinkLost(f"the peer left: {link.goodbye}")
 
 
 class _History:

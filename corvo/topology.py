@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import trio
 
+from corvo.kept_link import KeptLink
 from corvo.link import LinkLost, PeerAddress, Route, UnixAddress
 from corvo.peer_security import PeerSecurity
 from corvo.protocol.cluster import ClusterMap, alone, split_address
@@ -64,7 +65,7 @@ class Topology:
         place = self.map.places[shard]
         nodes = sorted(place, key=lambda node: node != self.node)
         if self.node not in place and shard in self.sockets:
-            nodes.insert(0, self.node)  # it is being moved away, and still there
+            nodes.append(self.node)  # it is being moved away, and still there
         found = (self.route(shard, node) for node in nodes)
         return [route for route in found if route is not None]
 
@@ -138,6 +139,15 @@ class Nearest:
     def reached(self) -> None:
         """A try was successful: the next one begins with the nearest again."""
         self._tries = 0
+
+    async def keep(self, link: KeptLink) -> None:
+        """Open a link anew when its replica is to leave the shard: it may get no more entries."""
+        while True:
+            await self._topology.changes()
+            place = self._topology.map.places[self._shard]
+            if self.last is not None and self.last.node not in place:
+                self.reached()
+                link.reopen()
 
 
 class Surroundings(Protocol):

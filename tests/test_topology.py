@@ -1,15 +1,27 @@
 """Where replicas are: ways to them, as the map and the node's own sockets say."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 import trio
 import trio.testing
 
-from corvo.link import LinkLost, PeerAddress, Route, UnixAddress
+from corvo.kept_link import KeptLink
+from corvo.link import (
+    Link,
+    LinkLost,
+    PeerAddress,
+    Route,
+    UnixAddress,
+    accept_link,
+    listen_unix,
+)
 from corvo.peer_security import PeerSecurity
 from corvo.protocol.cluster import ClusterMap, ClusterNode, RemovedNode
+from corvo.protocol.wire import FROM_FOLLOWER, MIRROR, REPLICA, make_hello
 from corvo.topology import NODE, Nearest, Topology, refusal_of
-from tests.support.links import on_sockets
+from tests.support.links import Member, on_sockets
 
 SECURITY = PeerSecurity(tls_ca="ca.pem")
 MAP = ClusterMap(
@@ -42,10 +54,10 @@ def test_the_replica_on_this_node_comes_first_and_one_without_an_address_does_no
     assert list(topology.to_nodes()) == [remote(2, "b", NODE)]
 
 
-def test_a_replica_that_is_moved_away_is_used_while_it_is_there() -> None:
+def test_a_replica_that_is_moved_away_comes_last_while_it_is_there() -> None:
     topology = made({2: "/s2"})
 
-    assert topology.routes(2) == [Route(1, UnixAddress("/s2")), remote(2, "b", "shard-2")]
+    assert topology.routes(2) == [remote(2, "b", "shard-2"), Route(1, UnixAddress("/s2"))]
     assert topology.routes(0) == [remote(2, "b", "shard-0")]
 
 
@@ -94,3 +106,43 @@ def test_only_a_node_that_was_in_the_cluster_is_refused_by_the_map() -> None:
     assert told == ["", "", ""], "a node with a greater number joined later"
     assert "node 3 (c) was removed from the cluster: it burned" in refusal_of(MAP, 3)
     assert "node 3 is not in the cluster any more" in forgotten
+
+
+@on_sockets
+async def test_a_link_to_a_replica_that_is_to_leave_is_opened_anew(tmp_path: Path) -> None:
+    """The replica here is in the place, and then it is not: another one is used."""
+    opened: list[int] = []
+    topology = made({0: str(tmp_path / "s1")})
+    nearest = Nearest(topology, 0)
+
+    async def serve(link: Link) -> None:
+        assert nearest.last is not None
+        opened.append(nearest.last.node)
+        came.set()
+        await trio.sleep_forever()
+
+    async def answer(stream: trio.SocketStream) -> None:
+        async with accept_link(stream, make_hello(Member(), REPLICA, shard=0)) as link:
+            await link.receive(FROM_FOLLOWER)
+
+    def find() -> Route:
+        """The network: every way leads to the same socket."""
+        nearest()
+        return Route(0, UnixAddress(str(tmp_path / "s1")))
+
+    kept = KeptLink("shard-0", find, make_hello(Member(), MIRROR, shard=0), serve)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            listener = await listen_unix(str(tmp_path / "s1"))
+            nursery.start_soon(trio.serve_listeners, answer, [listener])
+            nursery.start_soon(nearest.keep, kept)
+            came = trio.Event()
+            nursery.start_soon(kept.run)
+            await came.wait()
+            came = trio.Event()
+            away = msgspec.structs.replace(MAP, version=6, places=((2,), (2, 1), (4, 2)))
+            topology.update(away, {0: str(tmp_path / "s1")})
+            await came.wait()
+            nursery.cancel_scope.cancel()
+
+    assert opened == [1, 2]

@@ -261,7 +261,9 @@ class Follower:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        await self._link.run(self._log)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._nearest.keep, self._link)
+            await self._link.run(self._log)
 
     async def _serve(self, link: Link) -> None:
         """Follow over one link, until it is lost or a pass is asked for."""

@@ -88,7 +88,9 @@ class Feed:
 
     async def run(self, log: Log = SILENT) -> None:
         """Follow it until cancelled."""
-        await self._link.run(log)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._nearest.keep, self._link)
+            await self._link.run(log)
 
     @property
     def age_s(self) -> float:
