@@ -15,9 +15,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from corvo.measures import DISK_S, REQUEST_S, Histogram, ProcessStats, empty
 from corvo.model import STATES
+from corvo.protocol.cluster import ClusterNode, first_map
 from corvo.protocol.numbers import (
     ClockNumbers,
     Counters,
@@ -46,6 +48,7 @@ from corvo.router.node.health import readiness, warnings_of
 from corvo.router.node.scrape import (
     ACTIVE_NS,
     QUEUES_MAX,
+    ClusterScrape,
     ProcessScrape,
     Queues,
     Scrape,
@@ -55,6 +58,17 @@ from corvo.router.node.scrape import (
 ROOT: Final = Path(__file__).parents[2]
 NOW_NS: Final = 1_700_000_000_000_000_000
 MINUTE_NS: Final = 60 * 1_000_000_000
+CLUSTER: Final = replace(
+    first_map(
+        [
+            ClusterNode(number=number, name=f"n{number}", is_draining=number == 2)
+            for number in (1, 2, 3)
+        ],
+        shards=1,
+        replicas=3,
+    ),
+    version=7,
+)
 PROMTOOL: Final = shutil.which("promtool")
 
 
@@ -301,6 +315,7 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
             name="router", stats=ProcessStats(), lag=metrics.loop.lag, loop=metrics.loop, tasks=9
         ),
         shards=list(shards),
+        cluster=ClusterScrape(map=CLUSTER, reachable={1: True, 2: False}),
         queues=queues or Queues(),
         workers={"w-1": NOW_NS, "w-2": NOW_NS - ACTIVE_NS - 1},
         has_mirror=True,
@@ -384,6 +399,13 @@ def test_a_page_tells_what_was_counted() -> None:
         'corvo_event_listeners_dropped_total{reason="gone"} 0',
         'corvo_event_listeners_dropped_total{reason="slow"} 6',
         'corvo_shard_clock_offset_seconds{shard="0"} 1.5',
+        'corvo_shard_replicas{shard="0"} 3',
+        'corvo_shard_replica_lag_entries{shard="0",node="2"} 0',
+        'corvo_cluster_nodes{state="active"} 2',
+        'corvo_cluster_nodes{state="draining"} 1',
+        "corvo_cluster_map_version 7",
+        'corvo_cluster_node_reachable{node="1"} 1',
+        'corvo_cluster_node_reachable{node="2"} 0',
         'corvo_queue_jobs{queue="mail",state="pending"} 3',
         'corvo_queue_jobs{queue="mail",state="active"} 1',
         'corvo_queue_jobs{queue="mail",state="dead"} 0',

@@ -73,6 +73,32 @@ async def _ask(shard: Shard, node: int, told: dict[tuple[int, int], Numbers | st
     told[shard.number, node] = answer if isinstance(answer, str) else _decode(answer.body)
 
 
+def has_replica_here(api: Api, shard: Shard) -> bool:
+    """Whether this node has a replica of a shard, or is to have one."""
+    if api.config.map is None:
+        return True
+    return any(link.node == api.config.node for link in shard.replicas())
+
+
+async def own_numbers(api: Api, shard: Shard) -> Numbers:
+    """The numbers of this node's own replica of a shard. Raises `Problem`."""
+    if api.config.map is None:
+        return _decode((await shard.ask(GetNumbers())).body)
+    answer = await shard.ask_replica(api.config.node, GetNumbers())
+    if isinstance(answer, str):
+        raise Problem(503, "UNHEALTHY", f"shard {shard.number} on this node: {answer}")
+    return _decode(answer.body)
+
+
+def reachable(api: Api) -> dict[int, bool]:
+    """Whether there is a link to a replica on each node that is to have one; and this node."""
+    found = {api.config.node: True}
+    for shard in api.shards:
+        for link in shard.replicas():
+            found[link.node] = link.is_up or found.get(link.node, False)
+    return found
+
+
 async def stored_map(api: Api) -> ClusterMap | None:
     """The map as shard 0 has it, None for a server that runs alone. Raises `Problem`."""
     return _decode_map((await api.shards[HOME].ask(GetMap())).body).map

@@ -17,14 +17,14 @@ from corvo.measures import ProcessStats
 from corvo.process_stats import ProcessStatsReader
 from corvo.protocol.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
 from corvo.protocol.ops.base import NAME_BYTES_MAX
-from corvo.protocol.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers
+from corvo.protocol.queries import GetQueueNumbers, GetWorkerNumbers
 from corvo.protocol.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
 from corvo.router.api import Api
 from corvo.router.ask import read_pages
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import EVERYTHING, NODE, RESULT, queue_in_query
 from corvo.router.caller import ROUTER
-from corvo.router.cluster.asking import look
+from corvo.router.cluster.asking import has_replica_here, look, own_numbers, reachable
 from corvo.router.cluster.overview import overview
 from corvo.router.http import params
 from corvo.router.http.messages import Problem, Request, Response, json_response
@@ -41,14 +41,16 @@ from corvo.router.node.health import (
     Ready,
     Runtime,
     cluster_status,
+    draining_warnings,
     health,
     info,
     mirror_body,
     mirror_glance,
     readiness,
     warnings_of,
+    why_not_member,
 )
-from corvo.router.node.scrape import ProcessScrape, Queues, Scrape, ShardScrape
+from corvo.router.node.scrape import ClusterScrape, ProcessScrape, Queues, Scrape, ShardScrape
 from corvo.router.routes import Parameter, Route
 from corvo.router.search.bodies import MinuteView, minute_view, read_minutes
 from corvo.router.shards.fan_out import together
@@ -63,7 +65,6 @@ _PROBE_DEADLINE_S: Final = 0.25
 _WARNINGS_S: Final = 1.0
 """How long warnings are kept: probes have no API key, and must not keep shards busy."""
 
-_decode_numbers: Final = msgspec.json.Decoder(Numbers).decode
 _decode_queues: Final = msgspec.json.Decoder(QueuePage).decode
 _decode_standing: Final = msgspec.json.Decoder(Standing).decode
 _decode_rebuilding: Final = msgspec.json.Decoder(Rebuilding).decode
@@ -104,7 +105,7 @@ async def _standing(api: Api) -> Standing | None:
 
 
 async def _node(api: Api) -> tuple[dict[int, Numbers], Standing | None]:
-    """The numbers of the shards that answer in time, and what the mirror says of itself."""
+    """The numbers of this node's replicas that answer in time, and the mirror's."""
     told: list[Standing | None] = []
 
     async def ask_mirror() -> None:
@@ -117,12 +118,12 @@ async def _node(api: Api) -> tuple[dict[int, Numbers], Standing | None]:
 async def _numbers(
     api: Api, *others: Callable[[], Awaitable[None]], deadline_s: float = _DEADLINE_S
 ) -> dict[int, Numbers]:
-    """The numbers of the shards that answer in time."""
+    """The numbers of this node's replicas that answer in time."""
     found: dict[int, Numbers] = {}
 
     async def ask(shard: Shard) -> None:
-        answer = await shard.ask(GetNumbers())
-        found[shard.number] = _decode_numbers(answer.body)
+        if has_replica_here(api, shard):
+            found[shard.number] = await own_numbers(api, shard)
 
     await _each(api, ask, *others, deadline_s=deadline_s)
     return found
@@ -142,7 +143,11 @@ class _Collection:
         self.standing: Standing | None = None
         self.not_fetching: int | None = None
         self.shards = {
-            shard.number: ShardScrape(number=shard.number, calls_in_flight=shard.calls_in_flight)
+            shard.number: ShardScrape(
+                number=shard.number,
+                calls_in_flight=shard.calls_in_flight,
+                is_here=has_replica_here(api, shard),
+            )
             for shard in api.shards
         }
 
@@ -151,8 +156,9 @@ class _Collection:
         seen = self.shards[shard.number]
         began = trio.current_time()
         try:
-            seen.numbers = _decode_numbers((await shard.ask(GetNumbers())).body)
-            clock_now = seen.numbers.clock
+            if seen.is_here:
+                seen.numbers = await own_numbers(self._api, shard)
+            clock_now = seen.numbers.clock if seen.numbers is not None else None
             ahead_ns = clock_now.ahead_ns if clock_now is not None else 0
             queues = await self._ask_for_queues(shard, ahead_ns)
             workers = await self._ask_for_workers(shard, ahead_ns)
@@ -214,6 +220,7 @@ async def metrics(api: Api, request: Request) -> Response:
             tasks=trio.lowlevel.current_statistics().tasks_living,
         ),
         shards=shards,
+        cluster=_cluster_scrape(api),
         queues=collection.queues,
         workers=collection.workers,
         has_mirror=api.mirror.is_there,
@@ -225,6 +232,12 @@ async def metrics(api: Api, request: Request) -> Response:
         pieces.append(piece)
         await trio.lowlevel.checkpoint()  # others have their turn between two pieces
     return Response(body=b"".join(pieces), content_type=CONTENT_TYPE)
+
+
+def _cluster_scrape(api: Api) -> ClusterScrape | None:
+    if api.config.map is None:
+        return None
+    return ClusterScrape(map=api.topology.map, reachable=reachable(api))
 
 
 async def throughput(api: Api, request: Request) -> Response:
@@ -259,6 +272,9 @@ async def readyz(api: Api, request: Request) -> Response:
     """Check that requests can be sent here (readiness)."""
     await trio.lowlevel.checkpoint()
     checks = [Check(f"shard-{shard.number}", shard.is_up, _why(shard)) for shard in api.shards]
+    if api.config.map is not None:
+        why = why_not_member(api.topology.map, api.config.node)
+        checks.append(Check("cluster", not why, why))
     leaving = api.stopping.is_set()
     checks.append(Check("router", not leaving, "the server is stopping" if leaving else ""))
     return _ready(checks, request, await _warnings(api))
@@ -268,7 +284,10 @@ async def _warnings(api: Api) -> list[str]:
     """What an operator should look at, as of a second ago at most."""
     if trio.current_time() >= api.warnings_due:
         api.warnings_due = trio.current_time() + _WARNINGS_S
-        api.warnings = warnings_of(await _numbers(api, deadline_s=_PROBE_DEADLINE_S))
+        api.warnings = [
+            *draining_warnings(api.topology.map, api.config.node),
+            *warnings_of(await _numbers(api, deadline_s=_PROBE_DEADLINE_S)),
+        ]
     return api.warnings
 
 
@@ -289,6 +308,8 @@ async def startupz(api: Api, request: Request) -> Response:
 async def healthz(api: Api, _: Request) -> Response:
     """Legacy health check; use /readyz and /livez."""
     found = await _numbers(api)
+    if not found and any(shard.is_up for shard in api.shards if not has_replica_here(api, shard)):
+        return json_response(health(["follower"]))  # a node without replicas serves as well
     if not found:
         raise Problem(503, "UNHEALTHY", "no shard of this node answers", retry_after_ms=1_000)
     return json_response(health([status.role for status in found.values()]))
@@ -370,7 +391,7 @@ async def runtime(api: Api, _: Request) -> Response:
     return json_response(
         Runtime(
             goroutines=trio.lowlevel.current_statistics().tasks_living,
-            gomaxprocs=1 + len(api.shards),
+            gomaxprocs=1 + sum(has_replica_here(api, shard) for shard in api.shards),
             heap_inuse_bytes=stats.resident_bytes,
             gc_pause_p99_ns=_ns(loop.collections.quantile(0.99)),
             cpu_user_ns=_ns(stats.cpu_user_s),
@@ -452,8 +473,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.OPEN,
         summary="Check that requests can be sent here (readiness).",
         description=(
-            "200 if requests can be sent here: each shard has a leader, and the server is not"
-            " stopping. `warnings` names what an operator should look at meanwhile."
+            "200 if requests can be sent here: each shard has a leader, the server is not"
+            " stopping, and the cluster has accepted the node. `warnings` names what"
+            " an operator should look at meanwhile."
         ),
         gives={200: Ready},
         query=(_VERBOSE,),

@@ -15,7 +15,7 @@ from corvo.protocol.questions import ShardStanding, Standing
 from corvo.router.metrics import OTHER, Timing
 from corvo.router.node.exposition import Group, Page, counter, gauge, histogram
 from corvo.router.node.health import lag_entries, lag_s, write_lag
-from corvo.router.node.scrape import ACTIVE_NS, ProcessScrape, Scrape, ShardScrape
+from corvo.router.node.scrape import ACTIVE_NS, ClusterScrape, ProcessScrape, Scrape, ShardScrape
 
 _QUEUES_AT_A_TIME: Final = 50
 """Queues whose lines are made at a time: some 0.2 ms."""
@@ -227,6 +227,29 @@ NODE: Final = Group[Scrape](
     ),
 )
 
+CLUSTER: Final = Group[ClusterScrape](
+    (),
+    (
+        gauge(
+            "corvo_cluster_nodes",
+            "Nodes of the cluster, by state: `active` or `draining`.",
+            lambda it: it.states,
+            "state",
+        ),
+        gauge(
+            "corvo_cluster_map_version",
+            "Version of the cluster map that this node has.",
+            lambda it: it.map.version,
+        ),
+        gauge(
+            "corvo_cluster_node_reachable",
+            "1 if this router has a connection to a replica on the node. Only nodes with replicas.",
+            lambda it: {(str(node),): int(is_up) for node, is_up in sorted(it.reachable.items())},
+            "node",
+        ),
+    ),
+)
+
 QUEUE: Final = Group[tuple[QueueNumbers, int]](
     ("queue",),
     (
@@ -250,7 +273,7 @@ SHARD: Final = Group[ShardScrape](
         gauge(
             "corvo_shard_scrape_success",
             "1 if the shard's replica on this node answered the scrape in time.",
-            lambda it: int(it.numbers is not None and it.is_whole),
+            lambda it: int(it.numbers is not None and it.is_whole) if it.is_here else None,
         ),
         gauge(
             "corvo_shard_scrape_seconds",
@@ -350,6 +373,22 @@ REPLICA: Final = Group[Numbers](
                 (str(peer.replica),): max(0, it.last_index - peer.match) for peer in it.peers
             },
             "peer",
+        ),
+        gauge(
+            "corvo_shard_replicas",
+            "Replicas in the shard's group, learners included. Only if this node leads the shard.",
+            lambda it: len({*it.voters, *it.outgoing, *it.learners}) if _leads(it) else None,
+        ),
+        gauge(
+            "corvo_shard_replica_lag_entries",
+            "Committed entries that the replica on the node is not known to have. Only if this node"
+            " leads the shard.",
+            lambda it: {
+                (str(peer.replica),): max(0, it.commit - peer.match)
+                for peer in it.peers
+                if _leads(it)
+            },
+            "node",
         ),
         gauge("corvo_raft_apply_pending", "Ops that wait to be committed.", lambda it: it.waiting),
         gauge(
@@ -602,6 +641,7 @@ FAMILIES: Final = {
     declared.name: declared
     for group in (
         NODE.declared(),
+        CLUSTER.declared(),
         QUEUE.declared(),
         QUEUE_JOBS.declared(),
         SHARD.declared(),
@@ -620,6 +660,8 @@ def render(scrape: Scrape) -> Iterator[bytes]:
     """The page in pieces, none of which takes long; some are empty."""
     page = Page(FAMILIES.values())
     page.add(NODE, scrape)
+    if scrape.cluster is not None:
+        page.add(CLUSTER, scrape.cluster)
     page.add(PROCESS, scrape.process, scrape.process.name)
     yield b""
     for shard in scrape.shards:
@@ -657,6 +699,10 @@ def _add_mirror(page: Page, mirror: Standing, shards: Sequence[ShardScrape]) -> 
     for standing in mirror.shards:
         page.add(MIRRORED, (standing, numbers.get(standing.shard)), str(standing.shard))
     page.add(PROCESS, ProcessScrape(name="mirror", mirror=mirror), "mirror")
+
+
+def _leads(numbers: Numbers) -> bool:
+    return numbers.role == "leader"
 
 
 def _errors(timing: Timing) -> int:

@@ -7,6 +7,7 @@ import msgspec
 
 from corvo import __version__
 from corvo.measures import Histogram, ProcessStats
+from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.jobs import Time
 from corvo.protocol.numbers import WAITING_OPS_MAX, Loss, Numbers
 from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
@@ -67,6 +68,24 @@ def readiness(checks: Sequence[Check], *, is_verbose: bool, warnings: Sequence[s
         warnings=list(warnings),
         checks=shown,
     )
+
+
+def why_not_member(known: ClusterMap, own: int) -> str:
+    """Why this node is not a member of its cluster; empty for one that is."""
+    node = known.node(own)
+    if node is None:
+        removed = known.removal_of(own)
+        why = f": {removed.reason}" if removed is not None else ""
+        return f"node {own} is not in the cluster map; it was removed{why}"
+    return "" if node.instance else "the cluster has not accepted the node yet"
+
+
+def draining_warnings(known: ClusterMap, own: int) -> list[str]:
+    """Whether this node is to have no replicas."""
+    node = known.node(own)
+    if node is None or not node.is_draining:
+        return []
+    return ["the node is draining: its replicas are moved to other nodes"]
 
 
 def warnings_of(found: Mapping[int, Numbers]) -> list[str]:

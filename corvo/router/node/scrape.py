@@ -7,6 +7,7 @@ import msgspec
 
 from corvo.measures import Histogram, LoopTimes, ProcessStats
 from corvo.model import STATES
+from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.numbers import Numbers, QueueNumbers
 from corvo.protocol.questions import Standing
 from corvo.router.config import RouterConfig
@@ -118,9 +119,25 @@ class ShardScrape(msgspec.Struct, kw_only=True):
     calls_in_flight: int
     numbers: Numbers | None = None
     """None when it did not answer in time."""
+    is_here: bool = True
+    """Whether this node has a replica of it."""
     seconds: float = 0.0
     is_whole: bool = False
     """Whether its queues and workers were told, too."""
+
+
+class ClusterScrape(msgspec.Struct, kw_only=True):
+    """The cluster, as this node knows it without asking."""
+
+    map: ClusterMap
+    reachable: dict[int, bool]
+    """Whether there is a link to each node."""
+
+    @property
+    def states(self) -> dict[tuple[str, ...], float | Histogram]:
+        """The number of nodes by state."""
+        draining = sum(node.is_draining for node in self.map.nodes)
+        return {("active",): len(self.map.nodes) - draining, ("draining",): draining}
 
 
 class Scrape(msgspec.Struct, kw_only=True):
@@ -132,6 +149,8 @@ class Scrape(msgspec.Struct, kw_only=True):
     process: ProcessScrape
     """The router."""
     shards: list[ShardScrape]
+    cluster: ClusterScrape | None = None
+    """None for a server that runs alone."""
     queues: Queues
     workers: dict[str, int]
     """When each was heard of."""
