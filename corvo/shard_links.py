@@ -66,10 +66,12 @@ class ShardLinks:
         *,
         pushed: Callable[[wire.Push], None] = lambda _: None,
         changed: Callable[[], None] = lambda: None,
+        linked: Callable[[], None] = lambda: None,
     ) -> None:
         """`pushed` takes what the leader's replica says unasked.
 
-        `changed` is called when another replica leads, or none, or one in another term.
+        `changed` is called when another replica leads, or none, or one in another term. `linked` is
+        called when a link is open, or lost.
         """
         self.shard: Final = shard
         self.leader: LinkClient | None = None
@@ -78,6 +80,7 @@ class ShardLinks:
         self._hello = hello
         self._pushed = pushed
         self._changed = changed
+        self._linked = linked
         self.term = 0
         """The highest term that any replica has named."""
         self._members: dict[int, Member] = {}
@@ -176,10 +179,12 @@ class ShardLinks:
 
         async with open_client(link, on_push) as client:
             member.opened(link, client)
+            self._linked()
             try:
                 await trio.sleep_forever()
             finally:
                 member.closed()
+                self._linked()
                 self._choose()
 
     def not_leader(self, client: LinkClient, term: int) -> None:

@@ -39,7 +39,7 @@ LOUD: Final = (
     "corvo/router/*/{endpoints,fan_out}.py",
     "corvo/router/auth/keeper.py",
     "corvo/router/bulk/executor.py",
-    "corvo/router/cluster/{asking,joining}.py",
+    "corvo/router/cluster/{asking,joining,watching}.py",
     "corvo/router/events/{boards,channels,cursors,listening}.py",
     "corvo/router/feeds/hub.py",
     "corvo/router/http/lines.py",

@@ -22,6 +22,7 @@ from corvo.router.auth.rights import Rights
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
 from corvo.router.feeds.hub import Hub
+from corvo.router.history import History, Observed
 from corvo.router.http.messages import Problem, Request
 from corvo.router.metrics import Metrics
 from corvo.router.shards.addressing import Addresses
@@ -52,8 +53,15 @@ class Api:
         self.addresses: Final = Addresses(config.shards)
         self.topology: Final = topology_of(config)
         self.shards: Final = Shards(
-            config, self.topology, pushed=self._pushed, came_up=self._came_up
+            config,
+            self.topology,
+            pushed=self._pushed,
+            came_up=self._came_up,
+            changed=self._note_change,
         )
+        self.cluster_changed = trio.Event()
+        """Set when a shard has another leader, or a replica can or cannot be reached."""
+        self.history: Final = History(Observed(self.topology.map), clock.now_ns())
         self.fetching: Final = Fetching(config, self.shards)
         self.mirror = Mirror(config)
         self.present: Final = PresentPositions(self.shards)
@@ -108,6 +116,10 @@ class Api:
         if shard == HOME:
             self.keeper.ring()
             self.map_keeper.ring()
+
+    def _note_change(self) -> None:
+        self.cluster_changed.set()
+        self.cluster_changed = trio.Event()
 
     def stop(self) -> None:
         """Long polls end with nothing, and nothing waits any more."""

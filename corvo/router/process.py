@@ -14,7 +14,7 @@ import trio
 from corvo import child, telemetry
 from corvo.router.api import Api
 from corvo.router.bulk import executor
-from corvo.router.cluster import joining
+from corvo.router.cluster import joining, watching
 from corvo.router.config import BadRouterConfig, RouterConfig, read_config
 from corvo.router.http.messages import Request
 from corvo.router.server.app import App
@@ -48,6 +48,7 @@ async def run(config: RouterConfig, parent: child.Parent, log: Log) -> None:
         nursery.start_soon(api.keeper.run, log)
         nursery.start_soon(api.map_keeper.run, log)
         nursery.start_soon(joining.serve, api)
+        nursery.start_soon(watching.run, api)
         nursery.start_soon(executor.run, api, log)
         nursery.start_soon(watch, api.metrics.loop, log)
         nursery.start_soon(_stop_with_parent, api, parent)

@@ -7,12 +7,14 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from corvo import clock
 from corvo.protocol.cluster import ClusterMap, ClusterNode, first_map
 from corvo.protocol.numbers import Counters, Numbers, PeerNumbers
 from corvo.protocol.ops.base import encode_json
 from corvo.protocol.ops.cluster import HOME, Announce
 from corvo.protocol.queries import GetNumbers, Query
 from corvo.router.cluster.overview import ReplicaSeen, ShardSeen
+from corvo.router.history import History, Observed
 from corvo.router.http.messages import Response
 from corvo.router.shards.links import Answer, ReplicaLink
 from tests.router.nests import MachineShard, Nest
@@ -105,6 +107,10 @@ class ClusterShard(MachineShard):
         return self.known.term
 
     @property
+    def led_term(self) -> int:
+        return self.known.term if self.known.linked_leader is not None else 0
+
+    @property
     def last_error(self) -> str:
         return self.known.error
 
@@ -128,6 +134,7 @@ class Cluster(Nest):
         super().__init__(shards=len(known.places))
         config = replace(self.api.config, map=known)
         vars(self.api)["config"] = config
+        vars(self.api)["history"] = History(Observed(known), clock.now_ns())
         self.api.topology.map = known
         self.of: Final = [ClusterShard(number, config) for number in range(len(known.places))]
         self.shards[:] = self.of

@@ -77,6 +77,27 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reasons: list[str]
 
 
+class EventView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change of the cluster."""
+
+    seq: int
+    type: str
+    at: str
+    at_ns: int
+    shard: int | None = None
+    node: int | None = None
+    term: int | None = None
+    text: str
+
+
+class EventList(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that this router has seen."""
+
+    events: list[EventView]
+    node: int
+    since: str
+
+
 class RemovedView(msgspec.Struct, frozen=True, kw_only=True):
     """A node that was removed."""
 

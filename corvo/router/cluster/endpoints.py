@@ -5,7 +5,9 @@ from functools import partial
 from typing import Final
 
 import msgspec
+import trio
 
+from corvo import clock
 from corvo.protocol.cluster import NAME, NAME_MAX, ClusterMap, ClusterNode
 from corvo.protocol.ops.cluster import HOME, DrainNode, MapDone, RemoveNode, SetReplicas
 from corvo.router.api import Api
@@ -13,6 +15,8 @@ from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import EVERYTHING, NODE, Rights
 from corvo.router.cluster.asking import look, stored_map
 from corvo.router.cluster.bodies import (
+    EventList,
+    EventView,
     JoinAnswer,
     JoinBody,
     NodeDone,
@@ -27,12 +31,15 @@ from corvo.router.cluster.overview import node_view
 from corvo.router.cluster.removal import refusal
 from corvo.router.http.bodies import Body, body_of
 from corvo.router.http.messages import Problem, Request, Response, bad_field, json_response
+from corvo.router.http.params import number_of
 from corvo.router.http.request_keys import request_key
-from corvo.router.routes import Route
+from corvo.router.routes import Parameter, Route
 from corvo.times import format_time
 
 _NUMBER: Final = re.compile("[0-9]{1,15}")
 _NAME: Final = re.compile(NAME)
+_EVENTS_MAX: Final = 1_000
+"""Events of one answer."""
 _REMOVED_MAX: Final = 100
 """Removed nodes in the list, the latest first."""
 
@@ -104,6 +111,35 @@ async def get_node(api: Api, request: Request) -> Response:
     if node is None:
         raise _missing(known, number, name)
     return json_response(node_view(node, known, shards, own=api.config.node)[0])
+
+
+async def list_events(api: Api, request: Request) -> Response:
+    """List changes of the cluster."""
+    await trio.lowlevel.checkpoint()
+    limit = number_of(request, "limit", default=100, at_most=_EVENTS_MAX)
+    given = request.query.get("after_seq", "0")
+    if not _NUMBER.fullmatch(given):
+        raise bad_field("after_seq", "after_seq: expected the `seq` of an event, or 0")
+    found = api.history.after(int(given), limit, clock.now_ns())
+    return json_response(
+        EventList(
+            events=[
+                EventView(
+                    seq=each.seq,
+                    type=each.type,
+                    at=format_time(each.at_ns),
+                    at_ns=each.at_ns,
+                    shard=each.shard,
+                    node=each.node,
+                    term=each.term,
+                    text=each.text,
+                )
+                for each in found
+            ],
+            node=api.config.node,
+            since=format_time(api.history.began_ns),
+        )
+    )
 
 
 # Changing.
@@ -223,6 +259,42 @@ ROUTES: Final[tuple[Route, ...]] = (
         gives={200: NodeView},
         gives_example=_A_NODE,
         problems=(404,),
+    ),
+    _row(
+        method="GET",
+        path="/api/v1/cluster/events",
+        endpoint=list_events,
+        action=Action.READ,
+        rights=NODE,
+        summary="List changes of the cluster that this node has seen.",
+        description=(
+            "Lists changes of the cluster, the oldest first: leaders, nodes, places and replicas."
+            " They are what the router of this node has seen since its start, and are kept for a"
+            " day. Ask each node for its own."
+        ),
+        gives={200: EventList},
+        gives_example={
+            "events": [
+                {
+                    "seq": 1_771_581_605_250,
+                    "type": "leader_elected",
+                    "at": "2026-02-20T10:00:05.25Z",
+                    "at_ns": 1_771_581_605_250_000_000,
+                    "shard": 1,
+                    "node": 2,
+                    "term": 7,
+                    "text": "node 2 (corvo-1) leads shard 1 in term 7",
+                }
+            ],
+            "node": 1,
+            "since": "2026-02-20T09:12:41Z",
+        },
+        query=(
+            Parameter(
+                "after_seq", "integer", "Only events after this `seq`. Default: 0.", 0, 10**15 - 1
+            ),
+            Parameter("limit", "integer", "Most events. Default: 100.", 1, _EVENTS_MAX),
+        ),
     ),
     _row(
         method="POST",

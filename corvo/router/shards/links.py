@@ -81,8 +81,11 @@ class Shard:
         *,
         pushed: Callable[[int, wire.Push], None],
         came_up: Callable[[int], None],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`changed` is called when another replica leads, or one can or cannot be reached."""
         self.number: Final = number
+        self._on_change = changed
         self._config = config
         self._on_up = came_up
         self._came_up = trio.Event()
@@ -92,6 +95,7 @@ class Shard:
             wire.make_hello(config, wire.ROUTER, shard=number),
             pushed=lambda push: pushed(number, push),
             changed=self._note_leader,
+            linked=changed,
         )
 
     @property
@@ -110,6 +114,11 @@ class Shard:
         return self._links.term
 
     @property
+    def led_term(self) -> int:
+        """The term of the leader; 0 while there is none."""
+        return self._links.led_term
+
+    @property
     def last_error(self) -> str:
         """Why there is no link, while there is none."""
         return self._links.last_error
@@ -125,6 +134,7 @@ class Shard:
 
     def _note_leader(self) -> None:
         """Wake requests that wait for a leader; a new one does not know which fetches wait."""
+        self._on_change()
         if self.is_up:
             self._came_up.set()
             self._came_up = trio.Event()
@@ -266,9 +276,10 @@ class Shards:
         *,
         pushed: Callable[[int, wire.Push], None],
         came_up: Callable[[int], None],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._all: Final = [
-            Shard(number, config, topology, pushed=pushed, came_up=came_up)
+            Shard(number, config, topology, pushed=pushed, came_up=came_up, changed=changed)
             for number in range(config.shards)
         ]
 
