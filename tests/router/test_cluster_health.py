@@ -35,6 +35,9 @@ def test_a_node_is_not_ready_before_it_is_accepted_and_after_it_was_removed() ->
     async def main() -> None:
         cluster = Cluster()
         new = await ready_of(cluster)
+        starting = Cluster(ANNOUNCED)
+        starting.api.map_keeper.is_announced = False
+        again = await ready_of(starting)
         cluster.see(without(3))
         await cluster.told("nodes/3/remove", {"reason": "disk lost"})
         gone = Cluster(ANNOUNCED)
@@ -44,6 +47,7 @@ def test_a_node_is_not_ready_before_it_is_accepted_and_after_it_was_removed() ->
         removed = await ready_of(gone)
 
         assert (new[0], new[1].missing) == (503, ["cluster"])
+        assert (again[0], again[1].missing) == (503, ["cluster"])
         assert new[1].error == "cluster: the cluster has not accepted the node yet"
         assert (removed[0], removed[1].missing) == (503, ["cluster"])
         assert removed[1].error.endswith("it was removed: disk lost")

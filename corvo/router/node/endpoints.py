@@ -273,7 +273,9 @@ async def readyz(api: Api, request: Request) -> Response:
     await trio.lowlevel.checkpoint()
     checks = [Check(f"shard-{shard.number}", shard.is_up, _why(shard)) for shard in api.shards]
     if api.config.map is not None:
-        why = why_not_member(api.topology.map, api.config.node)
+        why = why_not_member(
+            api.topology.map, api.config.node, is_announced=api.map_keeper.is_announced
+        )
         checks.append(Check("cluster", not why, why))
     leaving = api.stopping.is_set()
     checks.append(Check("router", not leaving, "the server is stopping" if leaving else ""))

@@ -70,14 +70,16 @@ def readiness(checks: Sequence[Check], *, is_verbose: bool, warnings: Sequence[s
     )
 
 
-def why_not_member(known: ClusterMap, own: int) -> str:
+def why_not_member(known: ClusterMap, own: int, *, is_announced: bool) -> str:
     """Why this node is not a member of its cluster; empty for one that is."""
     node = known.node(own)
     if node is None:
         removed = known.removal_of(own)
         why = f": {removed.reason}" if removed is not None else ""
         return f"node {own} is not in the cluster map; it was removed{why}"
-    return "" if node.instance else "the cluster has not accepted the node yet"
+    if is_announced and node.instance:
+        return ""
+    return "the cluster has not accepted the node yet"
 
 
 def draining_warnings(known: ClusterMap, own: int) -> list[str]:
