@@ -30,6 +30,7 @@ AS_SAMPLES = (
     "stamps-follow-the-wall-clock",
     "half-of-a-batch",
     "window-skips-on-a-resend",
+    "places-proposed-once",
 )
 """Hunted with the tests; `python -m tests.sim.shards --bugs` hunts all."""
 

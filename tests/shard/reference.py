@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias, cast
 
+from tests.shard.map_twin import MapTwin
 from tests.shard.shapes import MS, Fields, Job, Queue, Refusal, Request, names, number, rows, text
 
 Rule: TypeAlias = Callable[[Fields, Fields], Fields]
 """From an op and its real answer to what it should be."""
 
+MAP_OPS: Final = ("Announce", "DrainNode", "RemoveNode", "Place", "SetReplicas")
 DAY_NS: Final = 24 * 3_600_000 * MS
 FINISHED: Final = ("completed", "dead", "cancelled")
 WAITING: Final = ("pending", "scheduled", "retrying")
@@ -33,9 +35,10 @@ def refused(rule: Callable[[], Fields]) -> Fields:
 class Reference:
     """What a shard should hold, and answer."""
 
-    def __init__(self, *, local: Iterable[str]) -> None:
+    def __init__(self, *, local: Iterable[str], shards: int = 1) -> None:
         self.local = tuple(local)
         """The queues of this shard."""
+        self.map = MapTwin(shards)
         self.jobs: dict[str, Job] = {}
         self.ghosts: dict[str, Job] = {}
         """Jobs that are being swept."""
@@ -97,6 +100,7 @@ class Reference:
             "Receive": self._receive,
             "ReceiveMany": self._receive_many,
             "Delivered": self._delivered,
+            **{op: self._of_map(op) for op in MAP_OPS},
         }
 
     # An op.
@@ -126,6 +130,9 @@ class Reference:
             kept = [job_id for job_id, token in given if self.jobs.get(job_id, NOBODY).has(token)]
             return {"jobs": [self.jobs[job_id].claim() for job_id in kept]}
         return known.answer
+
+    def _of_map(self, op: str) -> Rule:
+        return lambda fields, _: self.map.do(op, fields, now_ns=self.now)
 
     def _each(self, states: tuple[str, ...], rule: Callable[[Job, Fields], str]) -> Rule:
         """Do something to each job named that is in one of some states."""

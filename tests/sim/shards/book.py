@@ -31,7 +31,7 @@ class Book:
     """What a shard must hold and answer, whoever asks it."""
 
     def __init__(self, world: "ShardWorld", queues: Iterable[str]) -> None:
-        self.reference = Reference(local=[*queues, "probe"])
+        self.reference = Reference(local=[*queues, "probe"], shards=world.options.shards)
         self.answers: dict[str, tuple[int, str, bytes]] = {}
         """By attempt: the index, and what was answered."""
         self._world = world

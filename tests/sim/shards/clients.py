@@ -10,7 +10,7 @@ from tests.sim.options import TICK_NS
 from tests.sim.shards.callers import Caller
 from tests.sim.shards.links import Link
 from tests.sim.shards.neighbour import Neighbour
-from tests.sim.shards.people import Operator
+from tests.sim.shards.people import Nodes, Operator
 from tests.sim.shards.producers import Producer
 from tests.sim.shards.words import GET_QUEUE
 from tests.sim.shards.workers import Worker
@@ -86,6 +86,7 @@ class Clients(Workload):
         world, options = self.world, self.world.options
         self.prober = Prober(world, "probe")
         self.operator = Operator(world, "o0")
+        self.nodes = Nodes(world, "m0")
         self.neighbour = Neighbour(world)
         self.producers = [Producer(world, f"p{number}") for number in range(options.producers)]
         self.workers = [Worker(world, f"w{number}") for number in range(options.workers)]
@@ -95,6 +96,8 @@ class Clients(Workload):
             worker.begin()
         if options.has("people"):
             self.operator.begin()
+        if options.has("nodes"):
+            self.nodes.begin()
         if options.has("effects"):
             self.neighbour.begin()
         if options.reads:
@@ -111,7 +114,7 @@ class Clients(Workload):
     @property
     def is_waiting(self) -> bool:
         """Whether anybody still waits for an answer."""
-        others = (self.operator, self.neighbour)
+        others = (self.operator, self.neighbour, self.nodes)
         return any(caller.waits for caller in (*others, *self.producers, *self.workers))
 
     def _next(self) -> None:

@@ -20,9 +20,11 @@ OWN_FAULTS: Final = (
     "people",
     "impatience",
     "effects",
+    "nodes",
 )
-"""What can go wrong with clients, and with clocks that people read; and whether there is another
-shard, which jobs move to and come back from, and whose process ends now and then."""
+"""What can go wrong with clients, and with clocks that people read; whether there is another
+shard, which jobs move to and come back from, and whose process ends now and then; and whether nodes
+join and leave the cluster."""
 
 ELSEWHERE: Final = ("damage", "wipe", "apply_lag", "snapshot")
 """A damaged log ends the process of a shard for good; entries are applied as they come, and

@@ -1,4 +1,6 @@
-"""Who looks after queues and jobs: pauses, limits, cancels, moves, retries, clears."""
+"""Who looks after queues, jobs and nodes: pauses, limits, cancels, moves, joins, removes."""
+
+from typing import Final
 
 from tests.shard.shapes import Fields
 from tests.sim.shards.callers import Caller
@@ -89,3 +91,62 @@ class Operator(Caller):
                 self.ask("RemoveThrottle", queue=queue)
         if held:
             self.ask("Approve", job_ids=held)
+
+
+FIRST_NODES: Final = 3
+NODES: Final = 6
+
+
+class Nodes(Caller):
+    """Nodes that start, under their own directory or another one; and who drains and removes them.
+
+    These are not the machines of the run: the map alone is looked at, and nothing follows it.
+    """
+
+    def begin(self) -> None:
+        """Change the map now and then."""
+        self.later(10 * self.random.random(), self._next)
+
+    def _next(self) -> None:
+        if self.world.is_draining:
+            return
+        self.later(self.random.expovariate(1 / 8), self._next)
+        if self.world.is_chaos:
+            op, fields = self._drawn()
+            self.call(op, fields, lambda _: None, again=op != "RemoveNode")
+
+    def _drawn(self) -> tuple[str, Fields]:
+        random = self.random
+        number = random.randrange(1, NODES + 1)
+        if random.random() < 0.5:
+            return "Announce", self._announced(number)
+        which: Fields = {"number": number} if random.random() < 0.7 else {"name": f"n{number}"}
+        match random.randrange(6):
+            case 0 | 1:
+                return "DrainNode", which
+            case 2 | 3:
+                return "DrainNode", {**which, "is_draining": False}
+            case 4:
+                return "RemoveNode", {**which, "reason": "lost"}
+            case _:
+                return "SetReplicas", {"replicas": random.choice((1, 2, 3))}
+
+    def _announced(self, number: int) -> Fields:
+        random = self.random
+        is_first = number <= FIRST_NODES
+        life = random.choice((0, 0, 0, 0, 1))
+        return {
+            "name": f"n{number}",
+            "instance": f"directory {number} {life}",
+            "zone": random.choice(("", "", "", "z")),
+            **({"number": number, "first": self._first()} if is_first else {}),
+        }
+
+    def _first(self) -> Fields:
+        numbers = [1 + each for each in range(FIRST_NODES)]
+        shards = self.world.options.shards
+        return {
+            "nodes": [{"number": number, "name": f"n{number}"} for number in numbers],
+            "last_number": FIRST_NODES,
+            "places": [numbers[shard:] + numbers[:shard] for shard in range(shards)],
+        }

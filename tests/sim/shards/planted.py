@@ -18,7 +18,7 @@ LEASES: Final[tuple[Row, ...]] = (
         "shard.state.lifecycle",
         "    if tx.now_ns < expires_ns:\n",
         "    if tx.now_ns < expires_ns - 300_000_000:\n",
-        1,
+        12,
     ),
     (
         "expired-lease-still-good",
@@ -65,7 +65,7 @@ QUEUES: Final[tuple[Row, ...]] = (
         "return tx.next_order_ns()",
         3,
     ),
-    ("paused-queue-gives", "shard.state.limits", "if queue.paused:", "if False:", 8),
+    ("paused-queue-gives", "shard.state.limits", "if queue.paused:", "if False:", 9),
     (
         "one-more-than-the-limit",
         "shard.state.limits",
@@ -92,7 +92,7 @@ QUEUES: Final[tuple[Row, ...]] = (
         "kv.tables",
         "self.now_ns = max(stamp_ns, self.meta.now_ns + 1)",
         "self.now_ns = stamp_ns or self.meta.now_ns + 1",
-        1,
+        3,
     ),
 )
 
@@ -130,14 +130,14 @@ CLOCKS: Final[tuple[Row, ...]] = (
         "steered_clock",
         "is_absurd = wall_ns - last_ns > self._ahead_max_ns and last_ns >= UNSET_NS",
         "is_absurd = False",
-        35,
+        88,
     ),
     (
         "leader-not-followed",
         "shard.replica",
         "                self.clock.follow(self._elapsed_ns, machine.now_ns)",
         "                pass",
-        20,
+        2,
     ),
 )
 
@@ -161,14 +161,14 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.state.lifecycle",
         "EventType.PROMOTED),\n    )\n    return _change(tx, found, after)",
         "EventType.PROMOTED),\n    )\n    return JOBS.change(tx, found, after)",
-        5,
+        3,
     ),
     (
         "lost-entry-answered-as-done",
         "shard.gathering",
         "if proposed.index == index and proposed.term == term:",
         "if proposed.index == index:",
-        3,
+        4,
     ),
     (
         "snapshot-keeps-the-old-machine",
@@ -182,7 +182,7 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.replica",
         "self._refuse(submission.client, submission.request, unknown)",
         "self._say(submission.client, wire.NotLeader(submission.request, None))",
-        1,
+        2,
     ),
     (
         "membership-of-a-snapshot-not-noted",
@@ -210,7 +210,7 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.replica",
         "        if submission.request == self._led_term:",
         "        if True:",
-        88,
+        10,
     ),
 )
 
@@ -271,10 +271,69 @@ EFFECTS: Final[tuple[Row, ...]] = (
         "shard.relaying",
         "        destination.has_failed = True\n",
         "        destination.under_way.pop(batch.number)\n",
-        6,
+        13,
     ),
 )
 
-BUGS: Final = (*LEASES, *QUEUES, *CLOCKS, *REPLICAS, *EFFECTS)
+NODES: Final[tuple[Row, ...]] = (
+    (
+        "places-of-an-earlier-map",
+        "shard.ops.cluster",
+        "    if op.base != known.version:\n",
+        "    if False:\n",
+        5,
+    ),
+    (
+        "number-given-again",
+        "shard.ops.cluster",
+        "        number = known.last_number + 1\n",
+        "        number = known.nodes[-1].number + 1\n",
+        22,
+    ),
+    (
+        "removed-directory-returns",
+        "shard.ops.cluster",
+        "if op.instance == removed.instance or op.number == removed.number:",
+        "if op.number == removed.number:",
+        140,
+    ),
+    (
+        "wiped-node-keeps-its-number",
+        "shard.ops.cluster",
+        "        if found.instance:\n",
+        "        if False:\n",
+        7,
+    ),
+    (
+        "removed-node-keeps-its-places",
+        "shard.ops.cluster",
+        "each for each in place if each != number",
+        "each for each in place",
+        9,
+    ),
+    (
+        "draining-node-is-given-places",
+        "shard.upkeep",
+        "if node.number in carriers\n",
+        "if True\n",
+        5,
+    ),
+    (
+        "map-forgotten-at-a-start",
+        "shard.state.tx",
+        "_decode_map(store.get(_MAP_KEY)) if shard == MAP_HOME else None",
+        "None",
+        5,
+    ),
+    (
+        "places-proposed-once",
+        "shard.upkeep",
+        "return self._place_again_ns if known.version == self._placed_version else 0",
+        "return _NEVER_NS if known.version >= self._placed_version > 0 else 0",
+        5,
+    ),
+)
+
+BUGS: Final = (*LEASES, *QUEUES, *CLOCKS, *REPLICAS, *EFFECTS, *NODES)
 
 BY_NAME: Final = {row[0]: Bug(*row, package="corvo") for row in BUGS}

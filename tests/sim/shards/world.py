@@ -90,7 +90,8 @@ class ShardWorld(World):
         jobs = reference.jobs.values()
         left = [(job.id, job.state, job.queue) for job in jobs if job.state not in _FINISHED]
         left += [(job_id, "away", "") for job_id in reference.away]
-        return left + [(f"effect {seq}", "not removed", "") for seq in reference.outbox]
+        left += [(f"effect {seq}", "not removed", "") for seq in reference.outbox]
+        return left if reference.map.is_placed else [*left, ("cluster map", "not placed", "")]
 
     def _finish(self) -> Report:
         self.clients.neighbour.check_settled()
