@@ -1,0 +1,178 @@
+"""Replicas move to where the map places them: a node is drained, removed, lost and replaced."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import trio
+
+from corvo.child import MISCONFIGURED
+from tests.cluster.nodes import PATIENCE_S, Cluster, Member, as_initial, cluster_of, members_in
+from tests.support.links import on_sockets
+
+SECRET = "sixteen letters, or more"  # noqa: S105 -- of no cluster
+JOBS = 40
+
+
+class Node(msgspec.Struct):
+    """A node, as the cluster shows it."""
+
+    name: str
+    state: str
+    leads: list[int] = []
+    replicas: list[int] = []
+
+
+class Nodes(msgspec.Struct):
+    """All of them."""
+
+    nodes: list[Node]
+
+
+class Page(msgspec.Struct):
+    """A page of a search."""
+
+    total: int
+    is_behind: bool = False
+
+
+async def nodes_of(cluster: Cluster, member: Member) -> dict[str, Node]:
+    """The nodes as one of them shows them."""
+    answer = await cluster.until(member, "GET", "/api/v1/cluster/nodes")
+    return {node.name: node for node in answer.read(Nodes).nodes}
+
+
+class Replica(msgspec.Struct):
+    """A replica of a shard."""
+
+    node: int
+    is_voter: bool
+
+
+class Shard(msgspec.Struct):
+    """A shard."""
+
+    replicas: list[Replica]
+
+
+class View(msgspec.Struct):
+    """The cluster."""
+
+    shards: list[Shard]
+
+
+class Status(msgspec.Struct):
+    """The status of the cluster."""
+
+    cluster: View
+
+
+async def voters_of(cluster: Cluster, member: Member) -> list[list[int]]:
+    """By shard, the nodes whose replicas vote."""
+    answer = await cluster.until(member, "GET", "/api/v1/cluster/status")
+    shards = answer.read(Status).cluster.shards
+    return [sorted(one.node for one in shard.replicas if one.is_voter) for shard in shards]
+
+
+async def fill(cluster: Cluster, member: Member) -> None:
+    """Put jobs into all shards."""
+    for number in range(JOBS):
+        job = {"queue": f"mail-{number % 7}", "payload": {"number": number}}
+        await cluster.until(member, "POST", "/api/v1/enqueue", job, key=f"job-{number}")
+
+
+async def check(cluster: Cluster, member: Member) -> None:
+    """All jobs are there, whichever node is asked."""
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            body = {"limit": 1, "consistency": "wait"}
+            answer = await cluster.until(member, "POST", "/api/v1/jobs/search", body)
+            page = answer.read(Page)
+            if not page.is_behind:
+                break
+    assert page.total == JOBS
+
+
+def shards_of(member: Member) -> list[str]:
+    """The shards of which a node has data."""
+    return sorted(path.name for path in member.data.glob("shard-*"))
+
+
+@on_sockets
+async def test_a_drained_node_has_nothing_left_and_is_refused_once_it_was_removed(
+    tmp_path: Path,
+) -> None:
+    members = await members_in(tmp_path, ["a", "b", "c", "d"], cluster__secret=SECRET)
+    as_initial(members)
+    first, last = members[0], members[3]
+    async with cluster_of(members) as cluster:
+        await cluster.start_all()
+        await fill(cluster, last)
+
+        await cluster.until(first, "POST", "/api/v1/cluster/nodes/d/drain")
+        with trio.fail_after(PATIENCE_S):
+            while shards_of(last):
+                nodes = await nodes_of(cluster, first)
+        assert nodes["d"].state == "draining"
+        await check(cluster, last)
+        reason = {"reason": "its rack moves"}
+        await cluster.until(first, "POST", "/api/v1/cluster/nodes/d/remove", reason)
+
+        last.kill()
+        await cluster.gone(last)
+        node = await cluster.start(last)
+        with trio.fail_after(PATIENCE_S):
+            assert await node.gone() == MISCONFIGURED
+        [refused] = node.find("node.refused")
+        assert "its rack moves" in str(refused["reason"])
+        assert {*await nodes_of(cluster, first)} == {"a", "b", "c"}
+        await check(cluster, first)
+
+
+@on_sockets
+async def test_a_lost_node_is_replaced_and_nothing_is_missing(tmp_path: Path) -> None:
+    members = await members_in(tmp_path, ["a", "b", "c", "new"])
+    as_initial(members[:3])
+    first, lost, new = members[0], members[2], members[3]
+    new.settings["cluster.join"] = first.peer
+    async with cluster_of(members) as cluster:
+        for member in members[:3]:
+            await cluster.start(member)
+        for member in members[:3]:
+            await member.node.hear("node.ready")
+        await fill(cluster, first)
+        lost.kill()
+        await cluster.gone(lost)
+        shutil.rmtree(lost.data)
+
+        reason = {"reason": "its disk burned", "force": True}
+        await cluster.until(first, "POST", "/api/v1/cluster/nodes/c/remove", reason)
+        await cluster.start(new)
+        await new.node.hear("node.ready")
+
+        with trio.fail_after(PATIENCE_S):
+            while await voters_of(cluster, first) != [[1, 2, 4], [1, 2, 4]]:
+                await check(cluster, first)
+        assert {*await nodes_of(cluster, new)} == {"a", "b", "new"}
+        members[1].kill()  # the new one is needed for a majority now
+        await cluster.gone(members[1])
+        await check(cluster, new)
+
+
+@on_sockets
+async def test_a_node_with_another_secret_is_refused(tmp_path: Path) -> None:
+    members = await members_in(tmp_path, ["a", "b"], cluster__secret=SECRET)
+    first, other = members
+    first.settings["cluster.bootstrap"] = "on"
+    other.settings |= {"cluster.join": first.peer, "cluster.secret": f"not {SECRET}"}
+    async with cluster_of(members) as cluster:
+        await cluster.start(first)
+        await first.node.hear("node.ready")
+
+        node = await cluster.start(other)
+        with trio.fail_after(PATIENCE_S):
+            assert await node.gone() == MISCONFIGURED
+
+        [refused] = node.find("node.refused")
+        assert "set cluster.secret to the same value on all nodes" in str(refused["reason"])
+        assert not (other.data / "node.json").exists()
