@@ -112,8 +112,8 @@ async def test_a_drained_node_has_nothing_left_and_is_refused_once_it_was_remove
         await cluster.until(first, "POST", "/api/v1/cluster/nodes/d/drain")
         with trio.fail_after(PATIENCE_S):
             while shards_of(last):
-                nodes = await nodes_of(cluster, first)
-        assert nodes["d"].state == "draining"
+                await check(cluster, first)
+        assert (await nodes_of(cluster, first))["d"].state == "draining"
         await check(cluster, last)
         reason = {"reason": "its rack moves"}
         await cluster.until(first, "POST", "/api/v1/cluster/nodes/d/remove", reason)
