@@ -4,6 +4,9 @@ Every replica tells its links about each change of its leader. So the leader is 
 asking around, also while one replica is cut off from it: the replica that says of itself that it
 leads, in the highest term, is the one. A link that is no longer the leader's is kept, because
 requests that were sent over it are still answered there.
+
+A shard that is moved is led by its former leader until the new replicas have caught up. So there is
+a link also to a replica that the map does not name, as long as another one names it as the leader.
 """
 
 from collections.abc import Callable
@@ -85,6 +88,8 @@ class ShardLinks:
         """The highest term that any replica has named."""
         self._members: dict[int, Member] = {}
         self._node: int | None = None
+        self._bell = trio.Event()
+        """Set when another set of replicas may have to be linked."""
         self.led_term = 0
         """The term of the leader; 0 while none is known."""
 
@@ -103,7 +108,7 @@ class ShardLinks:
 
     @property
     def members(self) -> list[Member]:
-        """The replicas that the map names, by their nodes."""
+        """The replicas that are linked, by their nodes."""
         return [self._members[node] for node in sorted(self._members)]
 
     @property
@@ -126,17 +131,34 @@ class ShardLinks:
         return sum(client.calls_in_flight for client in clients if client is not None)
 
     async def run(self, log: Log = SILENT) -> None:
-        """Keep a link to each replica that the map names."""
+        """Keep a link to each replica that the map names, and to the leader."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_map)
             while True:
-                wanted = {route.node for route in self._topology.routes(self.shard)}
+                self._bell = trio.Event()
+                wanted = self._wanted()
                 for node in sorted(wanted - self._members.keys()):
                     self._members[node] = member = self._make(node)
                     nursery.start_soon(self._keep, member, log)
                 for node in sorted(self._members.keys() - wanted):
                     nursery.start_soon(self._drop, self._members.pop(node))
                     self._choose()
-                await self._topology.changes()
+                await self._bell.wait()
+
+    async def _watch_map(self) -> None:
+        while True:
+            self._bell.set()
+            await self._topology.changes()
+
+    def _wanted(self) -> set[int]:
+        """The nodes to link to."""
+        wanted = {route.node for route in self._topology.routes(self.shard)}
+        naming = [member for member in self._members.values() if member.leader is not None]
+        latest = max(naming, key=lambda member: member.term, default=None)
+        leader = latest.leader if latest is not None else None
+        if leader is not None and self._topology.route(self.shard, leader) is not None:
+            wanted.add(leader)
+        return wanted
 
     def _make(self, node: int) -> Member:
         async def serve(link: Link) -> None:
@@ -174,6 +196,7 @@ class ShardLinks:
                 member.leader, member.term = push.leader, push.term
                 self.term = max(self.term, push.term)
                 self._choose()
+                self._bell.set()
             elif member.node == self._node:
                 self._pushed(push)
 

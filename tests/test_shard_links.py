@@ -212,12 +212,71 @@ async def test_replicas_come_and_go_with_the_map(
         fewer = msgspec.structs.replace(made.map, version=2, places=((1, 2),))
         made.topology.update(fewer, {0: made.replicas[1].path})
 
-        await made.leads(None)
+        await made.replicas[1].says(1, 5)
+        await made.leads(1)
+        while 3 in made.links._members:
+            await trio.lowlevel.checkpoint()
         again = msgspec.structs.replace(made.map, version=3, places=((3, 1),))
         made.replicas[3].came = trio.Event()
         made.topology.update(again, {0: made.replicas[1].path})
         await made.replicas[3].says(3, 7)
         await made.leads(3)
+
+
+@on_sockets
+async def test_a_leader_that_is_moved_away_is_linked_until_another_one_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, monkeypatch) as made:
+        for replica in made.replicas.values():
+            await replica.says(3, 4)
+        client = await made.leads(3)
+
+        fewer = msgspec.structs.replace(made.map, version=2, places=((1, 2),))
+        made.topology.update(fewer, {0: made.replicas[1].path})
+
+        for _ in range(20):  # the new map is used within a few turns of the tasks
+            await trio.lowlevel.checkpoint()
+        assert made.links.leader is client
+        await made.replicas[2].says(2, 5)
+        await made.leads(2)
+        while len(made.links.members) > 2:
+            await trio.lowlevel.checkpoint()
+        assert made.seen == [(3, 4), (2, 5)]
+
+
+@on_sockets
+async def test_a_leader_that_the_map_does_not_name_is_found_by_those_that_follow_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, monkeypatch) as made:
+        fewer = msgspec.structs.replace(made.map, version=2, places=((1, 2),))
+        made.topology.update(fewer, {0: made.replicas[1].path})
+        while len(made.links.members) != 2:
+            await trio.lowlevel.checkpoint()
+
+        await made.replicas[1].says(3, 4)
+        made.replicas[3].came = trio.Event()
+        await made.replicas[3].says(3, 4)
+
+        await made.leads(3)
+
+
+@on_sockets
+async def test_a_leader_that_was_removed_from_the_map_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, monkeypatch) as made:
+        for replica in made.replicas.values():
+            await replica.says(3, 4)
+        await made.leads(3)
+
+        removed = msgspec.structs.replace(
+            made.map, version=2, nodes=made.map.nodes[:2], places=((1, 2),)
+        )
+        made.topology.update(removed, {0: made.replicas[1].path})
+
+        await made.leads(None)
 
 
 @on_sockets

@@ -133,7 +133,11 @@ def test_a_shard_without_a_leader_makes_the_cluster_unavailable() -> None:
     assert (view.status, view.shards[0].status) == ("unavailable", "unavailable")
     assert view.shards[0].reason == "no leader: node 1: knows no leader"
     assert view.shards[0].leader is UNSET
-    assert "shard 0: no leader: node 1: knows no leader" in view.reasons
+    assert view.reasons == [
+        "shard 0: no leader: node 1: knows no leader",
+        f"shard 0 on node 2 (n2): unreachable: {REFUSED}",
+        f"shard 0 on node 3 (n3): unreachable: {REFUSED}",
+    ]
     assert view.shards[1].status == "healthy"
 
 

@@ -28,6 +28,9 @@ LAG_MAX: Final = 2_000
 replicas are not asked at exactly the same moment."""
 
 
+_NO_LEADER: Final = "it knows no leader"
+
+
 class ReplicaSeen(msgspec.Struct, frozen=True):
     """A replica: the link to it, and its numbers, or why it does not say them."""
 
@@ -262,6 +265,8 @@ def _replica(number: int, shard: ShardSeen, place: Sequence[int]) -> tuple[Repli
     voters = {*best.voters, *best.outgoing} if best is not None else set[int]()
     lag = _lag(number, shard)
     findings = [*_membership(number, best, place, lag), *_state(seen, lag, number in place)]
+    if shard.leader is None:  # said of the shard
+        findings = [each for each in findings if each.text != _NO_LEADER]
     link = seen.link if seen is not None else ReplicaLink(number, is_up=False)
     contact_s = link.contact_s
     view = ReplicaView(
@@ -336,7 +341,7 @@ def _state(seen: ReplicaSeen | None, lag: int | None, is_placed: bool) -> Findin
     if numbers.disk_is_full:
         findings.append(Finding("its disk is full", is_placed))
     if numbers.leader is None:
-        findings.append(Finding("it knows no leader", is_placed))
+        findings.append(Finding(_NO_LEADER, is_placed))
     if lag is not None and lag > LAG_MAX and not numbers.is_repairing:
         findings.append(Finding(f"it is {lag} entries behind the leader", is_placed))
     return findings
