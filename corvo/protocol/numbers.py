@@ -138,6 +138,8 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     missing: int = 0  # jobs that other jobs wait for and that do not exist yet
     outgoing: tuple[int, ...] = ()
     """While the members are being changed: the voters of before, whose majority is needed too."""
+    snapshot_received: tuple[int, int] | None = None
+    """Bytes received, and bytes in all, of a snapshot that is being copied."""
 
 
 PAGE_QUEUES: Final = 50

@@ -364,6 +364,7 @@ def _numbers(asked: Asked) -> numbers.Numbers:
         voters=seen.membership.voters,
         learners=seen.membership.learners,
         outgoing=seen.membership.outgoing,
+        snapshot_received=seen.snapshot_received,
         is_repairing=seen.is_repairing,
         uncommitted_bytes=seen.uncommitted_bytes,
         reads_waiting=seen.reads_waiting,

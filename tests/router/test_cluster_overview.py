@@ -47,6 +47,13 @@ def test_a_replica_has_its_indexes_its_lag_and_its_last_contact() -> None:
     assert view.status == "healthy"
 
 
+def test_a_replica_that_copies_a_snapshot_shows_how_far_it_is() -> None:
+    third = one(up(replica(3, snapshot_received=(30, 90)))).shards[0].replicas[2]
+
+    assert (third.snapshot_received_bytes, third.snapshot_size_bytes) == (30, 90)
+    assert one(up(replica(3))).shards[0].replicas[2].snapshot_size_bytes is UNSET
+
+
 def test_a_node_that_is_away_is_one_reason_and_not_one_for_each_replica() -> None:
     away = [shard(up(replica(1)), up(replica(2)), down(3), number=number) for number in (0, 1)]
 
@@ -69,6 +76,7 @@ def test_a_node_that_is_away_is_one_reason_and_not_one_for_each_replica() -> Non
         (up("no answer within 1 s", 3), "no answer within 1 s"),
         (up(replica(3, is_repairing=True)), "it lost a part of its log and copies it"),
         (up(replica(3, disk_is_full=True)), "its disk is full"),
+        (up(replica(3, snapshot_received=(30, 90))), "it copies a snapshot: 33 % of 90 bytes"),
         (up(replica(3, leader=None)), "it knows no leader"),
         (up(replica(3, applied=0)), ""),
     ],

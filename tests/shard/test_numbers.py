@@ -93,6 +93,18 @@ def test_an_op_is_not_counted_before_it_is_applied() -> None:
     assert (counted(group), numbers(group).waiting) == ({"Enqueue": 1}, 0)
 
 
+def test_a_replica_says_how_much_of_a_snapshot_it_has_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = Replicas()
+    before = numbers(group).snapshot_received
+    node = group.replicas[1].node
+    pulling = msgspec.structs.replace(node.statistics(), snapshot_received=(3, 9))
+    monkeypatch.setattr(node, "statistics", lambda: pulling)
+
+    assert (before, numbers(group).snapshot_received) == (None, (3, 9))
+
+
 def test_every_op_of_the_registry_can_be_counted() -> None:
     assert max(OPS) < len(numbers(Replicas()).counted.ops)
 

@@ -47,6 +47,8 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     last_index: int | msgspec.UnsetType = msgspec.UNSET
     lag: int | msgspec.UnsetType = msgspec.UNSET
     checkpoint_index: int | msgspec.UnsetType = msgspec.UNSET
+    snapshot_received_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    snapshot_size_bytes: int | msgspec.UnsetType = msgspec.UNSET
     clock_ahead_ms: int | msgspec.UnsetType = msgspec.UNSET
     is_repairing: bool = False
     contact_s: Seconds | msgspec.UnsetType = msgspec.UNSET

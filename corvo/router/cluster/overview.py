@@ -281,6 +281,7 @@ def _replica(number: int, shard: ShardSeen, place: Sequence[int]) -> tuple[Repli
     if numbers is None:
         return view, findings
     clock = numbers.clock
+    received, size = numbers.snapshot_received or (msgspec.UNSET, msgspec.UNSET)
     told = msgspec.structs.replace(
         view,
         role=numbers.role,
@@ -289,6 +290,8 @@ def _replica(number: int, shard: ShardSeen, place: Sequence[int]) -> tuple[Repli
         first_index=numbers.first_index,
         last_index=numbers.last_index,
         checkpoint_index=numbers.counted.disk.checkpointed,
+        snapshot_received_bytes=received,
+        snapshot_size_bytes=size,
         clock_ahead_ms=msgspec.UNSET if clock is None else round(clock.ahead_ns / 1e6),
         is_repairing=numbers.is_repairing,
     )
@@ -336,6 +339,10 @@ def _state(seen: ReplicaSeen | None, lag: int | None, is_placed: bool) -> Findin
     if numbers is None:
         return [Finding(str(seen.told), is_placed)]
     findings = []
+    if numbers.snapshot_received is not None:
+        received, size = numbers.snapshot_received
+        percent = 100 * received // max(size, 1)
+        findings.append(Finding(f"it copies a snapshot: {percent} % of {size} bytes", is_placed))
     if numbers.is_repairing:
         findings.append(Finding("it lost a part of its log and copies it: it does not vote"))
     if numbers.disk_is_full:
