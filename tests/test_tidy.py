@@ -47,7 +47,7 @@ LOUD: Final = (
     "corvo/router/server/*.py",
     "corvo/router/shards/{addressing,links,long_poll,map_keeper,mirror,present}.py",
     "corvo/router/stream/{frame_run,stream}.py",
-    "corvo/shard/driver/{following,other_shard,poison,process,removal,replica_links,syncing,timekeeping}.py",
+    "corvo/shard/driver/{following,other_shard,poison,process,removal,replica_links,snapshots,syncing,timekeeping}.py",
 )
 """Modules that may wait, ask the time or touch the disk, by pattern. Every other module of corvo is
 quiet."""

@@ -157,12 +157,13 @@ class LevelStates:
             if not framing.is_whole(directories.read(self._live / name)):
                 raise StoreDamaged(f"{self._live / name} is not whole")
 
-    def _rebuild(self, checkpointed: int) -> LevelStore:
+    def _rebuild(self, checkpointed: int, *, is_checked: bool = False) -> LevelStore:
         """A live store out of the newest checkpoint, or an empty one."""
         unfinished = self._root / f"live{_UNFINISHED}"
         checkpoint = self._root / f"checkpoint-{checkpointed}"
         if checkpointed:
-            _check(checkpoint)
+            if not is_checked:
+                _check(checkpoint)
             _copy(checkpoint, unfinished)
         else:
             LevelStore(str(unfinished)).close()
@@ -272,7 +273,7 @@ class LevelStates:
 
     # Streams.
 
-    def stream(self) -> Iterator[bytes]:
+    def stream(self) -> Generator[bytes, None, None]:
         """The newest checkpoint of now. Close it, or read it to its end."""
         assert self.checkpointed, "there is a checkpoint to be streamed"
         pieces = self._stream()
@@ -311,20 +312,40 @@ class LevelStates:
 
     def install(self, stream: Iterable[bytes]) -> None:
         """Become what another's `stream` describes. Nobody may use the old `store` meanwhile."""
+        self.become(self.receive(stream))
+
+    def receive(self, stream: Iterable[bytes]) -> int:
+        """Store what another's `stream` describes, beside the live store, which is not touched.
+
+        Returns what `become` needs. May run on another thread; the checkpoint must stay the same.
+        """
         unfinished = self._root / f"installed{_UNFINISHED}"
         try:
             self._receive(unfinished, stream)
             applied = self._keep_needed(unfinished)
             assert applied >= 1, "a checkpoint is of something"
+            _check(unfinished)
             directories.sync_all(unfinished)
-            directories.rename(unfinished, self._root / f"installed-{applied}")
+            arrived = self._root / f"arrived-{applied}{_UNFINISHED}"
+            directories.remove(arrived)
+            directories.rename(unfinished, arrived)
         finally:
             directories.remove(unfinished)
+        return applied
+
+    def become(self, applied: int) -> None:
+        """Become what was received. Nobody may use the old `store` meanwhile."""
+        arrived = self._root / f"arrived-{applied}{_UNFINISHED}"
+        try:
+            directories.rename(arrived, self._root / f"installed-{applied}")
+        except StoreFull:
+            directories.remove(arrived)
+            raise
         directories.sync_names(self._root)
         self.store.close()
         try:
             self._settle(applied)
-            self.store = self._rebuild(applied)
+            self.store = self._rebuild(applied, is_checked=True)
         except StoreFull as error:
             raise StoreFailed(f"{error}, and the old state is gone") from error
         self.checkpointed = applied

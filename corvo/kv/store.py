@@ -7,7 +7,7 @@ Keys and values are bytes; keys are ordered bytewise. Calls are synchronous and 
 thread, save where `States` says otherwise.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Protocol
 
 
@@ -65,8 +65,11 @@ class States(Protocol):
         removed, save one that is being streamed. Raises `StoreFull` with nothing changed.
         """
 
-    def stream(self) -> Iterator[bytes]:
-        """The newest checkpoint as bytes that `install` understands."""
+    def stream(self) -> Generator[bytes, None, None]:
+        """The newest checkpoint as bytes that `install` understands.
+
+        Its steps may be on another thread. It is to be read to its end, or closed.
+        """
 
     def install(self, stream: Iterable[bytes]) -> None:
         """Become what another's `stream` describes: a new live store, and its checkpoint.
@@ -74,6 +77,15 @@ class States(Protocol):
         Durable when it returns; a crash before leaves the old state. Raises `StoreDamaged` when
         the stream is not what `stream` wrote.
         """
+
+    def receive(self, stream: Iterable[bytes]) -> int:
+        """The long part of `install`, which may run on another thread; returns for `become`.
+
+        The live store is not touched, and a crash leaves the old state.
+        """
+
+    def become(self, received: int) -> None:
+        """The other part: become what was received."""
 
     def distrust(self) -> None:
         """The live store failed or was damaged: the next start begins with the checkpoint."""

@@ -62,6 +62,10 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     keep_entries: Annotated[
         Amount, Meta(description="log entries that are kept before a checkpoint, for slow replicas")
     ] = 10_000
+    snapshot_bytes_per_second: Annotated[
+        Count,
+        Meta(description="rate at which a snapshot is copied for a replica that lags behind"),
+    ] = 64 << 20
     feed_bytes: Annotated[
         Count,
         Meta(description="size of the list of changes that is kept for the mirror and for events"),

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from corvo.raft.disk.files import RealFiles
-from corvo.raft.disk.filesystem import DirectoryRefused
+from corvo.raft.disk.filesystem import TEMPORARY, DirectoryRefused
 from corvo.raft.disk.hard_state import HARD_STATE, SLOT_BYTES
 from corvo.raft.disk.identity import Identity
 from corvo.raft.disk.marks import BLOCK_BYTES, DATA_START
@@ -460,6 +460,61 @@ def test_a_snapshot_that_changed_is_found_when_it_is_read() -> None:
         list(storage.snapshot_data())
 
 
+def test_a_snapshot_is_made_in_steps_while_the_log_goes_on() -> None:
+    files = MemoryFiles()
+    storage = open_log(files)  # small segments: the manifest is written again and again
+    storage.put(append(*entries(1, 3)))
+    storage.sync()
+
+    writer = storage.begin_snapshot(index=2, membership=MEMBERSHIP)
+    for number, at in enumerate(range(0, len(STREAM), 7)):
+        writer.add(STREAM[at : at + 7])
+        writer.sync()
+        storage.put(append(*entries(4 + number, 4 + number)))
+        storage.sync()
+    sealed = writer.seal()
+    before = storage.snapshot()
+    is_kept = storage.keep_snapshot(writer, sealed)
+
+    assert (before, is_kept) == (None, True)
+    assert storage.snapshot() == sealed
+    storage.close()
+    again = open_log(files)
+    assert again.snapshot() == sealed
+    assert b"".join(again.snapshot_data()) == STREAM
+
+
+def test_a_snapshot_that_is_dropped_leaves_nothing() -> None:
+    files = MemoryFiles()
+    storage = roomy(files)
+    storage.put(append(*entries(1, 3)))
+    names = files.names()
+
+    writer = storage.begin_snapshot(index=2, membership=MEMBERSHIP)
+    writer.add(STREAM)
+    storage.drop_snapshot(writer)
+    storage.drop_snapshot(writer)
+
+    assert files.names() == names
+    assert storage.snapshot() is None
+    made = storage.make_snapshot(index=2, membership=MEMBERSHIP, data=[STREAM])
+    assert storage.snapshot() == made
+
+
+def test_a_snapshot_that_another_one_has_overtaken_is_not_kept() -> None:
+    files = MemoryFiles()
+    storage = roomy(files)
+    storage.put(append(*entries(1, 9)))
+    writer = storage.begin_snapshot(index=2, membership=MEMBERSHIP)
+    writer.add(STREAM)
+    sealed = writer.seal()
+    storage.compact(index=5, membership=MEMBERSHIP)
+
+    assert not storage.keep_snapshot(writer, sealed)
+    assert storage.snapshot() is None
+    assert not any(name.endswith(TEMPORARY) for name in files.names())
+
+
 # ---- No room.
 
 
@@ -572,6 +627,26 @@ def test_disk_full_while_a_snapshot_is_made() -> None:
     )
 
     assert refused > DATA_START // 64
+
+
+@pytest.mark.conformance("X26")
+def test_disk_full_while_a_snapshot_that_was_made_is_kept() -> None:
+    files = MemoryFiles()
+    storage = open_log(files)
+    some_entries(storage)
+    storage.sync()
+    writer = storage.begin_snapshot(index=2, membership=MEMBERSHIP)
+    sealed = writer.seal()
+    storage.put(append(*entries(4, 60)))  # other segments, which the manifest is to name
+    files.room = 0
+    with pytest.raises(DiskFull):
+        storage.keep_snapshot(writer, sealed)
+    files.room = None
+
+    assert not any(name.startswith("snapshot") for name in files.names())
+    assert storage.snapshot() is None
+    made = storage.make_snapshot(index=2, membership=MEMBERSHIP, data=[STREAM])
+    assert storage.snapshot() == made
 
 
 @pytest.mark.conformance("X26")

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -44,6 +45,7 @@ from tests.shard.processes import (
 from tests.support.links import on_sockets
 
 JOB = NewJob(queue="mail")
+dice = Random(7)
 
 
 async def counts(client: LinkClient, queue: str = "mail") -> dict[str, int]:
@@ -107,6 +109,41 @@ async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> No
 
     assert here.first_index > goal
     assert follower_sees == told
+
+
+@on_sockets
+async def test_ops_are_carried_out_while_a_snapshot_is_copied(tmp_path: Path) -> None:
+    configs = group_in(
+        tmp_path,
+        map_of(await free_ports(3)),
+        checkpoint_entries=20,
+        keep_entries=2,
+        segment_bytes=2_048,
+        snapshot_bytes_per_second=1 << 20,
+    )
+    large = NewJob(queue="mail", payload=msgspec.Raw(msgspec.json.encode(dice.randbytes(50_000))))
+
+    async with ports_of(configs), started(configs[:2]) as _:
+        leader = await leader_of(configs[:2])
+        async with calling(leader) as client:
+            made = 0
+            while (await status(client)).first_index <= 60:  # some 4 MB
+                await put(client, large)
+                made += 1
+            meanwhile = 0
+            async with started(configs[2:]), calling(configs[2]) as late:
+                there = await status(client)
+                while (await status(late)).applied < there.applied:
+                    await put(client, JOB)
+                    meanwhile += 1
+                told = await counts(client)
+                goal = (await status(client)).applied
+                while (await status(late)).applied < goal:
+                    assert (await status(client)).role == "leader"
+                late_sees = await counts(late)
+
+    assert meanwhile > 50
+    assert told == late_sees == {"pending": made + meanwhile}
 
 
 @on_sockets

@@ -5,7 +5,7 @@ a few kilobytes and not all of them: 300,000 keys cost little more a write than 
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from struct import Struct
 from typing import Final
 
@@ -183,6 +183,7 @@ class MemoryStates:
         self._store = MemoryStore()
         self._checkpoint: dict[bytes, bytes] = {}
         self._checkpointed = 0
+        self._received = MemoryStore()
         self._is_clean = False
         self._is_distrusted = False
 
@@ -206,19 +207,27 @@ class MemoryStates:
         self._checkpoint, self._checkpointed = content, applied
         return applied
 
-    def stream(self) -> Iterator[bytes]:
+    def stream(self) -> Generator[bytes, None, None]:
         """The newest checkpoint of now, whatever is made or installed while it is read."""
         assert self._checkpointed, "there is a checkpoint to be streamed"
         content = self._checkpoint
         size = sum(_PAIR.size + len(key) + len(value) for key, value in content.items())
-        return pack([Source("memory", size, lambda: _encode(content))])
+        return (piece for piece in pack([Source("memory", size, lambda: _encode(content))]))
 
     def install(self, stream: Iterable[bytes]) -> None:
         """Become what a `stream` describes, once all of it proved to be right."""
+        self.become(self.receive(stream))
+
+    def receive(self, stream: Iterable[bytes]) -> int:
+        """Keep what a `stream` describes, once all of it proved to be right."""
         content = _decode(stream)
-        store = MemoryStore(content)
-        self._checkpoint, self._checkpointed = content, self._applied(store)
-        self._replace(store)
+        self._received = MemoryStore(content)
+        return self._applied(self._received)
+
+    def become(self, received: int) -> None:
+        """Become what was received."""
+        self._checkpoint, self._checkpointed = self._received.content(), received
+        self._replace(self._received)
 
     def distrust(self) -> None:
         """Have the next start begin with the checkpoint."""

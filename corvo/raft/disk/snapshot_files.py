@@ -5,7 +5,7 @@ stream. On arrival the marks tell how much of the stream is synced, and with whi
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from corvo.raft.checksum import chain
@@ -59,30 +59,52 @@ def open_snapshot(files: Files, stored: StoredSnapshot) -> SnapshotFile:
     return opened
 
 
-def write_snapshot(
-    files: Files, sequence: int, unsized: Snapshot, pieces: Iterable[bytes]
-) -> SnapshotFile:
-    """Store a stream; `unsized` says what it is of. It counts once the manifest names it.
+UNFINISHED: Final = "snapshot" + TEMPORARY
 
-    After `DiskFull` nothing is left of it.
+
+class SnapshotWriter:
+    """A snapshot that is being made, piece by piece. It counts once the manifest names it.
+
+    Its methods may be called on another thread than those of the log, one at a time. After
+    `DiskFull` it is to be given up.
     """
-    temporary = "snapshot" + TEMPORARY
-    files.create(temporary)
-    digest, size = hashlib.sha256(), 0
-    try:
-        for piece in pieces:
-            files.write(temporary, DATA_START + size, piece)
-            digest.update(piece)
-            size += len(piece)
-        snapshot = Snapshot(unsized.index, unsized.term, unsized.membership, size, digest.digest())
-        files.write(temporary, 0, seal(MAGIC, snapshot).ljust(BLOCK_BYTES, b"\0"))
-    except DiskFull:
-        files.unlink(temporary)
-        raise
-    stored = StoredSnapshot(snapshot, sequence)
-    files.sync(temporary)
-    files.rename(temporary, stored.name)
-    return SnapshotFile(files, stored.name, stored)
+
+    def __init__(self, files: Files, unsized: Snapshot) -> None:
+        """`unsized` says what it is of."""
+        self.unsized: Final = unsized
+        self._files = files
+        self._digest = hashlib.sha256()
+        self._size = 0
+        files.create(UNFINISHED)
+
+    def add(self, piece: bytes) -> None:
+        """Write the next bytes of the stream."""
+        self._files.write(UNFINISHED, DATA_START + self._size, piece)
+        self._digest.update(piece)
+        self._size += len(piece)
+
+    def sync(self) -> None:
+        """Make durable what was added, so that the end is not left with all of it."""
+        self._files.sync(UNFINISHED)
+
+    def seal(self) -> Snapshot:
+        """All was added: say what it is, and make it durable."""
+        of = self.unsized
+        snapshot = Snapshot(of.index, of.term, of.membership, self._size, self._digest.digest())
+        self._files.write(UNFINISHED, 0, seal(MAGIC, snapshot).ljust(BLOCK_BYTES, b"\0"))
+        self._files.sync(UNFINISHED)
+        return snapshot
+
+    def name(self, snapshot: Snapshot, sequence: int) -> SnapshotFile:
+        """Give what was sealed its name."""
+        stored = StoredSnapshot(snapshot, sequence)
+        self._files.rename(UNFINISHED, stored.name)
+        return SnapshotFile(self._files, stored.name, stored)
+
+    def give_up(self) -> None:
+        """Leave nothing of it."""
+        if UNFINISHED in self._files.names():
+            self._files.unlink(UNFINISHED)
 
 
 class Incoming:

@@ -39,10 +39,11 @@ from corvo.raft.disk.recovery import BALLAST, Recovery, ensure_ballast, recover
 from corvo.raft.disk.segmented_log import RECENT_BYTES, SegmentedLog
 from corvo.raft.disk.snapshot_files import (
     INCOMING,
+    UNFINISHED,
     Incoming,
     SnapshotFile,
+    SnapshotWriter,
     begin_incoming,
-    write_snapshot,
 )
 from corvo.raft.errors import DiskFull, LogFailed, Unavailable
 from corvo.raft.messages import Entry, HardState, Membership, Partial, Snapshot, SnapshotChunk
@@ -78,6 +79,7 @@ class DiskStorage:
         self._log = log
         self._snapshot = snapshot
         self._incoming = incoming
+        self._writer: SnapshotWriter | None = None  # of a snapshot that is being made
         self._guard = _Guard()
         self.synced_index = log.last_index
         """Every entry up to it is durable."""
@@ -259,7 +261,8 @@ class DiskStorage:
         write_manifest(self._files, manifest)
         self._log.reshaped = False
         for name in orphans(self._files, manifest):
-            self._files.unlink(name)
+            if name != UNFINISHED or self._writer is None:
+                self._files.unlink(name)
 
     def _receive(self, chunk: SnapshotChunk) -> bool:
         incoming = self._incoming
@@ -301,10 +304,50 @@ class DiskStorage:
         self, *, index: int, membership: Membership, data: Iterable[bytes]
     ) -> Snapshot:
         """Keep `data` as the state at `index`, durably; the snapshot before it is removed."""
+        writer = self.begin_snapshot(index=index, membership=membership)
         with self._guard:
-            self._sync()
+            try:
+                for piece in data:
+                    writer.add(piece)
+                sealed = writer.seal()
+            except DiskFull:
+                self.drop_snapshot(writer)
+                raise
+        self.keep_snapshot(writer, sealed)
+        return sealed
+
+    # The same in steps, while the log goes on.
+
+    def begin_snapshot(self, *, index: int, membership: Membership) -> SnapshotWriter:
+        """Begin to make a snapshot of the state at `index`; one at a time.
+
+        Pieces are added to the writer, which is sealed then, on any thread. Then it is kept, or it
+        is dropped at any time.
+        """
+        assert self._writer is None, "one snapshot is made at a time"
+        with self._guard:
             unsized = Snapshot(index, self._log.term(index), membership)
-            made = write_snapshot(self._files, self._log.numbers.take(), unsized, data)
+            self._writer = SnapshotWriter(self._files, unsized)
+            return self._writer
+
+    def keep_snapshot(self, writer: SnapshotWriter, sealed: Snapshot) -> bool:
+        """Keep what was sealed, durably; the snapshot before it is removed.
+
+        False when the log no longer reaches back to it, because another one was installed
+        meanwhile: then it is dropped. May run on another thread, as `sync` may.
+        """
+        assert writer is self._writer, "it is the one being made"
+        if sealed.index < self.base.index:
+            self.drop_snapshot(writer)
+            return False
+        with self._guard:
+            try:
+                self._sync()
+            except DiskFull:
+                self.drop_snapshot(writer)
+                raise
+            made = writer.name(sealed, self._log.numbers.take())
+            self._writer = None
             before = self._snapshot
             self._snapshot = made
             try:
@@ -313,7 +356,13 @@ class DiskStorage:
                 self._snapshot = before
                 self._files.unlink(made.name)
                 raise
-            return made.snapshot
+            return True
+
+    def drop_snapshot(self, writer: SnapshotWriter) -> None:
+        """Leave nothing of a snapshot that is being made."""
+        if writer is self._writer:
+            self._writer = None
+            writer.give_up()
 
     def compact(self, *, index: int, membership: Membership) -> None:
         """Forget entries up to `index`, durably; `membership` is the one in force there.

@@ -82,6 +82,7 @@ from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
 from corvo.shard.driver.removal import wait_until_unneeded
 from corvo.shard.driver.replica_links import ReplicaLinks
+from corvo.shard.driver.snapshots import Snapshots
 from corvo.shard.driver.syncing import Syncer
 from corvo.shard.driver.timekeeping import NAME as CLOCK_NOTE
 from corvo.shard.driver.timekeeping import ClockNote, log_notice
@@ -250,7 +251,15 @@ class Process:
         self._hello: Final = wire.make_hello(config, wire.REPLICA, shard=config.shard)
         self._logged_bytes = 0  # since the last checkpoint
         self._checkpoint_due = trio.Event()
-        self._snapshot_wanted: int | None = None
+        self._snapshots = Snapshots(
+            config,
+            self._storage,
+            self._states,
+            self._replica,
+            state=self._state,
+            disk=self._disk,
+            made=self._ring,
+        )
         self._nursery: trio.Nursery | None = None
         self._counters = parts.replica.counters
         self._stats_reader = ProcessStatsReader()
@@ -266,6 +275,7 @@ class Process:
             self._syncer.start()
             nursery.start_soon(self._carry_out_writes)
             nursery.start_soon(self._make_checkpoints)
+            nursery.start_soon(self._snapshots.run)
             nursery.start_soon(self._tick)
             nursery.start_soon(self._note_now_and_then)
             if config.relaxed:
@@ -342,6 +352,10 @@ class Process:
 
     # The replica.
 
+    def _ring(self) -> None:
+        """Something happened: the replica is to be worked soon."""
+        self._bell.set()
+
     async def _work(self) -> None:
         """Work the replica whenever something happened, or became due."""
         while True:
@@ -409,7 +423,7 @@ class Process:
             if link is not None:
                 send_all(link, answers)
         if work.snapshot_wanted is not None:
-            self._snapshot_wanted = work.snapshot_wanted
+            self._snapshots.wanted = work.snapshot_wanted
             self._checkpoint_due.set()
         for shard in work.shards_wanted:
             self._link_to_shard(shard)
@@ -625,7 +639,9 @@ class Process:
     async def _install(self) -> None:
         """A snapshot has arrived as a whole: it becomes the state."""
         async with self._state, self._disk:
-            self._states.install(self._storage.snapshot_data())
+            data = self._storage.snapshot_data()
+            received = await trio.to_thread.run_sync(self._states.receive, data)
+            self._states.become(received)
         self._replica.installed(machine_on(self._config, self._states))
 
     # Checkpoints.
@@ -640,7 +656,7 @@ class Process:
                 async with self._disk:
                     index = self._states.checkpointed
                     self._cut_log(index)
-                    self._make_snapshot(index)
+                self._snapshots.checkpointed()
                 await self._note_standing()
             except (DiskFull, StoreFull):
                 await trio.sleep(_RETRY_S)
@@ -648,7 +664,7 @@ class Process:
 
     async def _checkpoint(self) -> None:
         """Make another checkpoint if one is due."""
-        made, wanted = self._states.checkpointed, self._snapshot_wanted
+        made, wanted = self._states.checkpointed, self._snapshots.wanted
         is_due = self._is_far_ahead
         if wanted is not None:
             is_due = is_due or made < wanted or self._replica.membership_at(made) is None
@@ -670,32 +686,13 @@ class Process:
     def _cut_log(self, checkpointed: int) -> None:
         node = self._replica.node
         index = min(checkpointed, node.needed_from - 1, checkpointed - self._config.keep_entries)
+        if self._snapshots.copied is not None:
+            index = min(index, self._snapshots.copied)
         if index <= self._storage.base.index:
             return
         membership = self._replica.membership_at(index)
         if membership is not None:  # else it is before the last start; the next checkpoint is not
             self._storage.compact(index=index, membership=membership)
-
-    def _make_snapshot(self, checkpointed: int) -> None:
-        """Followers are sent what the checkpoint holds; a copy of it, made only when one asks."""
-        wanted, node = self._snapshot_wanted, self._replica.node
-        if not node.is_leader:
-            self._snapshot_wanted = None
-            return
-        if (
-            wanted is None
-            or checkpointed < wanted
-            or self._storage.snapshot() in node.snapshots_in_use
-        ):
-            return
-        membership = self._replica.membership_at(checkpointed)
-        if membership is None:
-            return
-        self._storage.make_snapshot(
-            index=checkpointed, membership=membership, data=self._states.stream()
-        )
-        self._snapshot_wanted = None
-        self._bell.set()
 
     # What the node knows of this shard.
 
