@@ -236,6 +236,22 @@ class Node:
             or self._has_to_store
         )
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a tick has made something to hand out.
+
+        Of `has_ready`, this is what becomes due by time alone: a driver need not look after a tick
+        that has changed nothing.
+        """
+        raft = self._raft
+        return bool(
+            raft.messages
+            or raft.messages_after_write
+            or raft.reads_lost
+            or (raft.leadership is not None and raft.leadership.heartbeat_due)
+            or self._has_to_store
+        )
+
     def ready(self, *, may_write: bool = True) -> Ready:
         """Everything to be done now; falsy when there is nothing.
 

@@ -25,14 +25,14 @@ class BadConfig(CorvoError):
 class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a shard, each declared once: `corvo.config` shows them as `shard.NAME`."""
 
-    tick_ms: Annotated[Count, Meta(description="interval of a shard's Raft clock")] = 100
+    tick_ms: Annotated[Count, Meta(description="interval of a shard's Raft clock")] = 200
     election_ticks: Annotated[
         int,
         Meta(
             ge=2,
             description="ticks without a message of the leader, after which an election starts",
         ),
-    ] = 15
+    ] = 8
     grace_ms: Annotated[
         Amount,
         Meta(description="after a start or change of leader, no lease expires for this long"),

@@ -33,6 +33,8 @@ _MS: Final = 1_000_000
 _SETTLED_MS: Final = 10_000
 """How long the first replica of the place must be able to lead before it is to lead."""
 _AGAIN_MS: Final = 60_000
+_HEARTBEATS: Final = 4
+"""In the time after which a follower stands for election, when it hears nothing of its leader."""
 _LOOK_BACK: Final = 1_000
 """Entries at the end of the log among which the last stamp is looked for: Raft has few in a row."""
 
@@ -130,6 +132,7 @@ def assemble(
             replica=config.node,
             instance=storage.identity.instance,
             election_ticks=config.election_ticks,
+            heartbeat_ticks=max(1, config.election_ticks // _HEARTBEATS),
             page_bytes_max=APPLIED_BYTES_MAX,
         ),
         storage,

@@ -107,7 +107,7 @@ _PULSE_S: Final = 1.0
 _SWITCH_S: Final = 50e-6
 """How long the thread that syncs waits for the interpreter while entries are applied. Every write
 waits with it, twice, and the default is a hundred times as long as it has to do."""
-_TICKS_ALONE: Final = 10
+_TICKS_ALONE: Final = 5
 """Of a replica that has nobody beside it, so many go in one: no timeout is at stake, and a node
 that idles should cost next to nothing."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -448,10 +448,16 @@ class Process:
             missed = int(late_s / step_s)
             due += (missed + 1) * step_s
             self._replica.tick(missed)
-            self._look_for_room()
-            self._count(late_s)
-            self._look_at_effects()
-            self._bell.set()
+            self._counters.lag.observe(max(0.0, late_s))
+            if trio.current_time() >= self._pulse_due:
+                # What costs more than the tick, and what no timeout depends on.
+                self._pulse_due = trio.current_time() + _PULSE_S
+                self._look_for_room()
+                self._count()
+                self._look_at_effects()
+                self._bell.set()
+            elif self._replica.node.is_due:
+                self._bell.set()
 
     def _look_at_clock(self) -> None:
         """Log what there is to be said of the clock, and keep the note for the next process."""
@@ -515,12 +521,9 @@ class Process:
         if write.entries and self._room.bytes() < room_needed(self._config):
             raise DiskFull(f"{self._root} has no room for what follows from new entries")
 
-    def _count(self, late_s: float) -> None:
+    def _count(self) -> None:
         """Note what metrics tell of this process."""
-        self._counters.lag.observe(max(0.0, late_s))
-        if trio.current_time() >= self._pulse_due:  # it costs more than all else that a tick does
-            self._pulse_due = trio.current_time() + _PULSE_S
-            self._counters.stats = self._stats_reader.read()
+        self._counters.stats = self._stats_reader.read()
         self._counters.disk.checkpointed = self._states.checkpointed
         self._counters.disk.log_bytes_ahead = self._logged_bytes
 
