@@ -82,8 +82,6 @@ class Api:
         """Clients that watch a bulk operation."""
         self.bulks_waited_for: Final[set[str]] = set()
         """Jobs that are small bulk operations, which have not begun and clients wait for."""
-        self.removing: Final = trio.Lock()
-        """Held while a node is removed: two removals at once would each count the other node."""
         self.warnings: list[str] = []
         """Warnings of `/readyz`, and from when on they are collected again."""
         self.warnings_due = 0.0

@@ -7,7 +7,8 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from corvo.protocol.ops.cluster import HOME
+from corvo.protocol.ops.base import Op, Rejected, TypedOp
+from corvo.protocol.ops.cluster import HOME, DrainNode, MapDone, RemoveNode
 from corvo.protocol.queries import Query
 from corvo.router.cluster.bodies import NodeList, NodeView
 from corvo.router.cluster.overview import ShardSeen
@@ -324,6 +325,78 @@ def test_two_removals_at_once_do_not_count_on_each_other() -> None:
 
         assert sorted(answers) == [200, 409]
         assert len(cluster.map.nodes) == 2
+
+    run(main)
+
+
+def test_a_removal_is_checked_again_when_another_router_changes_the_map_meanwhile() -> None:
+    """Router 2 removes node 2 just when router 1 has checked that node 3 can go."""
+
+    async def main() -> None:
+        cluster = Cluster()
+        home = cluster.of[HOME]
+        submit = home.submit
+        others = [RemoveNode(number=2, reason="by another router")]
+
+        async def submit_late(op: Op, *, shield: bool = False) -> Answer:
+            if others:
+                home.machine.do(others.pop())
+            return await submit(op, shield=shield)
+
+        vars(home)["submit"] = submit_late
+        body = {**REMOVE, "force": True}
+
+        status, refused = await cluster.told("nodes/3/remove", body, key="k")
+
+        assert (status, refused["code"]) == (409, "NO_MAJORITY")
+        assert [node.number for node in cluster.map.nodes] == [1, 3]
+
+    run(main)
+
+
+def test_a_removal_that_succeeds_in_the_end_has_the_same_answer_under_its_key() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        cluster.see(without(3))
+        home = cluster.of[HOME]
+        submit = home.submit
+        others: list[TypedOp[MapDone | Rejected]] = [DrainNode(number=1)]
+
+        async def submit_late(op: Op, *, shield: bool = False) -> Answer:
+            if others:
+                home.machine.do(others.pop())
+            return await submit(op, shield=shield)
+
+        vars(home)["submit"] = submit_late
+
+        first = await cluster.told("nodes/3/remove", REMOVE, key="k")
+        again = await cluster.told("nodes/3/remove", REMOVE, key="k")
+
+        assert first[0] == 200
+        assert first == again
+
+    run(main)
+
+
+def test_a_removal_ends_if_the_map_changes_all_the_time() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        cluster.see(without(3))
+        home = cluster.of[HOME]
+        submit = home.submit
+        count = 0
+
+        async def submit_late(op: Op, *, shield: bool = False) -> Answer:
+            nonlocal count
+            count += 1
+            home.machine.do(DrainNode(number=1, is_draining=count % 2 == 1))
+            return await submit(op, shield=shield)
+
+        vars(home)["submit"] = submit_late
+
+        status, refused = await cluster.told("nodes/3/remove", REMOVE)
+
+        assert (status, refused["code"], count) == (409, "MAP_CHANGED", 3)
 
     run(main)
 

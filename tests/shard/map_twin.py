@@ -66,7 +66,10 @@ class MapTwin:
         if op == "DrainNode":
             status = self._drain(self._find(fields), bool(fields.get("is_draining", True)))
         elif op == "RemoveNode":
-            status = self._remove(self._find(fields), text(fields, "reason"), now_ns)
+            node = self._find(fields)
+            if fields.get("base", 0) not in {0, self.version}:
+                raise Refusal("map_changed")
+            status = self._remove(node, text(fields, "reason"), now_ns)
         elif op == "SetReplicas":
             status = self._set_replicas(number(fields, "replicas"))
         else:

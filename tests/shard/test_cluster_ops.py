@@ -276,6 +276,28 @@ def test_a_removed_node_is_refused_by_its_directory_and_its_number_with_the_reas
     shard.check_replay()
 
 
+def test_a_removal_that_was_checked_for_an_earlier_map_is_refused() -> None:
+    shard = began()
+    base = map_of(shard).version
+    shard.do(RemoveNode(number=3, reason="lost", base=base))
+
+    assert refusal(shard, RemoveNode(number=2, reason="lost", base=base)) == "map_changed"
+    assert shard.do(RemoveNode(number=2, reason="lost", base=base + 1)) == MapDone(
+        "removed", base + 2
+    )
+
+
+def test_a_removal_that_is_checked_again_is_the_same_request() -> None:
+    shard = began()
+    first = shard.do(RemoveNode(number=3, reason="lost", base=3, request_key="r"))
+
+    again = shard.do(RemoveNode(number=3, reason="lost", base=4, request_key="r"))
+    other = shard.refused(RemoveNode(number=2, reason="lost", base=4, request_key="r"))
+
+    assert first == again
+    assert other.code == "request_key_reused"
+
+
 def test_a_removed_node_whose_reason_is_forgotten_is_refused_by_its_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -523,9 +545,10 @@ class Maps(RuleBasedStateMachine):
         op = DrainNode(number=number, name="" if number else name, is_draining=is_draining)
         self.both(op)
 
-    @rule(number=_numbers, name=st.sampled_from(_NAMES))
-    def remove(self, number: int, name: str) -> None:
-        op = RemoveNode(number=number, name="" if number else name, reason="lost")
+    @rule(number=_numbers, name=st.sampled_from(_NAMES), late=st.sampled_from((None, None, 0, 1)))
+    def remove(self, number: int, name: str, late: int | None) -> None:
+        base = 0 if late is None else max(0, self.twin.version - late)
+        op = RemoveNode(number=number, name="" if number else name, reason="lost", base=base)
         self.both(op)
 
     @rule(replicas=st.integers(1, 4))

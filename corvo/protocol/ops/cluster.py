@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from corvo.protocol.cluster import (
     ADDRESS_MAX,
@@ -19,7 +20,7 @@ from corvo.protocol.cluster import (
     VERSION_MAX,
     ClusterMap,
 )
-from corvo.protocol.ops.base import Limits, Rejected, TypedOp, bad_request
+from corvo.protocol.ops.base import Limits, Rejected, TypedOp, bad_request, encode_json
 
 HOME: Final = 0
 """The shard that stores the map: there is one, with one order of changes."""
@@ -99,12 +100,18 @@ class RemoveNode(NodeOp, frozen=True, kw_only=True):
 
     NUMBER = 87
     reason: Annotated[str, Meta(min_length=1, max_length=REASON_MAX)]
+    base: Annotated[int, Meta(ge=0)] = 0
+    """The version of the map for which the voters were checked; 0 if they were not."""
 
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse an op without a reason."""
         if not self.reason.strip():
             return bad_request("reason", "reason: expected a text, such as 'disk lost'")
         return super().check(limits)
+
+    def asked(self) -> bytes:
+        """Its content: the same removal may be checked again for a later map."""
+        return encode_json(replace(self, request_key="", earlier_key="", by="", base=0))
 
 
 class SetReplicas(MapOp, frozen=True, kw_only=True):

@@ -38,6 +38,8 @@ from corvo.times import format_time
 
 _NUMBER: Final = re.compile("[0-9]{1,15}")
 _NAME: Final = re.compile(NAME)
+_ATTEMPTS: Final = 3
+"""Of a removal, while the map changes all the time."""
 _EVENTS_MAX: Final = 1_000
 """Events of one answer."""
 _REMOVED_MAX: Final = 100
@@ -167,21 +169,39 @@ async def remove(api: Api, request: Request) -> Response:
     body = body_of(request, _decode_remove)
     if not body.reason.strip():
         raise bad_field("reason", "reason: expected a text, such as 'disk lost'")
-    op = RemoveNode(number=number, name=name, reason=body.reason)
-    async with api.removing:
-        # Without the node in the map: the shard refuses it, or knows the request by its key.
+    attempt = 0
+    while True:
         known = await stored_map(api)
         node = _find(known, number, name) if known is not None else None
+        # Without the node in the map: the shard refuses it, or knows the request by its key.
         if known is not None and node is not None:
             _, shards = await look(api)
             refused = refusal(node, known, shards, own=api.config.node, force=bool(body.force))
             if refused is not None:
                 raise Problem(409, refused.code, refused.error)
-        return await _change(api, request, op)
+        op = RemoveNode(
+            number=number,
+            name=name,
+            reason=body.reason,
+            base=known.version if known is not None else 0,
+        )
+        try:
+            return await _change(api, request, op, attempt)
+        except Problem as problem:
+            # The map has changed meanwhile: another node may be removed, so all is checked again.
+            attempt += 1
+            if problem.reason != "map_changed" or attempt == _ATTEMPTS:
+                raise
 
 
-async def _change(api: Api, request: Request, op: DrainNode | RemoveNode) -> Response:
-    answer = await api.shards[HOME].submit(request_key(request).on(op, "cluster"))
+async def _change(
+    api: Api, request: Request, op: DrainNode | RemoveNode, attempt: int = 0
+) -> Response:
+    """Have an op carried out. A refusal is stored under its request key: each attempt has its own.
+
+    The same request again makes the same attempts, and so comes to the same answer.
+    """
+    answer = await api.shards[HOME].submit(request_key(request).on(op, "cluster", attempt))
     done = _decode_done(answer.body)
     told = NodeDone(status=done.status, node=request.params["node"], map_version=done.version)
     return json_response(told, reached={HOME: answer.index})

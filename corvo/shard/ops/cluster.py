@@ -34,7 +34,7 @@ from corvo.shard.state.applying import apply
 from corvo.shard.state.tx import Tx
 
 MAP_CHANGED: Final = "map_changed"
-"""Refusal of places that were computed for an earlier map."""
+"""Refusal of places that were computed, or a removal that was checked, for an earlier map."""
 
 Places: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -238,6 +238,12 @@ def _remove(op: RemoveNode, known: ClusterMap, now_ns: int) -> ClusterMap | Reje
     node = _named(op, known)
     if isinstance(node, Rejected):
         return node
+    if op.base not in {0, known.version}:
+        return Rejected(
+            MAP_CHANGED,
+            f"the removal was checked for version {op.base} of the cluster map, which has version"
+            f" {known.version}: check it again",
+        )
     number = node.number
     if len(known.nodes) == 1:
         return Rejected("last_node", f"node {number} ({node.name}) is the last one of the cluster")
