@@ -630,14 +630,18 @@ def test_disk_full_while_a_snapshot_is_made() -> None:
 
 
 @pytest.mark.conformance("X26")
-def test_disk_full_while_a_snapshot_that_was_made_is_kept() -> None:
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_disk_full_while_a_snapshot_that_was_made_is_kept(is_synced: bool) -> None:
     files = MemoryFiles()
     storage = open_log(files)
     some_entries(storage)
     storage.sync()
     writer = storage.begin_snapshot(index=2, membership=MEMBERSHIP)
     sealed = writer.seal()
-    storage.put(append(*entries(4, 60)))  # other segments, which the manifest is to name
+    storage.put(append(*entries(4, 60)))
+    storage.put(append(*entries(61, 62)))  # in another segment, which the manifest is to name
+    if is_synced:
+        storage.sync()
     files.room = 0
     with pytest.raises(DiskFull):
         storage.keep_snapshot(writer, sealed)

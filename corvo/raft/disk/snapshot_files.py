@@ -103,8 +103,7 @@ class SnapshotWriter:
 
     def give_up(self) -> None:
         """Leave nothing of it."""
-        if UNFINISHED in self._files.names():
-            self._files.unlink(UNFINISHED)
+        self._files.unlink(UNFINISHED)
 
 
 class Incoming:
