@@ -45,7 +45,7 @@ LOUD: Final = (
     "corvo/router/http/lines.py",
     "corvo/router/jobs/find.py",
     "corvo/router/server/*.py",
-    "corvo/router/shards/{addressing,links,long_poll,map_keeper,mirror,present}.py",
+    "corvo/router/shards/{addressing,links,long_poll,map_keeper,mirror,peers,present}.py",
     "corvo/router/stream/{frame_run,stream}.py",
     "corvo/shard/driver/{following,other_shard,poison,process,removal,replica_links,snapshots,syncing,timekeeping}.py",
 )

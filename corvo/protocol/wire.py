@@ -75,6 +75,7 @@ _LINKED: Final = (
     {FOLLOWER, REPLICA},
     {SHARD, REPLICA},
     {JOINER, ROUTER},
+    {ROUTER},
 )
 """The roles of the two ends of each kind of link."""
 

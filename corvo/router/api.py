@@ -30,6 +30,7 @@ from corvo.router.shards.links import Answer, Shards
 from corvo.router.shards.long_poll import Fetching
 from corvo.router.shards.map_keeper import MapKeeper
 from corvo.router.shards.mirror import Mirror
+from corvo.router.shards.peers import PeerRouters
 from corvo.router.shards.present import PresentPositions
 from corvo.router.shards.queues import queues_of, queues_of_batches
 from corvo.router.summary import Summaries
@@ -68,6 +69,7 @@ class Api:
         self.hub: Final = Hub(config, self.topology)
         self.summaries: Final = Summaries()
         self.sightings: Final = self.fetching.sightings
+        self.peers: Final = PeerRouters(config, self.topology)
         self.worker_health = WorkerHealth(
             wait_s_max=config.limits.fetch_wait_s_max, began_ns=clock.now_ns()
         )

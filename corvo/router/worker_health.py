@@ -24,6 +24,7 @@ import msgspec
 
 from corvo.model import Worker
 from corvo.protocol.questions import Beat
+from corvo.protocol.routers import SeenWorker
 
 WORKERS_MAX: Final = 10_000
 """Number of workers that are kept; each takes some 300 bytes."""
@@ -136,6 +137,21 @@ class Sightings:
             del seen[worker_id]
         return list(seen.items())
 
+    def shown(self, now_ns: int) -> Iterator[SeenWorker]:
+        """The same for another router."""
+        for worker_id, seen in self.all(now_ns):
+            yield SeenWorker(
+                worker_id,
+                seen.hostname,
+                tuple(seen.queues),
+                seen.first_ns,
+                seen.asked_ns,
+                seen.beat_ns,
+                seen.asking > 0,
+                seen.most,
+                seen.takes_many,
+            )
+
     def _touch(self, worker_id: str, now_ns: int) -> Sighting:
         seen = self._seen
         sighting = seen.pop(worker_id, None) or Sighting(now_ns)
@@ -186,8 +202,11 @@ def gather_by_steps(
     beats: Iterable[Beat],
     sightings: Sightings,
     now_ns: int,
+    elsewhere: Iterable[SeenWorker] = (),
 ) -> Iterator[None]:
-    """Fill in what shards, mirror and this router know of workers; yield after each `STEP` of them.
+    """Fill in what shards, mirror and routers know of workers; yield after each `STEP` of them.
+
+    `elsewhere` is what the routers of other nodes have seen.
 
     A worker that fetches from queues of several shards is known to each of them, by the queues that
     are there. The numbers of jobs that the mirror knows are kept with the sightings.
@@ -217,6 +236,16 @@ def gather_by_steps(
         known.most, known.takes_many = sighting.most, sighting.takes_many
         if count % STEP == 0:
             yield
+    for count, seen in enumerate(elsewhere, start=1):
+        known = _of(heard, seen.id)
+        known.add(seen.hostname, seen.queues, seen.first_ns)
+        known.is_asking = known.is_asking or seen.is_asking
+        known.asked_ns = max(known.asked_ns, now_ns if seen.is_asking else seen.asked_ns)
+        known.beat_ns = max(known.beat_ns, seen.beat_ns)
+        known.most = max(known.most, seen.most)
+        known.takes_many = known.takes_many or seen.takes_many
+        if count % STEP == 0:
+            yield
 
 
 def _of(heard: dict[str, KnownWorker], worker_id: str) -> KnownWorker:
@@ -234,14 +263,21 @@ class WorkerHealth:
         self.not_fetching_s: Final = max(NOT_FETCHING_S_MIN, _POLLS * wait_s_max)
         self._knows_ns: Final = began_ns + round((wait_s_max + _BEGUN_S) * _S)
 
-    def state(self, heard: KnownWorker, now_ns: int, *, knows_jobs: bool) -> WorkerState:
-        """The state of a worker. `knows_jobs`: whether the mirror told which jobs workers hold."""
+    def state(
+        self, heard: KnownWorker, now_ns: int, *, knows_jobs: bool, knows_all: bool = True
+    ) -> WorkerState:
+        """The state of a worker. `knows_jobs`: whether the mirror told which jobs workers hold.
+
+        `knows_all`: whether every router of the cluster said which workers it has seen. Otherwise a
+        worker may fetch from another node.
+        """
         not_fetching_ns = round(self.not_fetching_s * _S)
         if now_ns - heard.asked_ns <= not_fetching_ns:  # a waiting fetch counts as one of now
             return ALIVE
         if heard.active or now_ns - heard.beat_ns <= not_fetching_ns:
             is_full = heard.active > 0 and (heard.takes_many or heard.active >= heard.most)
-            return ALIVE if is_full or not knows_jobs else NOT_FETCHING
+            return ALIVE if is_full or not (knows_jobs and knows_all) else NOT_FETCHING
         if now_ns - heard.seen_ns <= round(GONE_S * _S):
             return ALIVE
-        return GONE if knows_jobs and now_ns >= self._knows_ns else UNKNOWN
+        knows = knows_jobs and knows_all
+        return GONE if knows and now_ns >= self._knows_ns else UNKNOWN

@@ -3,16 +3,22 @@
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import Worker
 from corvo.protocol.questions import Beat
+from corvo.protocol.routers import SeenWorker, SeenWorkers
 from corvo.router.worker_health import (
+    ALIVE,
+    GONE,
     GONE_S,
     KEPT_S,
+    NOT_FETCHING,
     NOT_FETCHING_S_MIN,
+    UNKNOWN,
     KnownWorker,
     Sightings,
     WorkerHealth,
@@ -316,3 +322,45 @@ def test_a_worker_that_was_not_heard_of_for_a_day_is_forgotten_unless_it_waits()
 
     assert names(sightings, T + KEPT_S * S - 1) == ["gone", "waits"]
     assert names(sightings, T + KEPT_S * S) == ["waits"]
+
+
+ELSEWHERE: Final = SeenWorker("w", "rook", ("mail",), T - 100 * S, T - 50 * S, 0, False, 1, False)
+"""A worker that another router has seen."""
+
+
+def test_what_other_routers_have_seen_counts_as_if_it_had_been_here() -> None:
+    sightings = Sightings()
+    heard: dict[str, KnownWorker] = {}
+    waits = msgspec.structs.replace(ELSEWHERE, beat_ns=T - 3 * S, most=4, is_asking=True)
+    others = [ELSEWHERE, waits]
+    for _ in gather_by_steps(heard, [], [], sightings, T, others):
+        pass
+
+    [known] = heard.values()
+    assert (known.asked_ns, known.beat_ns, known.most) == (T, T - 3 * S, 4)
+    assert known.is_asking
+    assert HEALTH.state(known, T, knows_jobs=True) == ALIVE
+
+
+def test_what_a_router_shows_is_what_another_one_reads() -> None:
+    here, there = Sightings(), Sightings()
+    sighting = here.asks("w", "rook", ["mail", "sms"], T - 9 * S)
+    assert sighting is not None
+    here.has_asked(sighting, 3, T - 8 * S)
+    here.beats("w", T - 2 * S)
+    data = msgspec.msgpack.encode(SeenWorkers(list(here.shown(T))))
+
+    heard: dict[str, KnownWorker] = {}
+    read = msgspec.msgpack.decode(data, type=SeenWorkers).workers
+    for _ in gather_by_steps(heard, [], [], there, T, read):
+        pass
+
+    assert list(heard.values()) == gather([], [], here, T)
+
+
+@pytest.mark.parametrize(("active", "state"), [(0, UNKNOWN), (1, ALIVE)])
+def test_a_worker_is_not_accused_while_a_router_is_silent(active: int, state: str) -> None:
+    known = KnownWorker(id="w", asked_ns=T - 86_000 * S, active=active, most=2)
+
+    assert HEALTH.state(known, T, knows_jobs=True, knows_all=False) == state
+    assert HEALTH.state(known, T, knows_jobs=True) in {GONE, NOT_FETCHING}

@@ -74,13 +74,19 @@ async def classify_workers(api: Api, workers: Iterable[Worker]) -> ClassifiedWor
     answer = await api.mirror.ask_now(GetBeats(), ROUTER)
     told = _read_beats(answer.body) if answer is not None else Beats(workers=[])
     knows_jobs = answer is not None and all(place.is_whole for place in told.as_of.values())
+    elsewhere = await api.peers.seen()
     now_ns = clock.now_ns()
     heard: dict[str, KnownWorker] = {}
-    for _ in gather_by_steps(heard, workers, told.workers, api.sightings, now_ns):
+    for _ in gather_by_steps(
+        heard, workers, told.workers, api.sightings, now_ns, elsewhere.workers
+    ):
         await trio.lowlevel.checkpoint()
     classified: list[tuple[KnownWorker, WorkerState]] = []
     for each in in_order(heard.values()):
-        classified.append((each, api.worker_health.state(each, now_ns, knows_jobs=knows_jobs)))
+        state = api.worker_health.state(
+            each, now_ns, knows_jobs=knows_jobs, knows_all=elsewhere.is_whole
+        )
+        classified.append((each, state))
         if len(classified) % STEP == 0:
             await trio.lowlevel.checkpoint()
     return ClassifiedWorkers(classified, knows_jobs)
