@@ -27,6 +27,8 @@ AS_SAMPLES = (
     "request-key-not-remembered",
     "watching-link-not-notified",
     "snapshot-keeps-the-old-machine",
+    "membership-of-a-snapshot-not-noted",
+    "stands-down-without-a-word",
     "stamps-follow-the-wall-clock",
     "half-of-a-batch",
     "window-skips-on-a-resend",

@@ -409,6 +409,17 @@ class Oracles:
                 f" {self.groups.at(raft.log.applied)}",
             )
 
+    def kept(self, replica: int, index: int, membership: Membership) -> None:
+        """A log is cut or a snapshot is made at an index, with the membership in force there.
+
+        A wrong one harms only at the next start, or where the snapshot is installed: rare in a run.
+        """
+        if membership != self.groups.at(index):
+            raise Violation(
+                "kept-membership",
+                f"replica {replica} at {index}: {membership}, not {self.groups.at(index)}",
+            )
+
     def _check_snapshot(self, replica: int, snapshot: Snapshot) -> None:
         index = snapshot.index
         if index > self.committed or self.terms[index] != snapshot.term:

@@ -16,6 +16,7 @@ that goes wrong in `tests.sim`, of which this is the upper half. Where what is:
     book        every applied entry once more by the rules, and what all replicas must agree on
     times       the stamps of all entries: they follow elapsed time, whatever wall clocks show
     history     what clients were told, judged by what was applied
+    unanswered  requests that a replica has neither answered nor proposed
     nemesis     what goes wrong with links and clocks, beside what `tests.sim.faults` does
     world       the phases of a run; behind the healing, everything must be worked off
     planted     bugs in `corvo.shard` that the simulation must find

@@ -23,10 +23,12 @@ from tests.sim.failures import Stuck, Violation
 from tests.sim.host import Host
 from tests.sim.machine import State
 from tests.sim.options import MS
+from tests.sim.shards.book import decode
 from tests.sim.shards.clock import Clock
 from tests.sim.shards.links import Link
 from tests.sim.shards.neighbour import NEIGHBOUR
 from tests.sim.shards.times import Belief
+from tests.sim.shards.unanswered import Unanswered
 from tests.support.memory import MemoryStates
 
 if TYPE_CHECKING:
@@ -85,7 +87,9 @@ class WatchedNode(Node):
     def propose(self, data: bytes) -> int:
         host = self._host
         host.world.times.proposed(host, data)
-        return super().propose(data)
+        index = super().propose(data)
+        host.unanswered.proposed(decode(data)[2])
+        return index
 
     def read_index(self) -> ReadContext:
         host = self._host
@@ -154,6 +158,7 @@ class ReplicaHost(Host):
     def _forget(self) -> None:
         super()._forget()
         self.links = {}
+        self.unanswered = Unanswered(self.replica)
         self._last_link = 0
         self._neighbour: Link | None = None
         self._batches: dict[int, Batch] = {}
@@ -240,6 +245,7 @@ class ReplicaHost(Host):
         if client not in self.links:
             return
         if isinstance(message, wire.Submit):
+            self.unanswered.asked(client, message)
             self.whole.submit(client, message)
         else:
             self.whole.ask(client, message)
@@ -251,6 +257,7 @@ class ReplicaHost(Host):
             self._guarded(self.incarnation, partial(self._left, link.number))
 
     def _left(self, client: int) -> None:
+        self.unanswered.left(client)
         self.whole.left(client)
         self._work()
 
@@ -311,6 +318,7 @@ class ReplicaHost(Host):
             work = self._work_once(may_write=is_idle)
             self._do_work(work)
             if not work.has_more:
+                self.unanswered.check(leads=self.node.is_leader)
                 self._plan(work)
                 return
         raise Stuck("restless", f"replica {self.replica} always has something to do")
@@ -341,6 +349,7 @@ class ReplicaHost(Host):
             self._send(message)
         for client, answer in work.outbound:
             self.burn()
+            self.unanswered.answered(client, answer)
             link = self.links.get(client)
             if link is not None:
                 link.answer(answer)
@@ -447,6 +456,7 @@ class ReplicaHost(Host):
         membership = self.whole.membership_at(index)
         if membership is None:
             return
+        oracles.kept(self.replica, index, membership)
         oracles.will_rebase(self.replica, index, storage.term(index))
         try:
             storage.compact(index=index, membership=membership)
@@ -467,6 +477,7 @@ class ReplicaHost(Host):
         if membership is None:
             return
         self._snapshot_wanted = None
+        self.world.oracles.kept(self.replica, checkpointed, membership)
         storage.make_snapshot(index=checkpointed, membership=membership, data=self.states.stream())
         self.world.oracles.synced(self.replica)
         self.world.counts["snapshots made"] += 1
