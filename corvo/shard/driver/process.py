@@ -94,9 +94,11 @@ from corvo.topology import topology_of
 
 _RETRY_S: Final = 0.25
 """Between two tries of what may come back: room on the disk."""
-_STANDS: Final = 8
+_STANDS: Final = 12
 _STAND_S: Final = 0.06
-"""Between two tries to become the leader after one that has ended; half of it is left to chance."""
+"""Between two tries to become the leader after one that has ended, more or less by chance."""
+_VOTES_DUE: Final = 2
+"""So many times a candidate waits for votes before it takes the election for one without result."""
 _HAND_OVER_S: Final = 1.0
 """How long a stop waits for another leader; it takes some milliseconds."""
 _GOODBYE_S: Final = 0.5
@@ -243,7 +245,10 @@ class Process:
         self._link_ended = trio.Event()
         self._last_link = INTERNAL
         self._topology = topology_of(config)
-        self._replicas = ReplicaLinks(config, self._topology, self._note_absent)
+        self._replicas = ReplicaLinks(
+            config, self._topology, opened=self._seek_leader, absent=self._note_absent
+        )
+        self._is_standing = False
         self._has_left: trio.Event | None = None  # set when a leader that is to end leads no more
         self._linked: Membership | None = None  # whose members the links are to
         self._others: dict[int, OtherShard] = {}
@@ -297,26 +302,42 @@ class Process:
 
     def _note_absent(self, node: int) -> None:
         """The process of another replica has ended: do not wait for what it leads."""
-        raft = self._replica.node
-        if raft.leader == node and self._nursery is not None:
-            raft.forget_leader()
+        if self._replica.node.leader == node:
+            self._replica.node.forget_leader()
             self._bell.set()
+        self._seek_leader()
+
+    def _seek_leader(self) -> None:
+        """Stand for election soon, if there is no leader: not everybody is to wait for a timeout.
+
+        A leader that is elected and ends at once has never been known.
+        """
+        if self._replica.node.leader is None and not self._is_standing:
+            assert self._nursery is not None, "there are links"
+            self._is_standing = True
             self._nursery.start_soon(self._stand_for_election)
 
     async def _stand_for_election(self) -> None:
         """Stand some times, until there is a leader; then Raft's own timeout goes on.
 
         A vote is refused while the other replica still believes in the leader. It learns of the end
-        as this one did, about now.
+        as this one did, about now. The replicas begin one after the other, in the order of their
+        place: if two stand at the same time, each has its own vote.
         """
-        raft = self._replica.node
+        raft, place = self._replica.node, self._replica.place
+        own = self._config.node
+        await trio.sleep(_STAND_S * (place.index(own) if own in place else len(place)))
+        votes_due = 0
         for _ in range(_STANDS):
-            await trio.sleep(_STAND_S * (0.5 + random.random()))  # noqa: S311 -- no secret
+            await trio.sleep(_STAND_S * (0.2 + random.random()))  # noqa: S311 -- no secret
             if raft.leader is not None:
-                return
-            if raft.statistics().role is not Role.CANDIDATE:  # whose votes are on their way
+                break
+            is_waiting = raft.statistics().role is Role.CANDIDATE and votes_due > 0
+            votes_due = votes_due - 1 if is_waiting else _VOTES_DUE
+            if not is_waiting:
                 raft.campaign()
                 self._bell.set()
+        self._is_standing = False
 
     async def _tell_when_unneeded(self) -> None:
         await wait_until_unneeded(self._config, self._topology)

@@ -12,24 +12,34 @@ from typing import Final
 
 import trio
 
-from corvo.kept_link import BETWEEN_NODES, KeptLink
+from corvo.kept_link import KeptLink, Retry
 from corvo.link import Link, LinkAbsent, LinkLost, Route
 from corvo.protocol import wire
 from corvo.shard.config import ShardConfig
 from corvo.telemetry import Log
 from corvo.topology import Topology
 
+_RETRY: Final = Retry(first_s=0.1, max_s=0.5)
+"""How soon it is known that the process of a leader has ended, also if it had just begun."""
+
 
 class ReplicaLinks:
     """See above; `run` keeps them."""
 
     def __init__(
-        self, config: ShardConfig, topology: Topology, absent: Callable[[int], None]
+        self,
+        config: ShardConfig,
+        topology: Topology,
+        *,
+        opened: Callable[[], None],
+        absent: Callable[[int], None],
     ) -> None:
-        """`absent` is called with a node whose process is known to have ended.
+        """`opened` is called when there is another link.
 
-        Its links in both directions are lost, and nothing listens there.
+        `absent` is called once with a node whose process is known to have ended: its links in both
+        directions are lost, and nothing listens there.
         """
+        self._opened = opened
         self._absent = absent
         self._own: Final = config.node
         self._shard: Final = config.shard
@@ -38,6 +48,7 @@ class ReplicaLinks:
         self._members: frozenset[int] = frozenset()
         self._incoming: Counter[int] = Counter()
         self._open: dict[int, Link] = {}
+        self._present: set[int] = set()  # had a link, and are not known to have ended since
         self._kept: dict[int, trio.CancelScope] = {}
         self._changed = trio.Event()
 
@@ -90,6 +101,8 @@ class ReplicaLinks:
     async def _keep(self, node: int, scope: trio.CancelScope, log: Log) -> None:
         async def serve(link: Link) -> None:
             self._open[node] = link
+            self._present.add(node)
+            self._opened()
             try:
                 while await link.receive(wire.BETWEEN_REPLICAS):
                     pass
@@ -104,10 +117,12 @@ class ReplicaLinks:
             return route
 
         def failed(error: Exception) -> None:
-            if isinstance(error, LinkAbsent) and not self._incoming[node]:
+            is_gone = isinstance(error, LinkAbsent) and not self._incoming[node]
+            if is_gone and node in self._present:
+                self._present.discard(node)
                 self._absent(node)
 
         name = f"shard-{self._shard} of node {node}"
-        link = KeptLink(name, find, self._hello, serve, retry=BETWEEN_NODES, failed=failed)
+        link = KeptLink(name, find, self._hello, serve, retry=_RETRY, failed=failed)
         with scope:
             await link.run(log)
