@@ -722,3 +722,19 @@ def test_an_empty_ready_is_falsy_and_anything_in_it_makes_it_true() -> None:
     assert not Ready()
     for name in ("messages", "write", "committed", "snapshot_wanted"):
         assert Ready(**{name: getattr(full, name)}), name
+
+
+def test_a_tick_makes_something_due_when_time_alone_has_changed_something() -> None:
+    group = Group(3)
+    group.elect(1)
+    at_rest = [group[replica].is_due for replica in (1, 2)]
+
+    group[1].tick()
+    group[2].tick()
+    leader, follower = group[1].is_due, group[2].is_due
+    for _ in range(30):  # more than an election timeout
+        group[3].tick()
+
+    assert at_rest == [False, False]
+    assert (leader, follower) == (True, False)
+    assert group[3].is_due, "it asks for votes"
