@@ -153,7 +153,8 @@ def test_a_file_is_named_by_a_flag_or_a_variable(tmp_path: Path) -> None:
     by_variable = corvo("config", cwd=tmp_path, CORVO_CONFIG=str(file))
 
     for done in (by_flag, by_variable):
-        assert f"* shards                       7               {file}" in done.stdout
+        rows = [line.split() for line in done.stdout.splitlines()]
+        assert ["*", "shards", "7", str(file)] in rows
 
 
 def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
