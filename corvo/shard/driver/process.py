@@ -94,9 +94,11 @@ from corvo.topology import topology_of
 
 _RETRY_S: Final = 0.25
 """Between two tries of what may come back: room on the disk."""
-_STANDS: Final = 12
 _STAND_S: Final = 0.06
-"""Between two tries to become the leader after one that has ended, more or less by chance."""
+"""Between two tries to become the leader after one that has ended, more or less by chance; and how
+that grows."""
+_STAND_GROWS: Final = 1.1
+_STAND_S_MAX: Final = 0.5
 _VOTES_DUE: Final = 2
 """So many times a candidate waits for votes before it takes the election for one without result."""
 _HAND_OVER_S: Final = 1.0
@@ -318,20 +320,24 @@ class Process:
             self._nursery.start_soon(self._stand_for_election)
 
     async def _stand_for_election(self) -> None:
-        """Stand some times, until there is a leader; then Raft's own timeout goes on.
+        """Stand until there is a leader, or Raft's own timeout goes on.
 
         A vote is refused while the other replica still believes in the leader. It learns of the end
-        as this one did, about now. The replicas begin one after the other, in the order of their
+        as this one did, about now, or some tries later; and it may have less of the log, so that
+        only this one can be elected. The replicas begin one after the other, in the order of their
         place: if two stand at the same time, each has its own vote.
         """
         raft, place = self._replica.node, self._replica.place
         own = self._config.node
         await trio.sleep(_STAND_S * (place.index(own) if own in place else len(place)))
-        votes_due = 0
-        for _ in range(_STANDS):
-            await trio.sleep(_STAND_S * (0.2 + random.random()))  # noqa: S311 -- no secret
+        timeout_s = self._config.election_ticks * self._config.tick_ms / 1_000
+        until = trio.current_time() + timeout_s
+        pause_s, votes_due = _STAND_S, 0
+        while trio.current_time() < until:
+            await trio.sleep(pause_s * (0.2 + random.random()))  # noqa: S311 -- no secret
             if raft.leader is not None:
                 break
+            pause_s = min(pause_s * _STAND_GROWS, _STAND_S_MAX)
             is_waiting = raft.statistics().role is Role.CANDIDATE and votes_due > 0
             votes_due = votes_due - 1 if is_waiting else _VOTES_DUE
             if not is_waiting:

@@ -67,6 +67,8 @@ class ReplicaLinks:
     def incoming(self, node: int) -> Iterator[None]:
         """The time of a link from a replica to this one."""
         self._incoming[node] += 1
+        # It may lead, and end, before our own link to it is open for the first time.
+        self._present.add(node)
         self._changed.set()
         try:
             yield
