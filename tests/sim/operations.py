@@ -97,6 +97,13 @@ class Operator:
         unwell = self._world.unwell
         return not unwell or 2 * sum(1 for voter in voters if voter not in unwell) > len(voters)
 
+    def _is_possible(self, change: Change) -> bool:
+        """Whether nobody is added who was shut down for good since the change was drawn."""
+        return not any(
+            step.action is not Action.REMOVE and self._world.hosts[step.replica].is_retired
+            for step in change.steps
+        )
+
     def _leave(self) -> None:
         self._later(self._leave, 3)
         for host in self._leaders():
@@ -108,7 +115,7 @@ class Operator:
 
         def propose(node: Node) -> None:
             # Asked here, since the host may have been paused until now.
-            if change.steps and not self._is_wise(node, change):
+            if change.steps and not (self._is_wise(node, change) and self._is_possible(change)):
                 return
             try:
                 index = node.propose_change(change, force=force)
