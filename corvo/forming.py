@@ -13,7 +13,7 @@ formed before, it joins that one: its own list may be longer than the one that t
 import hashlib
 import secrets
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -34,7 +34,7 @@ from corvo.protocol.cluster import (
 )
 from corvo.protocol.ops import NUMBERS
 from corvo.protocol.ops.base import Rejected, encode_json
-from corvo.protocol.ops.cluster import Announce, Announced
+from corvo.protocol.ops.cluster import Announce, Announced, announcement
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
 from corvo.protocol.queries import GetMap, MapFound
 from corvo.telemetry import Log
@@ -120,7 +120,7 @@ async def form(directory: DataDir, config: Config, log: Log, *, are_shards_given
             if there is not None and there.map is not None:
                 _refuse_stranger(there.map, there.map.named(name), instance)
             return _first_of_several(directory, config, name, instance, cluster)
-        return await _join(directory, config, name, instance, [there], are_shards_given, log)
+        return await _join(directory, config, name, instance, there, are_shards_given, log)
     if settings.join or settings.discover == "dns" or first:
         return await _join_any(directory, config, name, instance, are_shards_given, log)
     return _alone(directory, config, name, instance)
@@ -268,7 +268,7 @@ async def _join_any(
             )
         there = await _ask_any(targets, settings, log)
         if there is not None:
-            return await _join(directory, config, name, instance, [there], are_shards_given, log)
+            return await _join(directory, config, name, instance, there, are_shards_given, log)
         if not is_told:
             is_told = True
             log.warning(
@@ -344,12 +344,11 @@ async def _join(
     config: Config,
     name: str,
     instance: str,
-    there: Sequence[Found],
+    found: Found,
     are_shards_given: bool,
     log: Log,
 ) -> Formed:
     """Get a number in a cluster."""
-    [found] = there
     settings = config.cluster
     if are_shards_given and found.shards != config.shards:
         raise JoinRefused(
@@ -399,22 +398,6 @@ async def _announce(
             if isinstance(answer, wire.Reply):
                 return msgspec.json.decode(answer.body, type=Announced)
         await trio.sleep(_RETRY_S)
-
-
-def announcement(own: ClusterNode, *, number: int, first: ClusterMap | None = None) -> Announce:
-    """The op with which a node says who it is."""
-    return Announce(
-        name=own.name,
-        instance=own.instance,
-        address=own.address,
-        url=own.url,
-        zone=own.zone,
-        version=own.version,
-        op_version=own.op_version,
-        wire_version=own.wire_version,
-        number=number,
-        first=first,
-    )
 
 
 _read_rejected: Final = msgspec.json.Decoder(Rejected).decode

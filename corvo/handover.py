@@ -95,7 +95,7 @@ async def _receive(local: trio.SocketStream) -> trio.SocketStream | None:
 
 
 def _sockets(control: Iterable[tuple[int, int, bytes]], undo: ExitStack) -> list[socket.socket]:
-    """The sockets in control messages. Whatever is no socket is closed, and they are by `undo`."""
+    """Sockets in control messages. Other descriptors are closed; `undo` closes the sockets."""
     descriptors = array("i")
     for level, kind, data in control:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

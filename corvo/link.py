@@ -57,7 +57,7 @@ class LinkLost(CorvoError):
 
 
 class LinkAbsent(LinkLost):
-    """Nothing listens there: the process has ended, or its node has. A silent peer is none."""
+    """Nothing listens there: the process or its node has ended. A silent peer raises `LinkLost`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, was_sent=False)
@@ -756,7 +756,7 @@ class _Strangers:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """A place for one. Raises `LinkLost` when there is none."""
+        """A place for one. Raises `LinkLost` when all are taken."""
         if self._count >= STRANGERS_MAX:
             raise LinkLost("too many connections that have not sent a hello yet", was_sent=False)
         self._count += 1

@@ -12,9 +12,11 @@ from corvo.kept_link import KeptLink
 from corvo.link import (
     Link,
     LinkLost,
+    LinkRefused,
     PeerAddress,
     Route,
     UnixAddress,
+    _check_instance,
     accept_link,
     listen_unix,
 )
@@ -149,3 +151,23 @@ async def test_a_link_to_a_replica_that_is_to_leave_is_opened_anew(tmp_path: Pat
             nursery.cancel_scope.cancel()
 
     assert opened == [1, 2]
+
+
+def test_a_node_with_another_data_directory_is_refused_by_both_ends() -> None:
+    known = msgspec.structs.replace(
+        MAP, nodes=(msgspec.structs.replace(MAP.nodes[0], instance="ab"), *MAP.nodes[1:])
+    )
+    topology = Topology(node=2, known=known, sockets={}, security=SECURITY)
+    hellos = [
+        make_hello(Member(node=1, instance=instance), REPLICA, shard=0)
+        for instance in ("ab", "", "cd")
+    ]
+    address = PeerAddress("a", 9400, "shard-0", SECURITY, "ab")
+
+    assert topology.route(0, 1) == Route(1, address)
+    assert [bool(topology.refusal(hello)) for hello in hellos] == [False, False, True]
+    assert "another data directory" in topology.refusal(hellos[2])
+    for hello in hellos[:2]:
+        _check_instance(address, hello)
+    with pytest.raises(LinkRefused, match="another data directory"):
+        _check_instance(address, hellos[2])

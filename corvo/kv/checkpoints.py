@@ -334,7 +334,7 @@ class LevelStates:
         return applied
 
     def become(self, applied: int) -> None:
-        """Become what was received. Nobody may use the old `store` meanwhile."""
+        """Replace the state by what was received. The old `store` must not be used meanwhile."""
         arrived = self._root / f"arrived-{applied}{_UNFINISHED}"
         try:
             directories.rename(arrived, self._root / f"installed-{applied}")

@@ -129,7 +129,7 @@ _SYNC_BYTES: Final = 8 << 20
 def write(path: Path, data: Iterator[bytes]) -> Sum:
     """A new file.
 
-    A large one is synced while it is written: at its end, nobody else's sync waits for all of it.
+    A large one is synced while it is written, so that no other sync waits for all of it at its end.
     """
     size = crc = unsynced = 0
     with _failing(f"write {path}"), path.open("xb") as opened:

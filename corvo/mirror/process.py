@@ -187,7 +187,7 @@ class Mirror:
         Rows that cannot come now are not waited for: of a shard whose link was lost, and all rows
         while the disk is full. A shard without a link may be back with another log, whose positions
         say nothing about our rows. A shard whose position is 0 has not told its first entry, and
-        will at once: without it, nobody knows that there are no rows.
+        will at once: without it, it is not known that the shard has no rows.
         """
         progress = self.progress
         positions = {number: max(1, at) for number, at in freshness.positions.items()}

@@ -182,7 +182,7 @@ def first_map(nodes: Sequence[ClusterNode], *, shards: int, replicas: int) -> Cl
 
 
 def alone(number: int, shards: int) -> ClusterMap:
-    """The map of a cluster of one node that nobody has described."""
+    """The map of a cluster of one node, made from its number alone."""
     node = ClusterNode(number=number, name=f"node-{number}")
     return first_map([node], shards=shards, replicas=REPLICAS)
 

@@ -144,7 +144,7 @@ class ShardConfig(ShardSettings, frozen=True, kw_only=True, forbid_unknown_field
         if self.shard >= self.shards:
             raise BadConfig(f"shard is {self.shard}, and there are {self.shards}")
         if self.shard not in self.sockets:
-            raise BadConfig(f"sockets: there is none of shard {self.shard}, which is this one")
+            raise BadConfig(f"sockets: the socket of shard {self.shard}, this one, is missing")
         if self.voters and self.node not in self.voters and not self.is_new_member:
             raise BadConfig(f"voters: {self.voters}; node {self.node} is not among them")
         if self.map is not None and len(self.map.places) != self.shards:

@@ -19,6 +19,7 @@ from corvo.protocol.cluster import (
     REPLICAS_MAX,
     VERSION_MAX,
     ClusterMap,
+    ClusterNode,
 )
 from corvo.protocol.ops.base import Limits, Rejected, TypedOp, bad_request, encode_json
 
@@ -57,6 +58,22 @@ class Announce(TypedOp[Announced | Rejected], frozen=True, kw_only=True):
     def is_safe_twice(self) -> bool:
         """A node that is known by its instance is not added again."""
         return True
+
+
+def announcement(own: ClusterNode, *, number: int, first: ClusterMap | None = None) -> Announce:
+    """The op with which a node announces itself; `number` is 0 for a node that joins."""
+    return Announce(
+        name=own.name,
+        instance=own.instance,
+        address=own.address,
+        url=own.url,
+        zone=own.zone,
+        version=own.version,
+        op_version=own.op_version,
+        wire_version=own.wire_version,
+        number=number,
+        first=first,
+    )
 
 
 class MapDone(msgspec.Struct, frozen=True):

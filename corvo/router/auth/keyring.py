@@ -144,7 +144,7 @@ class Keyring:
         return self.is_open and not self._is_auth_off
 
     def would_be_open(self, keys: Iterable[ApiKey]) -> bool:
-        """Whether nobody would be asked for a key if these were the keys."""
+        """Whether requests would need no key if these were the keys."""
         return self._is_auth_off or (self._may_be_open and all(key.is_early for key in keys))
 
     def needs_no_list(self, headers: Mapping[str, str]) -> bool:

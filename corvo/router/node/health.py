@@ -386,7 +386,7 @@ class ClusterStatus(Group, frozen=True, kw_only=True, omit_defaults=True):
     """Each of several. One that is not healthy makes the whole `degraded`."""
     sqlite_mirror: MirrorGlance | msgspec.UnsetType = msgspec.UNSET
     cluster: ClusterView | msgspec.UnsetType = msgspec.UNSET
-    """Of a server that runs alone there is none."""
+    """Unset for a server that runs alone."""
 
 
 def cluster_status(

@@ -251,7 +251,7 @@ class Exchange:
         return protocol if isinstance(protocol, H2Protocol) else None
 
     def number_of(self, scope: HTTPScope) -> int:
-        """The stream of HTTP/2 on which a request is answered; 0 if there is none any more."""
+        """The stream of HTTP/2 on which a request is answered; 0 if it has ended."""
         streams = self._http2.streams.items() if self._http2 is not None else ()
         return next((number for number, stream in streams if stream.scope is scope), 0)
 

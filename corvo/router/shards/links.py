@@ -1,6 +1,6 @@
 """The shards as a router sees them: links to the replicas of each, and what goes over them.
 
-An op or a query goes to the shard's leader, on whichever node it is. While there is none it waits,
+An op or a query goes to the shard's leader, on whichever node it is. Without a leader it waits,
 up to a limit, so that a change of leader, or a shard that is started again, is a pause and not an
 error. The outcome of a request that was sent and
 not answered before the link was lost is *unknown*. It is sent again when twice is as once: under a
@@ -115,7 +115,7 @@ class Shard:
 
     @property
     def led_term(self) -> int:
-        """The term of the leader; 0 while there is none."""
+        """The term of the leader; 0 without a leader."""
         return self._links.led_term
 
     @property

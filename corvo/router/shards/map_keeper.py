@@ -15,7 +15,7 @@ import trio
 from corvo.child import Notice
 from corvo.errors import CorvoError
 from corvo.protocol.cluster import ClusterMap
-from corvo.protocol.ops.cluster import HOME, Announce, Announced
+from corvo.protocol.ops.cluster import HOME, Announced, announcement
 from corvo.protocol.queries import GetMap, MapFound
 from corvo.router.config import RouterConfig
 from corvo.router.http.messages import Problem
@@ -77,20 +77,9 @@ class MapKeeper:
     async def _announce(self, log: Log) -> None:
         own, known = self._config.own, self._config.map
         assert own is not None, "a server that runs alone is not announced"
-        answer = await self._shard.submit(
-            Announce(
-                name=own.name,
-                instance=own.instance,
-                number=own.number,
-                address=own.address,
-                url=own.url,
-                zone=own.zone,
-                version=own.version,
-                op_version=own.op_version,
-                wire_version=own.wire_version,
-                first=known if known is not None and known.version == 0 else None,
-            )
-        )
+        first = known if known is not None and known.version == 0 else None
+        op = announcement(own, number=own.number, first=first)
+        answer = await self._shard.submit(op)
         announced = _decode_announced(answer.body)
         self.is_announced = True
         log.info("cluster.announced", node=announced.number, map=announced.map.version)

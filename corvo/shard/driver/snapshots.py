@@ -102,7 +102,7 @@ class Snapshots:
             self.copied = None
 
     async def _copy(self, pieces: Iterator[bytes], index: int, membership: Membership) -> bool:
-        """Copy a checkpoint. False when nobody needs it any more."""
+        """Copy a checkpoint. False when no follower needs it any more."""
         storage = self._storage
         writer = storage.begin_snapshot(index=index, membership=membership)
         try:
@@ -117,7 +117,7 @@ class Snapshots:
                 due = max(due + copied / self._rate, trio.current_time() - 1)
                 await trio.sleep_until(due)
             sealed = await trio.to_thread.run_sync(writer.seal)
-            while self._is_in_use:  # noqa: ASYNC110 -- nobody tells
+            while self._is_in_use:  # noqa: ASYNC110 -- Raft has no event for it
                 await trio.sleep(_RETRY_S)
             async with self._disk:
                 return await trio.to_thread.run_sync(storage.keep_snapshot, writer, sealed)
