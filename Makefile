@@ -41,8 +41,9 @@ cover: $(READY) ## Check that tests cover every line and branch of the Raft core
 	    --ignore tests/raft/test_fuzz_step.py --ignore tests/raft/test_machine.py
 	$(PYTHON) -m coverage report
 
-sim: $(READY) ## Simulate clusters for MINUTES=1, or replay one by its SEED; SHARDS=yes for whole replicas
-	$(PYTHON) -m tests.sim$(if $(SHARDS),.shards) $(if $(SEED),$(SEED),--minutes $(or $(MINUTES),1))
+sim: $(READY) ## Simulate Raft groups, and whole clusters, MINUTES=1 each; SHARDS=yes or CLUSTERS=yes: only those, or one SEED
+	$(PYTHON) -m tests.sim$(if $(SHARDS),.shards)$(if $(CLUSTERS),.clusters) $(if $(SEED),$(SEED),--minutes $(or $(MINUTES),1))
+	$(if $(SHARDS)$(CLUSTERS)$(SEED),,$(PYTHON) -m tests.sim.clusters --minutes $(or $(MINUTES),1))
 
 fuzz: $(READY) ## Test a node's HTTP API against its OpenAPI document for MINUTES=4; SEED= repeats a run
 	$(PYTHON) -m tests.router.judging --minutes $(or $(MINUTES),4)$(if $(SEED), --seed $(SEED))

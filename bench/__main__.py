@@ -14,6 +14,7 @@ from bench import (
     backlog,
     bulk,
     calibration,
+    cluster,
     door,
     effects,
     fresh,
@@ -22,9 +23,11 @@ from bench import (
     mirror,
     node,
     raft_commit,
+    schedules,
     search,
     shard_process,
     state_machine,
+    top,
 )
 from bench.measure import Measurement
 
@@ -80,12 +83,15 @@ BENCHES: Final[dict[str, Bench]] = {
 
 LONG: Final[dict[str, Bench]] = {
     "bulk": here(bulk.measure),
+    "cluster": here(cluster.measure),
     "door": here(door.measure),
     "effects": here(effects.measure),
     "fresh": here(fresh.measure),
     "listeners": here(listeners.measure),
     "mirror": here(mirror.measure),
+    "schedules": here(schedules.measure),
     "search": here(search.measure),
+    "top": here(top.measure),
     "backlog_large": here(lambda directory: backlog.measure(directory, backlog.LARGE)),
 }
 """Only when they are named: each takes minutes."""

@@ -23,8 +23,9 @@ import trio
 from bench.measure import Measurement
 from bench.server import SHARDS, Server, serving
 from bench.shard_process import processor_seconds
+from corvo.connections import UnixAddress, dial
 from corvo.datadir import Identity
-from corvo.link import LinkClient, UnixAddress, dial, open_client
+from corvo.link import LinkClient, open_client
 from corvo.mirror.follow.progress import Cursor, Page
 from corvo.mirror.follow.writing import NAME, open_writing
 from corvo.model import Event, Job, State

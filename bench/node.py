@@ -42,6 +42,8 @@ class Plan(NamedTuple):
     connections: int
 
 
+LONE: Final = Plan("enqueues, 1 connection", "enqueue.lua", 1, 1)
+SIXTEEN: Final = Plan("enqueues, 16 connections", "enqueue.lua", 1, 16)
 ENQUEUE: Final = Plan("enqueues, 64 connections", "enqueue.lua", 1, 64)
 CYCLE: Final = Plan("cycles, 16 connections", "cycle.lua", 16, 16)
 BATCH: Final = Plan("batches of 100, 16 connections", "batch.lua", 1, 16)
@@ -80,26 +82,27 @@ def _disk(label: str, directory: Path) -> Measurement:
 # Many requests.
 
 
-def _enqueue(server: Server) -> Iterator[Measurement]:
-    report, used = _load(server, ENQUEUE)
-    yield _rate(ENQUEUE.name, report.requests / report.us * 1e6, "jobs/s")
-    yield from _of_requests(ENQUEUE.name, report, used)
+def enqueue(server: Server, plan: Plan = ENQUEUE) -> Iterator[Measurement]:
+    """Jobs, each in a request of its own."""
+    report, used = load(server, plan)
+    yield _rate(plan.name, report.requests / report.us * 1e6, "jobs/s")
+    yield from _of_requests(plan.name, report, used)
 
 
 def _cycle(server: Server) -> Iterator[Measurement]:
-    report, used = _load(server, CYCLE)
+    report, used = load(server, CYCLE)
     assert report.cycles, "no job came to its end"
     yield _rate(CYCLE.name, report.cycles / report.us * 1e6, "cycles/s")
     yield from _of_requests(CYCLE.name, report, used)
 
 
 def _batch(server: Server) -> Iterator[Measurement]:
-    report, used = _load(server, BATCH)
+    report, used = load(server, BATCH)
     yield _rate(BATCH.name, 100 * report.requests / report.us * 1e6, "jobs/s")
     yield from _of_requests(BATCH.name, report, used)
 
 
-def _load(server: Server, plan: Plan) -> tuple[Report, Used]:
+def load(server: Server, plan: Plan) -> tuple[Report, Used]:
     _wrk(server, plan, WARMING_S)
     before = server.used()
     report = _wrk(server, plan, MEASURED_S)
@@ -163,7 +166,7 @@ Part = Callable[[Server], Iterator[Measurement]]
 
 PARTS: Final[dict[str, Part]] = {
     "idling": _idle,  # first, since jobs that a client left behind are work: their leases end
-    "enqueues": _enqueue,
+    "enqueues": enqueue,
     "cycles": _cycle,
     "batches": _batch,
     "streams": partial(_stream, is_packed=True),

@@ -16,6 +16,7 @@ import msgspec
 from bench.shard_process import processor_seconds
 
 SHARDS: Final = 4
+LOG: Final = "server.log"
 START_S_MAX: Final = 60.0
 LEAVE_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
@@ -42,9 +43,11 @@ class Server(NamedTuple):
     router: int
     """A process."""
     shards: tuple[int, ...]
-    """By number."""
+    """By number; only those of which the node has a replica."""
     mirror: int = 0
     """0 when it has none."""
+    others: tuple["Server", ...] = ()
+    """The other nodes of its cluster."""
 
     @property
     def url(self) -> str:
@@ -52,11 +55,12 @@ class Server(NamedTuple):
         return f"http://127.0.0.1:{self.port}"
 
     def used(self) -> Used:
-        """What its processes and ours have had so far."""
+        """What the processes of all nodes and ours have had so far."""
         ours = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        nodes = (self, *self.others)
         return Used(
-            processor_seconds(self.router),
-            sum(processor_seconds(shard) for shard in self.shards),
+            sum(processor_seconds(node.router) for node in nodes),
+            sum(processor_seconds(shard) for node in nodes for shard in node.shards),
             sum(use.ru_utime + use.ru_stime for use in ours),
         )
 
@@ -80,7 +84,7 @@ def serving(directory: Path, *more: str) -> Iterator[Server]:
     flags = ["--data-dir", "data", "--shards", str(SHARDS), "--durability", "sync"]
     # No setting of whoever measures: neither a variable, nor a corvo.toml that lies about here.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CORVO_")}
-    said = directory / "server.log"
+    said = directory / LOG
     with said.open("wb") as log:
         process = subprocess.Popen(
             [*command, *flags, "--log-format", "json", *more],
@@ -99,19 +103,27 @@ def serving(directory: Path, *more: str) -> Iterator[Server]:
 
 
 def _once_ready(process: "subprocess.Popen[bytes]", said: Path) -> Server:
-    decode = msgspec.json.Decoder(_Event).decode
     deadline = monotonic() + START_S_MAX
-    while True:
-        whole = said.read_bytes().rpartition(b"\n")[0]
-        events = [decode(line) for line in whole.splitlines()]
-        ready = [event for event in events if event.event == "node.ready"]
-        if ready:
-            break
-        assert process.poll() is None, f"the node has ended: {whole.decode()}"
-        assert monotonic() < deadline, f"the node does not begin: {whole.decode()}"
+    while (server := server_of(said)) is None:
+        words = said.read_text()
+        assert process.poll() is None, f"the node has ended: {words}"
+        assert monotonic() < deadline, f"the node does not begin: {words}"
         sleep(_LOOK_S)
-    processes = {event.name: event.pid for event in events if event.event == "process.ready"}
+    return server
+
+
+def server_of(said: Path) -> Server | None:
+    """The node that has written this log, with the processes that it has now; once it is ready."""
+    decode = msgspec.json.Decoder(_Event).decode
+    whole = said.read_bytes().rpartition(b"\n")[0]
+    events = [decode(line) for line in whole.splitlines()]
+    ready = [event for event in events if event.event == "node.ready"]
+    if not ready:
+        return None
+    pids = {event.name: event.pid for event in events if event.event == "process.ready"}
+    processes = {name: pid for name, pid in pids.items() if Path(f"/proc/{pid}").exists()}
     port = urlsplit(ready[0].listening[0]).port
     assert port is not None
-    shards = tuple(processes[f"shard-{number}"] for number in range(SHARDS))
+    names = [f"shard-{number}" for number in range(SHARDS)]
+    shards = tuple(processes[name] for name in names if name in processes)
     return Server(port, processes["router"], shards, processes.get("mirror", 0))

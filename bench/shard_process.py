@@ -24,7 +24,8 @@ import trio
 
 from bench import workload
 from bench.measure import Measurement
-from corvo.link import LinkClient, UnixAddress, dial, open_client
+from corvo.connections import UnixAddress, dial
+from corvo.link import LinkClient, open_client
 from corvo.protocol import wire
 from corvo.protocol.ops.work import Claim, Claims
 from corvo.shard.config import ShardConfig

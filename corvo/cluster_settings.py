@@ -51,6 +51,14 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
             " as HOST:PORT"
         ),
     ] = ()
+    join_wait_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="time after which a start is refused if no node to join has answered"
+            " (`cluster.join`, `cluster.discover`)",
+        ),
+    ] = 60_000
     discover: Annotated[
         Literal["off", "dns"],
         Meta(
@@ -71,6 +79,14 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
             " each of them"
         ),
     ] = ()
+    clock_offset_max_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="difference of the wall clocks of two nodes that is accepted. Above it, a"
+            " node does not start, and one that runs is shown as degraded",
+        ),
+    ] = 500
     zone: Annotated[
         str,
         Meta(description="zone of this node; replicas of a shard are put into different zones"),
@@ -117,6 +133,12 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
             secret=self.secret, tls_cert=self.tls_cert, tls_key=self.tls_key, tls_ca=self.tls_ca
         )
 
+    @property
+    def discover_name(self) -> tuple[str, int]:
+        """The DNS name of the nodes, and their port. Raises `BadAddress`."""
+        name = self.discover_dns_name
+        return split_address(name) if ":" in name else (name, PEER_PORT)
+
     def first_nodes(self) -> dict[str, str]:
         """Addresses of the first nodes, by name."""
         return dict(one.partition("=")[::2] for one in self.initial_nodes)
@@ -158,6 +180,10 @@ def problems(settings: ClusterSettings) -> Iterator[tuple[str, str]]:
         yield "initial_nodes", "excludes cluster.bootstrap: remove one of the two"
     if (settings.discover == "dns") != bool(settings.discover_dns_name):
         yield "discover_dns_name", "and cluster.discover=dns belong together: set both or neither"
+    try:
+        _ = settings.discover_name
+    except BadAddress as error:
+        yield "discover_dns_name", f"is wrong: {error}"
     if not settings.advertise and host in _EVERYWHERE and not settings.initial_nodes:
         yield (
             "advertise",

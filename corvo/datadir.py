@@ -2,7 +2,9 @@
 
     <data_dir>/node.json   cluster, node and number of shards: written once, checked at each start
     <data_dir>/cluster.json  the newest cluster map that the node has seen
-    <data_dir>/instance    a random number that tells the directory from any other
+    <data_dir>/release.json  the op version that the data need, and a release that has it
+    <data_dir>/instance    a random number that tells the directory from any other, once a cluster
+                           was asked to accept it
     <data_dir>/lock        locked by the node, and by each of its processes
     <data_dir>/run/        sockets of the shards and the mirror
     <data_dir>/shard-<n>/  log and state of a shard
@@ -20,6 +22,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
@@ -33,7 +36,9 @@ from corvo.shard.config import SOCKET_BYTES_MAX
 
 _IDENTITY: Final = "node.json"
 _MAP: Final = "cluster.json"
+_RELEASE: Final = "release.json"
 _INSTANCE: Final = "instance"
+_LOCK: Final = "lock"
 _INSTANCE_CHARACTERS: Final = 32
 FORMAT: Final = 2
 """Format 1, of servers before clusters, had no `name` and no `instance`."""
@@ -60,6 +65,13 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A random number that tells this directory from any other."""
 
 
+class NeededRelease(msgspec.Struct, frozen=True, kw_only=True):
+    """The op version that a release must have to open the directory."""
+
+    op_version: int
+    release: str  # one that has it, for people
+
+
 class _Format(msgspec.Struct):
     format: int
 
@@ -67,8 +79,10 @@ class _Format(msgspec.Struct):
 class DataDir:
     """A directory that is there."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, made: Sequence[Path] = ()) -> None:
         self.root: Final = root
+        self._made = tuple(made)
+        """Directories that were made when this one was opened, the innermost first."""
 
     def shard(self, number: int) -> Path:
         """Where a shard keeps its log and state."""
@@ -126,15 +140,32 @@ class DataDir:
         self._write(_IDENTITY, msgspec.structs.replace(identity, format=FORMAT))
 
     def instance(self) -> str:
-        """The random number of a directory that is new: it stays the same until `settle`."""
-        place = self.root / _INSTANCE
+        """The random number of a directory that is new: the one that was kept, or another one."""
         with suppress(FileNotFoundError):
-            found = place.read_text().strip().strip('"')
+            found = (self.root / _INSTANCE).read_text().strip().strip('"')
             if len(found) == _INSTANCE_CHARACTERS:
                 return found
-        made = secrets.token_hex(_INSTANCE_CHARACTERS // 2)
-        self._write(_INSTANCE, made)
-        return made
+        return secrets.token_hex(_INSTANCE_CHARACTERS // 2)
+
+    def keep_instance(self, instance: str) -> None:
+        """Keep the random number, durably, before a cluster is asked to accept it.
+
+        A node that ends before it has got the answer asks again with the same number.
+        """
+        self._write(_INSTANCE, instance)
+
+    def forget_instance(self) -> None:
+        """Remove the random number of a directory that no cluster has accepted."""
+        (self.root / _INSTANCE).unlink(missing_ok=True)
+        directories.sync_names(self.root)
+
+    def leave_unused(self) -> None:
+        """Leave nothing of a start that was refused, where the directory was empty before it."""
+        if [path.name for path in self.root.iterdir()] == [_LOCK]:
+            (self.root / _LOCK).unlink()
+        with suppress(OSError):  # of an older start, or of something else
+            for made in self._made:
+                made.rmdir()
 
     # The cluster map.
 
@@ -155,6 +186,36 @@ class DataDir:
         """Keep a newer map, durably."""
         self._write(_MAP, known)
 
+    # Which release it needs.
+
+    def needed_release(self) -> NeededRelease | None:
+        """What the data need; None for a directory of before. Raises `DirectoryDamaged`."""
+        place = self.root / _RELEASE
+        try:
+            return msgspec.json.decode(place.read_bytes(), type=NeededRelease)
+        except FileNotFoundError:
+            return None
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise DirectoryDamaged(
+                f"{place} is damaged ({error}): remove it, and start the release that was used last"
+            ) from error
+
+    def check_release(self, *, has: int, release: str) -> None:
+        """Raise `DirectoryUnfit` when the directory needs a later release than the one given."""
+        needs = self.needed_release()
+        if needs is not None and needs.op_version > has:
+            raise DirectoryUnfit(
+                f"{self.root} needs op version {needs.op_version}, and this is corvo {release} with"
+                f" op version {has}: install corvo {needs.release}, which was used last, or a later"
+                " release"
+            )
+
+    def need_release(self, needs: NeededRelease) -> None:
+        """From now on no older release may open the directory. Durable."""
+        before = self.needed_release()
+        if before is None or before.op_version < needs.op_version:
+            self._write(_RELEASE, needs)
+
     def shards_there(self) -> list[int]:
         """The shards of which the directory has data."""
         names = (path.name.removeprefix("shard-") for path in self.root.glob("shard-*"))
@@ -163,42 +224,57 @@ class DataDir:
     def remove_shard(self, number: int) -> None:
         """Remove the data of a replica that does not belong to its shard any more.
 
-        The name goes first, so that a directory that is half removed is not taken for a replica.
+        It is noted before that there was one. The name of the directory goes first, so that one
+        that is half removed is not taken for a replica.
         """
         place = self.shard(number)
         aside = self.root / f"removed-shard-{number}"
         if aside.exists():
             shutil.rmtree(aside)
         if place.exists():
+            self.make_known()
+            self._write(self._left(number), number)
             self.known(number).unlink(missing_ok=True)
             directories.rename(place, aside)
             directories.sync_names(self.root)
             shutil.rmtree(aside)
 
+    def has_left(self, number: int) -> bool:
+        """Whether there was a replica of the shard once, which was removed."""
+        return (self.root / self._left(number)).exists()
+
+    def _left(self, number: int) -> str:
+        return f"known/shard-{number}.left"
+
     def _write(self, name: str, content: object) -> None:
-        fresh = self.root / f"{name}.new"
+        place = self.root / name
+        fresh = place.with_name(f"{place.name}.new")
         directories.remove(fresh)
         directories.write(fresh, iter([msgspec.json.encode(content) + b"\n"]))
         directories.sync(fresh)
-        directories.rename(fresh, self.root / name)
-        directories.sync_names(self.root)
+        directories.rename(fresh, place)
+        directories.sync_names(place.parent)
 
     # Who has it.
 
     def try_lock(self) -> int | None:
         """The lock's descriptor; None while somebody else has it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(self.root / "lock", flags, 0o600)
+        place = self.root / _LOCK
+        descriptor = os.open(place, flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
+            # A start that was refused has removed it meanwhile: it locks nothing any more.
+            if os.path.samestat(os.fstat(descriptor), place.stat()):
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass  # the caller tries again
+        os.close(descriptor)
+        return None
 
     def holders(self) -> list[str]:
         """The processes that have the lock open, as far as we may see them."""
-        lock = str((self.root / "lock").resolve())
+        lock = str((self.root / _LOCK).resolve())
         found = []
         for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
             if process.name == str(os.getpid()):
@@ -272,4 +348,4 @@ def open_directory(path: str) -> DataDir:
         raise DirectoryUnfit(f"{root} is not writable for this user: use another --data-dir")
     for made in missing:
         directories.sync_names(made.parent)
-    return DataDir(root)
+    return DataDir(root, missing)

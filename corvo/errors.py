@@ -13,11 +13,13 @@
     ├── BadConfig           a shard was told something that cannot work (corvo.shard.config)
     ├── BadRouterConfig     so was a router (corvo.router.config)
     ├── ConfigRefused       settings of the node that cannot work, all at once (corvo.config)
+    ├── BadTimetable        an expression or time zone that cannot be used (corvo.cron)
     ├── DirectoryUnfit      the data directory is not one for this node (corvo.datadir)
     ├── DirectoryDamaged    what says whose it is cannot be read (corvo.datadir)
     ├── ListenFailed        nobody can listen where the node was told to (corvo.listening)
     ├── Problem             a request that is refused or fails (corvo.router.http.messages)
     ├── LineBroken          a client's connection is gone (corvo.router.http.lines)
+    ├── NewerEntry          an entry of the log that only a later release can apply
     ├── ShardLost           a shard has less than it had (corvo.shard.driver.known)
     └── Poisoned            an entry that ended the process twice; see `docs/operations.md`
 
@@ -60,3 +62,7 @@ class WireError(CorvoError):
 
 class Poisoned(CorvoError):
     """An entry ended the process twice, and is not tried a third time."""
+
+
+class NewerEntry(CorvoError):
+    """An entry of the log has an op, or a field, that this release does not know."""

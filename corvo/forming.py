@@ -13,20 +13,25 @@ formed before, it joins that one: its own list may be longer than the one that t
 import hashlib
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 import trio
 
-from corvo import __version__
-from corvo.cluster_settings import PEER_PORT, ClusterSettings, is_local
+from corvo import __version__, clock_offsets
+from corvo.clock_offsets import Reading
+from corvo.clock_readings import read_clock_of
+from corvo.cluster_settings import ClusterSettings, is_local
 from corvo.config import Config
+from corvo.connections import PeerAddress, TcpAddress, dial
 from corvo.datadir import DataDir, DirectoryUnfit, Identity
 from corvo.errors import WireError
-from corvo.link import LinkLost, LinkRefused, PeerAddress, TcpAddress, dial, open_client
+from corvo.link import LinkLost, LinkRefused, open_client
 from corvo.protocol import wire
 from corvo.protocol.cluster import (
+    OP_VERSION_FIRST,
     ClusterMap,
     ClusterNode,
     first_map,
@@ -37,6 +42,8 @@ from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.protocol.ops.cluster import Announce, Announced, announcement
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
 from corvo.protocol.queries import GetMap, MapFound
+from corvo.protocol.routers import UNAVAILABLE
+from corvo.protocol.versions import too_old
 from corvo.telemetry import Log
 from corvo.topology import NODE, refusal_of
 
@@ -73,6 +80,7 @@ class Found(msgspec.Struct, frozen=True):
     cluster: str
     shards: int
     map: ClusterMap | None  # None while no node of it has been announced
+    clock: Reading | None  # None of a release that does not show it
 
 
 def default_name() -> str:
@@ -106,6 +114,7 @@ async def form(directory: DataDir, config: Config, log: Log, *, are_shards_given
     `DirectoryDamaged`.
     """
     settings = config.cluster
+    directory.check_release(has=wire.OP_VERSION, release=__version__)
     found = directory.identity()
     if found is not None:
         return await _known(directory, found, config, log, are_shards_given=are_shards_given)
@@ -164,11 +173,13 @@ async def _known(
             " --data-dir"
         )
     if there is not None and there.map is not None:
+        _refuse_older(there.map)
         _refuse_removed(there.map, found)
         _refuse_stranger(there.map, there.map.node(found.node), found.instance)
-        if known is None or there.map.version > known.version:
-            known = there.map
-            directory.keep_map(known)
+    known = _newest(known, there)
+    await _refuse_copy(directory, found, known, settings)
+    if known is not None and known != directory.cluster_map():
+        directory.keep_map(known)
     if not found.instance or (settings.is_clustered and not found.name):
         # Of a server of before clusters, or of one that ran alone until now.
         own = (settings.node_id or default_name()) if settings.is_clustered else ""
@@ -180,8 +191,55 @@ async def _known(
         directory.settle(found)
     if known is None:
         node = describe(settings, number=found.node, name=_named(found), instance=found.instance)
-        known = first_map([node], shards=found.shards, replicas=settings.replicas)
+        needs = directory.needed_release()
+        op_version = needs.op_version if needs is not None else OP_VERSION_FIRST
+        known = _map_of_one(node, config, found.shards, op_version)
     return Formed(found, known, is_new=False)
+
+
+def _newest(known: ClusterMap | None, there: Found | None) -> ClusterMap | None:
+    other = there.map if there is not None else None
+    if known is None or (other is not None and other.version > known.version):
+        return other
+    return known
+
+
+async def _refuse_copy(
+    directory: DataDir, own: Identity, known: ClusterMap | None, settings: ClusterSettings
+) -> None:
+    """Raise `JoinRefused` when a node runs that has the same data directory: this, or a copy.
+
+    Two replicas with one number would both vote. This node does not listen yet, so an answer at its
+    address, or at the one that it had, is another one's.
+    """
+    node = known.node(own.node) if known is not None else None
+    if node is None or not settings.is_clustered:
+        return
+    for address in {node.address, advertised(settings, node.name)} - {""}:
+        if await _is_at(address, own, settings):
+            raise JoinRefused(
+                f"node {own.node} ({node.name}) runs at {address} already, and {directory.root} is"
+                " a copy of its data directory: stop that node first, or let this one join with an"
+                " empty directory and another name"
+            )
+
+
+async def _is_at(address: str, own: Identity, settings: ClusterSettings) -> bool:
+    """Whether the node answers there whose data directory has this identity."""
+    peer: wire.Hello | None = None
+    with trio.move_on_after(_ASK_S), suppress(LinkLost, WireError):
+        async with dial(_address(address, settings), _joiner_hello()) as link:
+            peer = link.peer
+    if peer is None:
+        return False
+    return (peer.cluster, peer.node, peer.instance) == (own.cluster, own.node, own.instance)
+
+
+def _refuse_older(known: ClusterMap) -> None:
+    """Raise `JoinRefused` when this release is too old for the cluster."""
+    reason = too_old(known, has=wire.OP_VERSION, release=__version__)
+    if reason:
+        raise JoinRefused(reason)
 
 
 def _refuse_removed(known: ClusterMap, own: Identity) -> None:
@@ -211,11 +269,17 @@ def _alone(directory: DataDir, config: Config, name: str, instance: str) -> Form
         cluster=secrets.token_hex(16), node=1, shards=config.shards, name=name, instance=instance
     )
     node = describe(config.cluster, number=1, name=_named(identity), instance=instance)
-    made = first_map([node], shards=config.shards, replicas=config.cluster.replicas)
+    made = _map_of_one(node, config, config.shards, wire.OP_VERSION)
     if config.cluster.is_clustered:
         directory.keep_map(made)
     directory.settle(identity)
     return Formed(identity, made, is_new=True)
+
+
+def _map_of_one(node: ClusterNode, config: Config, shards: int, op_version: int) -> ClusterMap:
+    """The first map of a cluster of this node alone."""
+    replicas = config.cluster.replicas
+    return first_map([node], shards=shards, replicas=replicas, op_version=op_version)
 
 
 def cluster_of(settings: ClusterSettings, shards: int) -> str:
@@ -255,10 +319,11 @@ async def _join_any(
     are_shards_given: bool,
     log: Log,
 ) -> Formed:
-    """Join whichever node answers; wait until one does."""
+    """Join whichever node answers; wait until one does. Raises `JoinRefused` when none has."""
     settings = config.cluster
     own = advertised(settings, name)
-    is_told = False
+    waits_for: list[str] | None = None  # as it was logged
+    ends_at = trio.current_time() + settings.join_wait_ms / 1_000
     while True:
         targets = [one for one in await _targets(settings) if one != own]
         if settings.join and not targets:
@@ -269,26 +334,42 @@ async def _join_any(
         there = await _ask_any(targets, settings, log)
         if there is not None:
             return await _join(directory, config, name, instance, there, are_shards_given, log)
-        if not is_told:
-            is_told = True
+        if targets != waits_for:
+            waits_for = targets
             log.warning(
                 "cluster.join_waits",
                 asked=targets,
+                why="no node of a cluster answers"
+                if targets
+                else f"{settings.discover_dns_name} has no address of another node",
                 then="trying again; a new cluster is started with --bootstrap or --initial-nodes",
             )
+        if trio.current_time() + _RETRY_S > ends_at:
+            raise JoinRefused(_unanswered(targets, settings))
         await trio.sleep(_RETRY_S)
+
+
+def _unanswered(targets: Sequence[str], settings: ClusterSettings) -> str:
+    wait_s = settings.join_wait_ms / 1_000
+    if not targets:
+        return (
+            f"{settings.discover_dns_name} has had no address of another node for {wait_s:g} s:"
+            " check cluster.discover_dns_name, or start a new cluster with --bootstrap"
+        )
+    return (
+        f"no node of a cluster has answered at {', '.join(targets)} for {wait_s:g} s: check the"
+        " address and that a node runs there, or start a new cluster with --bootstrap"
+    )
 
 
 async def _targets(settings: ClusterSettings) -> list[str]:
     """The addresses of nodes that can be asked."""
     targets = [*settings.join, *settings.first_nodes().values()]
     if settings.discover == "dns":
-        host, _, port = settings.discover_dns_name.partition(":")
+        host, port = settings.discover_name
         try:
-            answers = await trio.socket.getaddrinfo(
-                host, int(port or PEER_PORT), type=trio.socket.SOCK_STREAM
-            )
-        except OSError:
+            answers = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
             answers = []  # the name appears with the first node that has it
         for *_, where in answers:
             targets.append(str(TcpAddress(str(where[0]), int(where[1]))))
@@ -316,7 +397,35 @@ async def _ask_any(targets: Iterable[str], settings: ClusterSettings, log: Log) 
                 nursery.start_soon(ask, address)
     if not found and refused:
         raise JoinRefused(refused[0])
+    if found:
+        await _insist_on_clock(found[0], settings)
     return found[0] if found else None
+
+
+async def _insist_on_clock(found: Found, settings: ClusterSettings) -> None:
+    """Raise `JoinRefused` when the clock of this node differs from those of most others."""
+    bound_ns = settings.clock_offset_max_ms * 1_000_000
+    if found.clock is None or not found.clock.exceeds(bound_ns):
+        return
+    own = advertised(settings, settings.node_id or default_name())
+    others = [one.address for one in found.map.nodes if one.address != own] if found.map else []
+    readings = {found.address: found.clock}
+
+    async def read(address: str) -> None:
+        with suppress(LinkLost, WireError):
+            other = await _ask(address, settings)
+            if other.clock is not None:
+                readings[address] = other.clock
+
+    with trio.move_on_after(_ASK_S):
+        async with trio.open_nursery() as nursery:
+            for address in others:
+                if address not in readings:
+                    nursery.start_soon(read, address)
+    nodes = len({*others, *readings})
+    reason = clock_offsets.refusal(readings, nodes=nodes, bound_ns=bound_ns)
+    if reason:
+        raise JoinRefused(reason)
 
 
 def _address(address: str, settings: ClusterSettings) -> PeerAddress:
@@ -324,10 +433,13 @@ def _address(address: str, settings: ClusterSettings) -> PeerAddress:
     return PeerAddress(host, port, NODE, settings.security)
 
 
+def _joiner_hello() -> wire.Hello:
+    return wire.make_hello(Joiner(), wire.JOINER, shard=wire.ALL_SHARDS)
+
+
 async def _ask(address: str, settings: ClusterSettings) -> Found:
-    hello = wire.make_hello(Joiner(), wire.JOINER, shard=wire.ALL_SHARDS)
     async with (
-        dial(_address(address, settings), hello) as link,
+        dial(_address(address, settings), _joiner_hello()) as link,
         open_client(link) as client,
     ):
         answer = await client.ask(QUERY_NUMBERS[GetMap], encode_json(GetMap()))
@@ -336,7 +448,8 @@ async def _ask(address: str, settings: ClusterSettings) -> Found:
         if answer.code:
             raise LinkLost(_read_rejected(answer.body).error, was_sent=False)
         known = msgspec.json.decode(answer.body, type=MapFound).map
-        return Found(address, link.peer.cluster, link.peer.shards, known)
+        reading = await read_clock_of(client)
+        return Found(address, link.peer.cluster, link.peer.shards, known, reading)
 
 
 async def _join(
@@ -356,13 +469,15 @@ async def _join(
             f" {config.shards}: remove the setting"
         )
     own = describe(settings, number=1, name=name, instance=instance)
+    if found.map is not None:
+        _refuse_older(found.map)
     is_far = found.map is not None and not all(is_local(one.address) for one in found.map.nodes)
     if is_far and is_local(own.address):
         raise JoinRefused(
             f"cluster.advertise is {own.address}, which other machines cannot reach: set it to"
             " HOST:PORT of this node"
         )
-    announced = await _announce(found.address, settings, own, log)
+    announced = await _announce(directory, found.address, settings, own, log)
     directory.keep_map(announced.map)
     identity = Identity(
         cluster=found.cluster,
@@ -376,9 +491,11 @@ async def _join(
 
 
 async def _announce(
-    address: str, settings: ClusterSettings, own: ClusterNode, log: Log
+    directory: DataDir, address: str, settings: ClusterSettings, own: ClusterNode, log: Log
 ) -> Announced:
     """Announce this node as a new one. Sent again until it is answered: the instance tells it."""
+    directory.keep_instance(own.instance)
+    is_first = True  # else an earlier try may have made it a node of the cluster
     op = announcement(own, number=0)
     hello = wire.make_hello(Joiner(), wire.JOINER, shard=wire.ALL_SHARDS)
     while True:
@@ -389,14 +506,19 @@ async def _announce(
             ):
                 answer = await client.submit(NUMBERS[Announce], encode_json(op))
         except LinkRefused as error:
+            if is_first:
+                directory.forget_instance()
             raise JoinRefused(str(error)) from error
         except (LinkLost, WireError) as error:
             log.info("cluster.join_waits", asked=[address], reason=str(error))
         else:
-            if isinstance(answer, wire.Reply) and answer.code:
-                raise JoinRefused(_read_rejected(answer.body).error)
-            if isinstance(answer, wire.Reply):
+            if isinstance(answer, wire.Reply) and not answer.code:
                 return msgspec.json.decode(answer.body, type=Announced)
+            if isinstance(answer, wire.Reply) and answer.code != UNAVAILABLE:
+                if is_first:
+                    directory.forget_instance()
+                raise JoinRefused(_read_rejected(answer.body).error)
+        is_first = False
         await trio.sleep(_RETRY_S)
 
 

@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 import trio
 
 from corvo import peer_preamble
-from corvo.link import listen_unix
+from corvo.connections import listen_unix
 
 TAKE_S: Final = 5.0
 """The time limit of handing over. A healthy process of this node needs less than a millisecond."""

@@ -177,12 +177,16 @@ def _unproven(ours: Hello, theirs: Hello, expected: bytes, shown: bytes) -> str:
     """Why a proof is not accepted; empty when it is."""
     if hmac.compare_digest(expected, shown):
         return ""
-    us, them = f"node {ours.node}", f"node {theirs.node}"
+    us, them = _title(ours), _title(theirs)
     if not expected:
         return f"{them} has a cluster secret, and {us} has none: {_FIX}"
     if not shown:
         return f"{us} has a cluster secret, and {them} has none: {_FIX}"
     return f"the cluster secret of {them} is not that of {us}: {_FIX}"
+
+
+def _title(hello: Hello) -> str:
+    return f"node {hello.node}" if hello.node else "the node that joins"
 
 
 def _refused(goodbye: Goodbye) -> Outcome:

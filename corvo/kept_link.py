@@ -17,8 +17,9 @@ from typing import Final, NoReturn
 import msgspec
 import trio
 
+from corvo.connections import Address, Route, dial
 from corvo.errors import WireError
-from corvo.link import Address, Link, LinkLost, LinkRefused, Route, dial
+from corvo.link import Link, LinkLost, LinkRefused
 from corvo.protocol.wire import Hello
 from corvo.telemetry import SILENT, Log
 

@@ -54,6 +54,8 @@ DISK_S: Final = tuple(0.0001 * 2**n for n in range(14))
 """Seconds of a sync, or of an agreement: 0.1 ms to 0.8 s."""
 LAG_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds that a task came too late, or that a collection of garbage took."""
+LATE_S: Final = (*LAG_S, 60.0, 600.0, 3_600.0)
+"""Seconds that something came after its time: up to hours, if no server was running."""
 POWERS: Final = tuple(float(2**n) for n in range(10))
 """Numbers of things: 1 to 512."""
 

@@ -1,4 +1,4 @@
-"""Stored documents (job, queue, worker, batch, API key), and the states and events of a job.
+"""Stored documents (job, queue, schedule, worker, batch, API key); states and events of a job.
 
 Documents are frozen and written as msgpack arrays: a field is only ever added at the end, with a
 default. Time is integer nanoseconds since 1970, money integer micro-dollars; there are no floats.
@@ -116,6 +116,16 @@ class EventType(Enum):
     QUEUE_CHANGED = ("queue.changed", "A limit or the retention of the queue was changed.")
     QUEUE_CLEARED = ("queue.cleared", "The queue was cleared.")
     QUEUE_DELETED = ("queue.deleted", "The queue was deleted.")
+    SCHEDULE_CREATED = ("schedule.created", "The schedule was created; `id` is its id.")
+    SCHEDULE_CHANGED = ("schedule.changed", "The schedule was changed.")
+    SCHEDULE_PAUSED = ("schedule.paused", "The schedule was paused.")
+    SCHEDULE_RESUMED = ("schedule.resumed", "The schedule was resumed.")
+    SCHEDULE_SKIPPED = (
+        "schedule.skipped",
+        "A due time of the schedule, or several, made no job; `why` has the reason.",
+    )
+    SCHEDULE_MOVED = ("schedule.moved", "The schedule has another queue, and another id.")
+    SCHEDULE_DELETED = ("schedule.deleted", "The schedule was deleted.")
 
     def __init__(self, stored: str, text: str, public: str = "") -> None:
         self.stored = stored
@@ -351,6 +361,75 @@ class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
     id: str
     state: str  # its last state; or `MISSING`, or `ABSENT`
     at_ns: int  # when its dependents are settled: at once, or when they do not wait any longer
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One due time of a schedule, or a run that was asked for, and what became of it."""
+
+    SINCE = 5
+    due_ns: int
+    at_ns: int  # when it was fired or skipped
+    job_id: str = ""  # empty if no job was made
+    state: str = ""  # the state in which the job has ended; empty while it has not
+    skipped: str = ""  # why no job was made: a word of `corvo.protocol.ops.schedules`
+    cause: str = ""  # empty for a due time that has come; else `now` or `backfill`
+    count: int = 1  # number of due times, of those that were missed together
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a job that has not ended."""
+        return bool(self.job_id and not (self.state or self.skipped))
+
+
+RUNS_MAX: Final = 20
+"""Runs that a schedule keeps: those whose jobs have not ended, and the last ones."""
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A schedule: it creates a job at each of its due times. It lives in the shard of its queue.
+
+    Due times are computed by the leader, outside the log, and stored with the op that fires them:
+    replicas need no calendar, and no time zones.
+    """
+
+    SINCE = 5
+    id: str  # that of a job of the queue, `mail~nightly`, with its name for the own id
+    name: str
+    queue: str
+    cron: str
+    job: str  # the job to be created, as JSON: `corvo.protocol.ops.enqueue.NewJob`
+    timezone: str = "UTC"
+    overlap: str = "allow"
+    missed: str = "one"
+    missed_max: int = 100
+    missed_after_ms: int = 60_000
+    jitter_ms: int = 0
+    starts_ns: int = 0  # no due time before it; 0 is none
+    ends_ns: int = 0  # no due time after it; 0 is none
+    paused: bool = False
+    created_ns: int = 0
+    changed_ns: int = 0
+    changes: int = 1
+    """Rises with each change by a client, so that due times computed before it are refused."""
+    anchor_ns: int = 0  # the time from which an interval is counted
+    from_ns: int = 0  # all due times up to this one are fired or skipped
+    is_planned: bool = False  # whether the next due time is computed
+    next_ns: int = 0  # the next due time; 0 if there is none
+    next_local: str = ""  # the same in its time zone, for the payload
+    tz: str = ""  # the version of the time zones by which that was computed
+    error: str = ""  # why it could not be computed
+    queued_ns: int = 0  # a due time that waits for the end of the last run; 0 if none does
+    queued_local: str = ""
+    last_due_ns: int = 0  # the due time that was fired last; 0 before the first
+    fired: int = 0  # jobs that it made
+    skipped: int = 0  # due times that made none
+    runs: tuple[Run, ...] = ()  # the last ones, in the order in which they were fired or skipped
+    moving_to: str = ""  # the queue to which it is on its way, in another shard
+
+    @property
+    def running(self) -> tuple[Run, ...]:
+        """The runs whose jobs have not ended."""
+        return tuple(run for run in self.runs if run.is_running)
 
 
 DEFAULT_NAMESPACE: Final = "default"

@@ -36,7 +36,7 @@ from corvo.errors import CorvoError
 from corvo.forming import Formed, form
 from corvo.listening import ListenFailed, check_certificate, host_of, listen, port_of, shown
 from corvo.mirror.config import BadMirrorConfig
-from corvo.node_map import NodeMap
+from corvo.node_map import NodeMap, release_of
 from corvo.notify import Notifier
 from corvo.peer_port import PeerPort
 from corvo.plans import (
@@ -47,6 +47,7 @@ from corvo.plans import (
     plans_of,
     shards_here,
 )
+from corvo.protocol import wire
 from corvo.restarts import signal_name
 from corvo.router.config import BadRouterConfig
 from corvo.shard.config import BadConfig
@@ -121,10 +122,17 @@ async def _open_and_run(
             return OK
         undo.callback(os.close, lock)
         is_given = resolved.is_given("shards")
-        formed = await _form(config, directory, log, stop_request, are_shards_given=is_given)
+        try:
+            formed = await _form(config, directory, log, stop_request, are_shards_given=is_given)
+        except* DirectoryUnfit:
+            directory.leave_unused()
+            raise
         if formed is None:
             return OK
         identity = formed.identity
+        # A server that runs alone uses all ops of its release at once.
+        is_alone = not config.cluster.is_clustered
+        directory.need_release(release_of(wire.OP_VERSION if is_alone else formed.map.op_version))
         directory.make_known()
         log.info("node.starting", version=__version__, data=str(directory.root), new=formed.is_new)
         wanted = addresses(config.bind)

@@ -1,9 +1,9 @@
 """The cluster map of a node while it runs, and the processes of shards that follow from it.
 
 The router says when there is a newer map. It is kept in the data directory, so that the next start
-finds the other nodes, and every process is updated. A shard that the map places here is started. A
-replica that is to leave is needed until it does not belong to its shard any more, which its process
-says; then the process is stopped, and its data are removed.
+finds the other nodes, and every process is updated. A shard that the map places here is started.
+The process of a replica that is not needed any more (`corvo.shards_held`) is stopped, and its data
+are removed.
 """
 
 from typing import Final
@@ -11,9 +11,13 @@ from typing import Final
 import msgspec
 import trio
 
+from corvo import __version__
 from corvo.child import Notice
 from corvo.config import Config
+from corvo.datadir import NeededRelease
 from corvo.plans import OpenedNode, plans_of, shard_name
+from corvo.protocol.cluster import ClusterMap
+from corvo.shards_held import ShardsHeld
 from corvo.supervisor import Supervisor
 from corvo.telemetry import Log
 
@@ -28,8 +32,9 @@ class NodeMap:
         self.opened = opened
         self._config = config
         self._log = log
-        self._unneeded: set[int] = set()
-        """Shards that have no replica here any more, as their processes say."""
+        self._held = ShardsHeld(opened.identity.node, opened.map, opened.there)
+        # Before the first map comes: it may place shards elsewhere whose replicas have begun here.
+        self._note()
         self._send, self._receive = trio.open_memory_channel[Notice](_WAITING_MAX)
 
     def hear(self, notice: Notice) -> None:
@@ -43,28 +48,38 @@ class NodeMap:
         """Act on notices until cancelled."""
         async for notice in self._receive:
             if notice.unneeded is not None:
-                self._unneeded.add(notice.unneeded)
+                self._held.unneeded(notice.unneeded)
             known = notice.map
             if known is not None and known.version > self.opened.map.version:
-                await trio.to_thread.run_sync(self.opened.directory.keep_map, known)
+                await trio.to_thread.run_sync(self._keep, known)
                 self._log.info("cluster.map", version=known.version, nodes=len(known.nodes))
+                # The replicas that are new start before it is noted that they are there.
                 self.opened = msgspec.structs.replace(self.opened, map=known)
                 supervisor.follow(plans_of(self._config, self.opened))
-                here = known.shards_of(self.opened.identity.node)
-                self._note(self.opened.there | {*here})
-                self._unneeded -= {*here}
+                self._held.take(known)
+                self._note()
             await self._remove(supervisor)
+
+    def _keep(self, known: ClusterMap) -> None:
+        """Keep a map. No older release opens the directory before newer ops are used."""
+        directory = self.opened.directory
+        directory.need_release(release_of(known.op_version))
+        directory.keep_map(known)
 
     async def _remove(self, supervisor: Supervisor) -> None:
         """Remove replicas that are not needed any more."""
-        here = self.opened.map.shards_of(self.opened.identity.node)
-        for number in sorted(self._unneeded - {*here}):
-            self._unneeded.discard(number)
+        for number in self._held.take_removable():
             await supervisor.retire(shard_name(number))
             await trio.to_thread.run_sync(self.opened.directory.remove_shard, number)
-            self._note(self.opened.there - {number})
+            self._held.removed(number)
+            self._note()
             supervisor.follow(plans_of(self._config, self.opened))
             self._log.info("shard.moved_away", shard=number)
 
-    def _note(self, there: frozenset[int]) -> None:
-        self.opened = msgspec.structs.replace(self.opened, there=there)
+    def _note(self) -> None:
+        self.opened = msgspec.structs.replace(self.opened, there=self._held.there)
+
+
+def release_of(op_version: int) -> NeededRelease:
+    """What the data of a node need once its processes may use ops of that version."""
+    return NeededRelease(op_version=op_version, release=__version__)

@@ -17,9 +17,9 @@ from typing import Final
 import trio
 
 from corvo import peer_preamble
+from corvo.connections import TcpAddress
 from corvo.errors import WireError
 from corvo.handover import hand_over
-from corvo.link import TcpAddress
 from corvo.peer_preamble import LINE_MAX
 from corvo.telemetry import SILENT, Log
 from corvo.topology import NODE, shard_target

@@ -123,6 +123,7 @@ def shard_config(config: Config, opened: OpenedNode, number: int) -> ShardConfig
         if config.cluster.is_clustered
         else "",
         is_new_member=opened.map.version > 0 and number not in opened.there,
+        has_left=opened.directory.has_left(number),
         relaxed=config.durability == "relaxed",
         retention_ms=config.retention_ms,
         limits=config.jobs,
@@ -168,6 +169,7 @@ def router_config(config: Config, opened: OpenedNode) -> RouterConfig:
         instance=opened.identity.instance if config.cluster.is_clustered else "",
         peer_socket=peer_socket(opened, NODE) if config.cluster.is_clustered else "",
         own=own_node(config, opened) if config.cluster.is_clustered else None,
+        clock_offset_max_ms=config.cluster.clock_offset_max_ms,
         mirror_socket=mirror_socket(opened.sockets) if config.mirror.enabled == "on" else "",
         listen=opened.listening,
         tls_cert=config.tls_cert,

@@ -14,34 +14,32 @@ from typing import Final
 
 import trio
 
+from corvo.connections import Route
 from corvo.kept_link import BETWEEN_NODES, WITHIN_NODE, KeptLink
-from corvo.link import Link, LinkClient, LinkLost, Route, open_client
+from corvo.leader_reports import Report, leading, named
+from corvo.link import Link, LinkClient, LinkLost, open_client
 from corvo.protocol import wire
 from corvo.telemetry import SILENT, Log
 from corvo.topology import Topology
 
+_SILENT_MAX: Final = 3
+"""A replica that is silent while requests wait is asked so many times for a sign of life."""
 _DRAIN_S: Final = 10.0
 """How long requests may take that were sent to a replica which does not belong to the shard now."""
 
 
-class Member:
-    """The link to one replica."""
+class Member(Report):
+    """The link to one replica, and what the replica reports."""
 
     def __init__(self, node: int, link: KeptLink, scope: trio.CancelScope) -> None:
-        self.node: Final = node
+        super().__init__(node)
         self.link: Final = link
         self.scope: Final = scope
         self.client: LinkClient | None = None
-        self.leader: int | None = None
-        """As this replica has said last."""
-        self.term = 0
         self._opened: Link | None = None
+        self._looked_at = 0.0
+        self._asked = 0  # times, since it was heard
         self._contact: float | None = None
-
-    @property
-    def leads(self) -> bool:
-        """Whether the replica says that it leads, and can be reached."""
-        return self.client is not None and self.leader == self.node
 
     @property
     def contact(self) -> float | None:
@@ -51,11 +49,32 @@ class Member:
     def opened(self, link: Link, client: LinkClient) -> None:
         """Note that its link is open."""
         self.client, self._opened = client, link
+        self.is_open = True
+
+    def look(self) -> None:
+        """Leave the link if requests wait, and the replica does not answer that it is there.
+
+        A lost machine resets no connection. Looks are counted and no time is measured, so that a
+        pause of this process is not taken for one of the other.
+        """
+        link, client = self._opened, self.client
+        if link is None or client is None:
+            return
+        is_heard, self._looked_at = link.heard_at > self._looked_at, trio.current_time()
+        if is_heard or not client.calls_in_flight:
+            self._asked = 0
+        elif self._asked < _SILENT_MAX:
+            self._asked += 1
+            link.send(wire.Ping(0))
+        else:
+            self._asked = 0
+            self.link.reopen()
 
     def closed(self) -> None:
         """Note that its link was lost: the link itself, with its buffers, is not kept."""
         self._contact = self.contact
-        self.client = self._opened = self.leader = None
+        self.client = self._opened = None
+        super().closed()
 
 
 class ShardLinks:
@@ -153,9 +172,7 @@ class ShardLinks:
     def _wanted(self) -> set[int]:
         """The nodes to link to."""
         wanted = {route.node for route in self._topology.routes(self.shard)}
-        naming = [member for member in self._members.values() if member.leader is not None]
-        latest = max(naming, key=lambda member: member.term, default=None)
-        leader = latest.leader if latest is not None else None
+        leader = named(self._members.values())
         if leader is not None and self._topology.route(self.shard, leader) is not None:
             wanted.add(leader)
         return wanted
@@ -193,7 +210,7 @@ class ShardLinks:
     async def _serve(self, member: Member, link: Link) -> None:
         def on_push(push: wire.Push) -> None:
             if isinstance(push, wire.Leading):
-                member.leader, member.term = push.leader, push.term
+                member.heard(push.leader, push.term)
                 self.term = max(self.term, push.term)
                 self._choose()
                 self._bell.set()
@@ -210,20 +227,24 @@ class ShardLinks:
                 self._linked()
                 self._choose()
 
+    def look(self) -> None:
+        """Give up links to other nodes over which requests wait, and nothing comes."""
+        for member in self._members.values():
+            if member.node != self._topology.node:
+                member.look()
+
     def not_leader(self, client: LinkClient, term: int) -> None:
         """A replica has refused a request because it does not lead.
 
         The request was sent when it led in that term. What the replica said meanwhile is newer.
         """
         for member in self._members.values():
-            if member.client is client and member.leads and member.term <= term:
-                member.leader = None
+            if member.client is client and member.refused(term):
                 self._choose()
 
     def _choose(self) -> None:
         """Take the leader of the highest term."""
-        leading = [member for member in self._members.values() if member.leads]
-        best = max(leading, key=lambda member: member.term, default=None)
+        best = leading(self._members.values())
         client = best.client if best is not None else None
         term = best.term if best is not None else 0
         # The same replica in another term has forgotten what it knew of its links.

@@ -13,11 +13,12 @@ from typing import Final, Protocol
 
 import trio
 
+from corvo.connections import PeerAddress, Route, UnixAddress
 from corvo.kept_link import KeptLink
-from corvo.link import LinkLost, PeerAddress, Route, UnixAddress
+from corvo.link import LinkLost
 from corvo.peer_security import PeerSecurity
 from corvo.protocol.cluster import ClusterMap, alone, split_address
-from corvo.protocol.wire import Hello
+from corvo.protocol.wire import Hello, needing
 
 NODE: Final = "node"
 """The target of a connection to a node itself, and not to one of its shards."""
@@ -82,7 +83,12 @@ class Topology:
         if node is None or not node.address:
             return None
         host, port = split_address(node.address)
-        return Route(number, PeerAddress(host, port, target, self.security, node.instance))
+        address = PeerAddress(host, port, target, self.security, node.instance, self.map.op_version)
+        return Route(number, address)
+
+    def hello(self, ours: Hello) -> Hello:
+        """The hello for other nodes: a release that is too old for the cluster is refused."""
+        return needing(ours, self.map.op_version)
 
     def refusal(self, peer: Hello) -> str:
         """Why a process of another node is refused; empty for one that is not."""

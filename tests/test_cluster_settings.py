@@ -56,6 +56,11 @@ def test_a_node_is_of_a_cluster_when_a_setting_says_so(given: dict[str, str], bi
             "remove one of the two",
         ),
         (
+            {"discover": "dns", "discover_dns_name": "corvo:http", "secret": SECRET},
+            "cluster.discover_dns_name",
+            "is wrong: ",
+        ),
+        (
             {"discover": "dns", "secret": SECRET},
             "cluster.discover_dns_name",
             "belong together",

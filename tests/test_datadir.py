@@ -1,5 +1,6 @@
 """A node's directory: whose it is, who has it, where its sockets are."""
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -15,6 +16,7 @@ from corvo.datadir import (
     DirectoryDamaged,
     DirectoryUnfit,
     Identity,
+    NeededRelease,
     open_directory,
     remove_sockets,
 )
@@ -71,10 +73,60 @@ def test_a_directory_is_whose_it_was_settled_to_be(tmp_path: Path) -> None:
 
 def test_the_number_of_a_new_directory_stays_until_it_has_an_identity(tmp_path: Path) -> None:
     first = opened(tmp_path).instance()
+    assert not list(tmp_path.rglob("instance"))
+    opened(tmp_path).keep_instance(first)
 
     assert opened(tmp_path).instance() == first
     assert len(first) == 32
     assert opened(tmp_path / "other").instance() != first
+    opened(tmp_path).forget_instance()
+    assert opened(tmp_path).instance() != first
+
+
+def test_a_start_that_was_refused_leaves_nothing(tmp_path: Path) -> None:
+    made = open_directory(str(tmp_path / "deep" / "data"))
+    (tmp_path / "empty").mkdir()
+    empty = open_directory(str(tmp_path / "empty"))
+    for directory in (made, empty):
+        lock = directory.try_lock()
+        assert lock is not None
+        directory.leave_unused()
+        os.close(lock)
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+
+
+def test_a_start_that_was_refused_leaves_a_directory_that_is_in_use_as_it_was(
+    tmp_path: Path,
+) -> None:
+    directory = open_directory(str(tmp_path / "data"))
+    lock = directory.try_lock()
+    assert lock is not None
+    directory.settle(OURS)
+    directory.leave_unused()
+    os.close(lock)
+
+    assert {path.name for path in directory.root.iterdir()} == {"lock", "node.json"}
+
+
+def test_a_lock_that_was_removed_meanwhile_locks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = open_directory(str(tmp_path / "data"))
+    place, flock = directory.root / "lock", fcntl.flock
+
+    def removed_meanwhile(descriptor: int, operation: int) -> None:
+        place.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
+    late = directory.try_lock()
+    monkeypatch.undo()
+    lock = directory.try_lock()
+
+    assert late is None
+    assert lock is not None
+    os.close(lock)
 
 
 def test_a_directory_of_before_clusters_has_no_name_and_no_instance(tmp_path: Path) -> None:
@@ -134,7 +186,26 @@ def test_the_map_is_kept_and_a_damaged_one_says_what_to_do(tmp_path: Path) -> No
         directory.cluster_map()
 
 
-def test_a_removed_replica_leaves_nothing_and_others_stay(tmp_path: Path) -> None:
+def test_a_directory_is_not_opened_by_an_older_release_than_its_data_need(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    directory.check_release(has=1, release="0.1")
+
+    directory.need_release(NeededRelease(op_version=5, release="1.5"))
+    directory.need_release(NeededRelease(op_version=4, release="1.4"))
+
+    directory.check_release(has=5, release="1.5")
+    with pytest.raises(DirectoryUnfit) as refused:
+        directory.check_release(has=4, release="1.4")
+    assert str(refused.value) == (
+        f"{directory.root} needs op version 5, and this is corvo 1.4 with op version 4: install"
+        " corvo 1.5, which was used last, or a later release"
+    )
+    (directory.root / "release.json").write_bytes(b"{}")
+    with pytest.raises(DirectoryDamaged, match="start the release that was used last"):
+        directory.check_release(has=5, release="1.5")
+
+
+def test_a_removed_replica_leaves_a_note_that_it_was_there_and_others_stay(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     directory.make_known()
     for number in (0, 3):
@@ -151,6 +222,7 @@ def test_a_removed_replica_leaves_nothing_and_others_stay(tmp_path: Path) -> Non
     assert not directory.known(3).exists()
     assert not (directory.root / "removed-shard-3").exists()
     assert directory.known(0).exists()
+    assert [number for number in (0, 3, 5) if directory.has_left(number)] == [3]
 
 
 # ---- Who has it.

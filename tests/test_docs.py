@@ -1,7 +1,7 @@
 """The documentation as a test: what a page lists must be what there is.
 
-`make docs` writes the parts that are generated: in docs/ARCHITECTURE.md the tree, with the first
-line of each module's docstring as its purpose, in docs/formats.md the registry of keys, and in
+`make docs` writes the parts that are generated: in docs/tree.md the tree, with the first line of
+each module's docstring as its purpose, in docs/formats.md the registry of keys, and in
 docs/config.md everything that can be set.
 """
 
@@ -22,9 +22,12 @@ import pytest
 from corvo import config
 from corvo.kv.keys import SPACES
 from corvo.model import EventType
+from corvo.tui.keys import key_table as key_bindings
+from tests import cli_reference
 
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURE: Final = ROOT / "docs" / "ARCHITECTURE.md"
+TREE_PAGE: Final = ROOT / "docs" / "tree.md"
 TREE: Final = re.compile(
     r"(?<=<!-- tree: `make docs` writes this -->\n).*?(?=<!-- /tree -->)", re.DOTALL
 )
@@ -39,6 +42,17 @@ SETTINGS: Final = re.compile(
 EVENTS: Final = ROOT / "docs" / "events.md"
 TYPES: Final = re.compile(
     r"(?<=<!-- events: `make docs` writes this -->\n).*?(?=<!-- /events -->)", re.DOTALL
+)
+CLI: Final = ROOT / "docs" / "cli.md"
+REFERENCE: Final = re.compile(
+    r"(?<=<!-- commands: `make docs` writes this -->\n).*?(?=<!-- /commands -->)", re.DOTALL
+)
+COMMON: Final = re.compile(
+    r"(?<=<!-- common: `make docs` writes this -->\n).*?(?=<!-- /common -->)", re.DOTALL
+)
+TOP: Final = ROOT / "docs" / "top.md"
+TOP_KEYS: Final = re.compile(
+    r"(?<=<!-- top: `make docs` writes this -->\n).*?(?=<!-- /top -->)", re.DOTALL
 )
 KINDS: Final = ("feature", "fix", "break", "op", "internal")
 
@@ -57,6 +71,7 @@ PAGES: Final = sorted(
 
 MAINTAINERS: Final = (
     ARCHITECTURE,
+    TREE_PAGE,
     ROOT / "CONTRIBUTING.md",
     *(ROOT / "docs" / f"{name}.md" for name in ("formats", "mirror", "performance", "raft")),
     *(ROOT / "docs" / f"{name}.md" for name in ("router", "shard")),
@@ -88,10 +103,10 @@ class PyProject(msgspec.Struct, rename="kebab"):
         return {re.split(r"[^\w.-]", requirement)[0] for requirement in wanted}
 
 
-def test_the_tree_in_the_architecture_page_is_the_tree_on_disk() -> None:
-    drawn = TREE.search(ARCHITECTURE.read_text())
+def test_the_tree_in_the_page_is_the_tree_on_disk() -> None:
+    drawn = TREE.search(TREE_PAGE.read_text())
 
-    assert drawn is not None, "docs/ARCHITECTURE.md has lost its tree markers"
+    assert drawn is not None, "docs/tree.md has lost its markers"
     assert drawn[0] == tree(), f"run `make docs`, or paste this:\n\n{tree()}"
 
 
@@ -114,6 +129,23 @@ def test_the_settings_in_the_config_page_are_those_that_can_be_set() -> None:
 
     assert drawn is not None, "docs/config.md has lost its markers"
     assert drawn[0] == setting_table(), f"run `make docs`, or paste this:\n\n{setting_table()}"
+
+
+def test_the_commands_in_the_page_are_those_that_there_are() -> None:
+    page = CLI.read_text()
+    drawn, common = REFERENCE.search(page), COMMON.search(page)
+
+    assert drawn is not None, "docs/cli.md has lost its markers"
+    assert drawn[0] == cli_reference.reference(), "run `make docs`"
+    assert common is not None, "docs/cli.md has lost its markers"
+    assert common[0] == cli_reference.common(), "run `make docs`"
+
+
+def test_the_keys_in_the_page_of_top_are_those_of_its_table() -> None:
+    drawn = TOP_KEYS.search(TOP.read_text())
+
+    assert drawn is not None, "docs/top.md has lost its markers"
+    assert drawn[0] == key_bindings(), f"run `make docs`, or paste this:\n\n{key_bindings()}"
 
 
 def test_every_make_target_is_explained() -> None:
@@ -360,7 +392,10 @@ def event_table() -> str:
 
 if __name__ == "__main__":
     assert sys.argv[1:] == ["--rewrite"], "usage: python -m tests.test_docs --rewrite"
-    ARCHITECTURE.write_text(TREE.sub(lambda _: tree(), ARCHITECTURE.read_text()))
+    TREE_PAGE.write_text(TREE.sub(lambda _: tree(), TREE_PAGE.read_text()))
     CONFIG.write_text(SETTINGS.sub(lambda _: setting_table(), CONFIG.read_text()))
     FORMATS.write_text(KEYS.sub(lambda _: key_table(), FORMATS.read_text()))
+    TOP.write_text(TOP_KEYS.sub(lambda _: key_bindings(), TOP.read_text()))
     EVENTS.write_text(TYPES.sub(lambda _: event_table(), EVENTS.read_text()))
+    page = REFERENCE.sub(lambda _: cli_reference.reference(), CLI.read_text())
+    CLI.write_text(COMMON.sub(lambda _: cli_reference.common(), page))

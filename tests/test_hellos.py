@@ -268,6 +268,7 @@ FIELDS: Final[dict[str, object]] = {
     "op_oldest": 1,
     "refusal": "go away",
     "instance": "cd",
+    "release": "9",
 }
 
 

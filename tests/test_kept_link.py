@@ -10,17 +10,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from corvo.connections import Address, TcpAddress, accept_link
 from corvo.errors import WireError
 from corvo.kept_link import BETWEEN_NODES, WITHIN_NODE, KeptLink, Retry
-from corvo.link import (
-    DEFAULT,
-    Address,
-    Link,
-    LinkLost,
-    LinkRefused,
-    TcpAddress,
-    accept_link,
-)
+from corvo.link import DEFAULT, Link, LinkLost, LinkRefused
 from corvo.protocol.wire import (
     BETWEEN_REPLICAS,
     OP_VERSION,
@@ -61,7 +54,7 @@ class Peers:
         self.log: Final = Log(self._put, "router", Style(is_text=False), Level.INFO)
         self.served: list[Link] = []
         self.nursery: trio.Nursery
-        monkeypatch.setattr("corvo.link.connect", self._connect)
+        monkeypatch.setattr("corvo.connections.connect", self._connect)
 
     def _put(self, line: bytes) -> None:
         found = msgspec.json.decode(line, type=dict[str, str])
@@ -489,7 +482,7 @@ async def test_it_can_be_cancelled_while_it_dials(
         await trio.sleep_forever()
         raise AssertionError
 
-    monkeypatch.setattr("corvo.link.connect", dial_for_ever)
+    monkeypatch.setattr("corvo.connections.connect", dial_for_ever)
     with trio.move_on_after(1) as scope:
         await kept(peers).run(peers.log)
 

@@ -13,16 +13,9 @@ from trio.testing import (
     wait_all_tasks_blocked,
 )
 
+from corvo.connections import accept_link
 from corvo.errors import WireError
-from corvo.link import (
-    Link,
-    LinkLost,
-    LinkRefused,
-    LinkSettings,
-    accept_link,
-    open_client,
-    open_link,
-)
+from corvo.link import Link, LinkLost, LinkRefused, LinkSettings, open_client, open_link
 from corvo.protocol.wire import (
     FRAME_BYTES_MAX,
     FROM_ROUTER,
@@ -581,7 +574,7 @@ async def test_a_ping_is_answered_and_our_user_hears_nothing_of_it() -> None:
 @jumping
 async def test_a_silent_peer_is_asked_and_then_given_up() -> None:
     async with link_and_raw() as (link, raw):
-        with pytest.raises(LinkLost, match="silent, and asked 3 times"):
+        with pytest.raises(LinkLost, match="silent, and answered no ping"):
             await link.receive(TO_ROUTER)
 
         # The hello was a sign of life in the first beat.
@@ -634,6 +627,41 @@ async def test_two_idle_ends_stay_together() -> None:
             answer = await client.ask(1, b"still there?")
 
     assert answer == Reply(1, "", b"still there?", 1)
+
+
+@jumping
+async def test_the_end_that_has_dialled_sends_one_ping_in_two_beats() -> None:
+    beats = 200
+    async with link_and_raw() as (link, raw), trio.open_nursery() as nursery:
+        pings: list[AnyMessage] = []
+
+        async def answer() -> None:
+            while True:
+                [ping] = await raw.hear(1)
+                assert isinstance(ping, Ping)
+                pings.append(ping)
+                await raw.say(Pong(ping.id))
+
+        nursery.start_soon(answer)
+        nursery.start_soon(link.receive, TO_ROUTER)
+        await trio.sleep(beats * SETTINGS.beat_s)
+
+        assert beats // 2 - 1 <= len(pings) <= beats // 2
+        nursery.cancel_scope.cancel()
+
+
+@jumping
+async def test_the_end_that_was_dialled_asks_once_and_gives_up_at_the_same_beat() -> None:
+    ours, theirs = memory_stream_pair()
+    raw = Raw(theirs)
+    await raw.say(THEM)
+
+    async with accept_link(ours, US) as link:
+        with pytest.raises(LinkLost, match="the peer was silent"):
+            await link.receive(TO_ROUTER)
+
+    assert trio.current_time() == SETTINGS.beat_s * (SETTINGS.pings_max + 2)
+    assert await raw.hear_the_end() == [US, Ping(SETTINGS.pings_max)]
 
 
 @jumping

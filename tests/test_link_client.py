@@ -8,14 +8,7 @@ from trio.testing import (
 )
 
 from corvo.errors import WireError
-from corvo.link import (
-    Call,
-    LinkClient,
-    LinkLost,
-    LinkSettings,
-    open_client,
-    open_link,
-)
+from corvo.link import Call, LinkClient, LinkLost, LinkSettings, open_client, open_link
 from corvo.protocol.wire import (
     FROM_ROUTER,
     Answer,

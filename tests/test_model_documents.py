@@ -34,6 +34,8 @@ from corvo.model import (
     Priority,
     Queue,
     Request,
+    Run,
+    Schedule,
     Settled,
     State,
     Throughput,
@@ -76,6 +78,12 @@ FIELDS: Final[dict[type[Document], str]] = {
     Ending: "id state at_ns",
     ApiKey: "key_hash name role namespace queue_scope enabled created_ns expires_ns is_early",
     Epoch: "began_ns first after",
+    Run: "due_ns at_ns job_id state skipped cause count",
+    Schedule: """
+        id name queue cron job timezone overlap missed missed_max missed_after_ms jitter_ms
+        starts_ns ends_ns paused created_ns changed_ns changes anchor_ns from_ns is_planned next_ns
+        next_local tz error queued_ns queued_local last_due_ns fired skipped runs moving_to
+    """,
 }
 """The fields of each document in their order. A new one stands at the end, and has a default."""
 
@@ -124,6 +132,14 @@ GOLDEN: Final[tuple[tuple[Document, bytes], ...]] = (
         b'{"key_hash":"9f86","name":"ci","role":"worker","queue_scope":["mail","sms-*"]}',
     ),
     (Epoch(began_ns=300, first=4, after=0), b"\x93\xcd\x01\x2c\x04\x00"),
+    (Run(due_ns=3, at_ns=4, job_id="j"), b'{"due_ns":3,"at_ns":4,"job_id":"j"}'),
+    (
+        Schedule(
+            id="q~n", name="n", queue="q", cron="@daily", job="{}", runs=(Run(due_ns=3, at_ns=4),)
+        ),
+        b'{"id":"q~n","name":"n","queue":"q","cron":"@daily","job":"{}",%b}'
+        % b'"runs":[{"due_ns":3,"at_ns":4}]',
+    ),
 )
 """Bytes written out by hand: arrays are msgpack, and the others JSON. They stay, come what may."""
 
@@ -368,6 +384,8 @@ def test_stored_words_of_events_and_their_public_names_never_change() -> None:
         *("requeued", "moved", "arrived", "priority", "progress", "deleted", "purged"),
         *("queue.created", "queue.paused", "queue.resumed", "queue.draining", "queue.changed"),
         *("queue.cleared", "queue.deleted"),
+        *("schedule.created", "schedule.changed", "schedule.paused", "schedule.resumed"),
+        *("schedule.skipped", "schedule.moved", "schedule.deleted"),
     ]
     assert len({each.public for each in EventType}) == len(EventType)
 

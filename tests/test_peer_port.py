@@ -16,20 +16,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from corvo import link as links
+from corvo import connections as links
 from corvo import peer_port
+from corvo.connections import PeerAddress, accept_link, connect, dial, listen_unix
 from corvo.handover import hand_over, serve_handed
-from corvo.link import (
-    LinkLost,
-    LinkRefused,
-    LinkSettings,
-    PeerAddress,
-    accept_link,
-    connect,
-    dial,
-    listen_unix,
-    open_client,
-)
+from corvo.link import LinkLost, LinkRefused, LinkSettings, open_client
 from corvo.peer_port import CONNECTIONS_MAX, PeerPort
 from corvo.peer_preamble import LINE_MAX, OK, refusal, request
 from corvo.peer_security import PeerSecurity

@@ -6,15 +6,10 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
-from corvo import link as links
+from corvo import connections as links
+from corvo.connections import STRANGERS_MAX, accept_link
 from corvo.errors import WireError
-from corvo.link import (
-    STRANGERS_MAX,
-    LinkLost,
-    LinkRefused,
-    LinkSettings,
-    accept_link,
-)
+from corvo.link import LinkLost, LinkRefused, LinkSettings
 from corvo.peer_security import PeerSecurity
 from corvo.protocol.wire import (
     TO_ROUTER,

@@ -7,9 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+import trio.testing
 
-from corvo import kept_link, link
-from corvo.link import Address, Link, LinkClient, UnixAddress, accept_link, listen_unix
+from corvo import kept_link
+from corvo.connections import Address, UnixAddress, accept_link, listen_unix
+from corvo.connections import dial as dial_really
+from corvo.link import Call, Link, LinkClient, LinkLost
 from corvo.peer_security import PeerSecurity
 from corvo.protocol import wire
 from corvo.protocol.cluster import ClusterMap, ClusterNode
@@ -28,6 +31,9 @@ class Replica:
         self.links: list[Link] = []
         self.came = trio.Event()
         self.scope = trio.CancelScope()
+        self.is_silent = False
+        """From the next request on, nothing is heard of it: its machine is lost."""
+        self.has_fallen_silent = trio.Event()
 
     async def serve(self, stream: trio.SocketStream) -> None:
         hello = wire.make_hello(Member(node=self.node), wire.REPLICA, shard=0)
@@ -36,7 +42,9 @@ class Replica:
                 self.links.append(opened)
                 self.came.set()
                 while await opened.receive(wire.FROM_ROUTER):
-                    pass
+                    if self.is_silent:
+                        self.has_fallen_silent.set()
+                        await trio.sleep_forever()
 
     async def says(self, leader: int | None, term: int, *more: wire.Push) -> None:
         await self.came.wait()
@@ -90,7 +98,7 @@ class World:
 @asynccontextmanager
 async def world(directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     made = World(directory)
-    real = link.dial
+    real = dial_really
 
     def dial(address: Address, hello: wire.Hello, *, node: int, log: Log) -> object:
         """The network: each node's port leads to its replica."""
@@ -199,6 +207,77 @@ async def test_who_refuses_a_request_does_not_lead(
         await made.leads(None)
         assert made.links.any is not None
         assert "node 1: knows no leader" in made.links.last_error
+
+
+LOOKS = 4
+"""The first one sees the hello, and at each other one a sign of life is asked for."""
+
+
+@on_sockets
+async def test_a_leader_that_is_silent_while_a_request_waits_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, monkeypatch) as made:
+        made.replicas[2].is_silent = True
+        await made.replicas[2].says(2, 4)
+        client = await made.leads(2)
+        assert client is not None
+        call = client.begin(1, b"{}")
+        assert isinstance(call, Call)
+        await made.replicas[2].has_fallen_silent.wait()
+
+        for _ in range(LOOKS):
+            made.links.look()
+        await trio.testing.wait_all_tasks_blocked()
+        assert made.links.leader is client
+        made.links.look()
+
+        with pytest.raises(LinkLost) as lost:
+            await client.finish(call)
+        assert lost.value.was_sent
+        assert made.links.leader is not client
+
+
+@on_sockets
+async def test_a_leader_that_is_there_is_kept_however_long_a_request_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, monkeypatch) as made:
+        await made.replicas[2].says(2, 4)
+        client = await made.leads(2)
+        assert client is not None
+        client.begin(1, b"{}")
+        [_, member, _] = made.links.members
+
+        for _ in range(3 * LOOKS):
+            contact = member.contact
+            made.links.look()
+            made.links.look()
+            while member.contact == contact:
+                await trio.lowlevel.checkpoint()
+
+        assert made.links.leader is client
+
+
+@pytest.mark.parametrize(("node", "calls"), [(2, 0), (1, 1)])
+@on_sockets
+async def test_a_silent_leader_is_kept_where_nothing_waits_and_on_the_own_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: int, calls: int
+) -> None:
+    async with world(tmp_path, monkeypatch) as made:
+        made.replicas[node].is_silent = True
+        await made.replicas[node].says(node, 4)
+        client = await made.leads(node)
+        assert client is not None
+        for _ in range(calls):
+            client.begin(1, b"{}")
+            await made.replicas[node].has_fallen_silent.wait()
+
+        for _ in range(3 * LOOKS):
+            made.links.look()
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert made.links.leader is client
 
 
 @on_sockets

@@ -1,17 +1,20 @@
 """The simulator: fixed lives, every seed that ever failed, and the bugs that it must find."""
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.sim.bugs import BY_NAME, Bug, mutated, source_of
-from tests.sim.campaign import FOUND, line_of, run
+from tests.sim.campaign import run
 from tests.sim.failures import Outcome
 from tests.sim.options import FAULTS, draw
+from tests.sim.planted import RARE
+from tests.sim.world import World
+from tests.support.simulators import Simulator
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,29 +24,8 @@ BUDGET = 40
 """Seeds from the recorded one on, within which a planted bug must be found."""
 
 
-def sim(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.sim", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def failures(seeds: list[int]) -> list[str]:
-    ended = [run(seed) for seed in seeds]
-    return [
-        f"{line_of(one.seed)}  # {one.outcome.name} {one.detail}"
-        for one in ended
-        if one.outcome is not Outcome.OK
-    ]
-
-
-def found_seeds() -> list[int]:
-    lines = FOUND.read_text(encoding="utf-8").splitlines()
-    return [int(line.split()[0], 0) for line in lines if line and not line.startswith("#")]
+SIMULATOR = Simulator()
+sim, failures, found_seeds = SIMULATOR.command, SIMULATOR.failures, SIMULATOR.found_seeds
 
 
 @pytest.mark.parametrize("portion", range(PORTIONS))
@@ -69,6 +51,14 @@ def test_a_seed_gives_the_same_life_whatever_the_hash_seed() -> None:
 
     assert len(outputs) == 1
     assert "trace=" in outputs.pop()
+
+
+def test_a_life_goes_on_although_its_clients_only_read() -> None:
+    readers = msgspec.structs.replace(draw(3), reads=1.0)
+
+    report = World(readers).run()
+
+    assert report.counts["writes acknowledged"] > 0
 
 
 def test_leaving_a_fault_out_changes_nothing_else() -> None:
@@ -97,12 +87,31 @@ def test_a_planted_bug_changes_the_product_in_one_place(bug: Bug) -> None:
     assert mutated(bug, source) != source
 
 
-@pytest.mark.parametrize("bug", BY_NAME.values(), ids=lambda bug: bug.name)
+@pytest.mark.parametrize(
+    "bug", [bug for bug in BY_NAME.values() if bug.name not in RARE], ids=lambda bug: bug.name
+)
 def test_a_planted_bug_is_found_by_a_seed_that_is_well_without_it(bug: Bug) -> None:
     hunt = sim("--bug", bug.name, "--hunt", f"{BUDGET}", "--from", f"{bug.seed}")
 
     assert hunt.returncode in {Outcome.CORRECTNESS, Outcome.LIVENESS, Outcome.CRASH}, hunt.stderr
     assert failures([int(hunt.stdout.split()[0])]) == []
+
+
+@pytest.mark.parametrize(("name", "test"), RARE.items())
+def test_a_planted_bug_that_lives_seldom_show_is_found_by_another_test(
+    name: str, test: str
+) -> None:
+    program = (
+        "import sys, pytest; from tests.sim.bugs import BY_NAME, plant;"
+        f" plant(BY_NAME[{name!r}]);"
+        f" sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', 'tests/raft/{test}']))"
+    )
+    planted = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert planted.returncode == pytest.ExitCode.TESTS_FAILED, planted.stdout + planted.stderr
+    assert "1 failed" in planted.stdout
 
 
 # The command line.

@@ -1,20 +1,18 @@
 """The simulator of whole replicas: fixed lives, seeds that failed, and bugs that it must find."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.sim.bugs import Bug, mutated, source_of
-from tests.sim.campaign import line_of, run
+from tests.sim.campaign import run
 from tests.sim.failures import Outcome
 from tests.sim.shards.kind import KIND
 from tests.sim.shards.options import FAULTS, draw
 from tests.sim.shards.planted import BY_NAME
 from tests.sim.shards.words import NUMBERS
+from tests.support.simulators import Simulator
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,35 +31,18 @@ AS_SAMPLES = (
     "half-of-a-batch",
     "window-skips-on-a-resend",
     "places-proposed-once",
+    "pause-is-made-up-for",
+    "moving-schedule-goes-on",
+    "due-time-lost-on-the-way",
+    "overlap-not-seen",
 )
 """Hunted with the tests; `python -m tests.sim.shards --bugs` hunts all."""
 OF_A_STALE_TEXT = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
 """What is raised by a planted text that calls what the product no longer has: any run finds it."""
 
 
-def sim(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.sim.shards", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def failures(seeds: list[int]) -> list[str]:
-    ended = [run(seed, kind=KIND) for seed in seeds]
-    return [
-        f"{line_of(one.seed, kind=KIND)}  # {one.outcome.name} {one.detail}"
-        for one in ended
-        if one.outcome is not Outcome.OK
-    ]
-
-
-def found_seeds() -> list[int]:
-    lines = KIND.found.read_text(encoding="utf-8").splitlines()
-    return [int(line.split()[0], 0) for line in lines if line and not line.startswith("#")]
+SIMULATOR = Simulator(KIND)
+sim, failures, found_seeds = SIMULATOR.command, SIMULATOR.failures, SIMULATOR.found_seeds
 
 
 @pytest.mark.parametrize("portion", range(PORTIONS))

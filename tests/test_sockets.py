@@ -10,22 +10,16 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from corvo.link import (
+from corvo.connections import (
     Address,
-    Link,
-    LinkAbsent,
-    LinkLost,
-    LinkSettings,
     PeerAddress,
     TcpAddress,
     UnixAddress,
     connect,
     dial,
-    listen_tcp,
     listen_unix,
-    open_client,
-    open_link,
 )
+from corvo.link import Link, LinkAbsent, LinkLost, LinkSettings, open_client, open_link
 from corvo.peer_security import PeerSecurity
 from corvo.protocol.wire import (
     FROM_ROUTER,
@@ -64,7 +58,7 @@ async def test_calls_are_answered_over_a_unix_socket(tmp_path: Path) -> None:
 
 @on_sockets
 async def test_calls_are_answered_over_tcp_which_sends_at_once() -> None:
-    listeners = await listen_tcp("127.0.0.1", 0)
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     no_delay = (trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY)
     accepted: list[int] = []
@@ -215,7 +209,7 @@ async def test_a_connection_that_does_not_come_about_is_given_up_in_time(
 
 @on_sockets
 async def test_where_nobody_listens_connecting_says_so(tmp_path: Path) -> None:
-    (closed,) = await listen_tcp("127.0.0.1", 0)
+    (closed,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = closed.socket.getsockname()[1]
     await closed.aclose()
 
@@ -283,7 +277,7 @@ def test_a_link_that_is_given_up_as_its_peer_sends_again_is_lost() -> None:
 
 @on_sockets
 async def test_a_connection_that_is_reset_is_a_lost_link() -> None:
-    [listener] = await listen_tcp("127.0.0.1", 0)
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
 
     async def reset() -> None:
         stream = await listener.accept()
@@ -324,7 +318,7 @@ async def test_a_process_that_does_not_answer_is_named_by_its_address(tmp_path: 
 
 @on_sockets
 async def test_where_nothing_listens_the_process_is_known_to_have_ended(tmp_path: Path) -> None:
-    [listener] = await listen_tcp("127.0.0.1", 0)
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
     await listener.aclose()
     stale = await listen_unix(str(tmp_path / "stale"))
@@ -345,7 +339,7 @@ async def test_where_nothing_listens_the_process_is_known_to_have_ended(tmp_path
 
 @on_sockets
 async def test_a_process_that_does_not_answer_may_still_be_there() -> None:
-    [listener] = await listen_tcp("127.0.0.1", 0)
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
     address = PeerAddress("127.0.0.1", port, "shard-3", PeerSecurity())
 

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from corvo import config
-from corvo.cli import COMMANDS, usage
+from corvo.cli import usage
+from corvo.command_table import COMMANDS
 from corvo.commands import _FLAGS
 from corvo.model import ROLES, State
 from corvo.router.node.families import FAMILIES
@@ -32,6 +33,7 @@ PAGES: Final = (
         for name in (
             "ARCHITECTURE",
             "bulk",
+            "cli",
             "config",
             "dependencies",
             "events",
@@ -46,6 +48,7 @@ PAGES: Final = (
             "performance",
             "raft",
             "router",
+            "schedules",
             "search",
             "security",
             "shard",

@@ -35,6 +35,7 @@ JOIN_S: Final = 60.0
 ROUNDS: Final = 2_000
 
 TRIED: Final = {
+    "corvo/client_commands/worker.py": "",  # reads and writes what it shares under one lock
     "corvo/kv": "tests/kv/test_checkpoints.py",
     "corvo/mirror/follow/following.py": "test_flushing_the_file_disturbs_no_write",
     "corvo/mirror/process.py": "",  # opens the file, before another thread knows it
@@ -45,6 +46,7 @@ TRIED: Final = {
     "corvo/shard/driver/snapshots.py": "",  # one task at a time has the copy, and files of its own
     "corvo/shard/driver/syncing.py": "test_every_sync_is_waited_for",
     "corvo/telemetry.py": "test_every_line_is_written_or_counted",
+    "corvo/tui/fetching.py": "",  # hands over data that never change, under one lock
     "corvo/watchdog.py": "test_a_watchdog_watches_a_loop_that_counts",
 }
 """By module that starts a thread: the test of what it shares, or why there is none."""

@@ -27,17 +27,22 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {}
 """The ratchet: `path:name` of each longer function, and why it reads better whole."""
 
 LOUD: Final = (
-    "corvo/{__main__,child,cli,clock,commands,datadir,kept_link,link,listening,node,notify}.py",
+    "corvo/{__main__,child,cli,clock,commands,connections,datadir,kept_link,link,listening}.py",
+    "corvo/{node,notify}.py",
     "corvo/{peer_tls,process_stats,shard_links,supervisor,telemetry,topology,watchdog}.py",
     "corvo/{handover,peer_port}.py",
-    "corvo/{forming,node_map,plans}.py",
+    "corvo/{clock_readings,forming,node_map,plans}.py",
+    "corvo/client/{calls,connections}.py",
+    "corvo/client_commands/{bulk_runs,enqueue,interrupts,lines,options,progress,session}.py",
+    "corvo/client_commands/{completion,dev,profile,profiles}.py",
+    "corvo/client_commands/{events,waiting,worker,worker_commands,working}.py",
     "corvo/kv/{checkpoints,directories,level}.py",
     "corvo/mirror/{process,readers}.py",
     "corvo/mirror/follow/{building,following,writing}.py",
     "corvo/raft/disk/files.py",
     "corvo/router/{api,ask,process,summary}.py",
     "corvo/router/*/{endpoints,fan_out}.py",
-    "corvo/router/auth/keeper.py",
+    "corvo/router/auth/{keeper,sharing}.py",
     "corvo/router/bulk/executor.py",
     "corvo/router/cluster/{asking,joining,watching}.py",
     "corvo/router/events/{boards,channels,cursors,listening}.py",
@@ -63,19 +68,24 @@ PROCESS_MAINS: Final = (
 the end of one connection, or a bulk operation that is left to its lease."""
 
 DOORS: Final[dict[str, tuple[str, ...]]] = {
-    "datetime": ("corvo/{telemetry,times}.py",),
+    "croniter": ("corvo/cron.py",),
+    "datetime": ("corvo/{telemetry,times,time_zones,wall_calendar}.py",),
     "fcntl": ("corvo/datadir.py", "corvo/kv/directories.py", "corvo/raft/disk/files.py"),
     "google_crc32c": ("corvo/raft/checksum.py",),
     "logging": (),
     "os": (
         "corvo/{child,cli,commands,datadir,node,notify,plans,process_stats,telemetry,watchdog}.py",
+        "corvo/client_commands/{completion,dev,lines,options,profile,profiles}.py",
+        "corvo/client_commands/{worker,worker_commands}.py",
         "corvo/kv/directories.py",
         "corvo/mirror/process.py",
         "corvo/raft/disk/files.py",
         "corvo/shard/driver/{process,syncing}.py",
+        "corvo/tui/{command,terminal}.py",
     ),
     "pathlib": (
         "corvo/{commands,datadir,listening,node,plans,peer_tls,process_stats}.py",
+        "corvo/client_commands/{dev,enqueue,profiles,session,worker_commands}.py",
         "corvo/kv/{checkpoints,directories}.py",
         "corvo/mirror/{process,readers}.py",
         "corvo/mirror/follow/{building,writing}.py",
@@ -84,11 +94,24 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "corvo/shard/driver/{known,poison,process,timekeeping}.py",
     ),
     "plyvel": ("corvo/kv/level.py",),
+    "rich": ("corvo/tui/*.py",),
     "sqlite_utils": ("corvo/mirror/follow/building.py",),
-    "subprocess": ("corvo/supervisor.py",),
-    "threading": ("corvo/{telemetry,watchdog}.py", "corvo/shard/driver/syncing.py"),
-    "time": ("corvo/{clock,watchdog}.py",),
+    "subprocess": ("corvo/supervisor.py", "corvo/client_commands/{dev,worker_commands}.py"),
+    "threading": (
+        "corvo/{telemetry,watchdog}.py",
+        "corvo/client_commands/{bulk_runs,dev,interrupts,jobs,worker,worker_commands}.py",
+        "corvo/shard/driver/syncing.py",
+        "corvo/tui/fetching.py",
+    ),
+    "time": (
+        "corvo/{clock,watchdog}.py",
+        "corvo/client/calls.py",
+        "corvo/client_commands/{bulk_runs,events,progress,session,worker}.py",
+        "corvo/tui/{command,fetching}.py",
+    ),
     "trio": LOUD,
+    "tzdata": ("corvo/time_zones.py",),
+    "zoneinfo": ("corvo/time_zones.py",),
 }
 """Which modules of corvo may import a library, by pattern: one door each, so that what lies behind
 it can be replaced, and faked."""
@@ -134,8 +157,12 @@ SPELLING: Final = {
 }
 """British spelling, by stem. A name that a library chose is passed over: see `check_spelling`."""
 
-SPELT_OTHERWISE: Final = {"corvo/router/leases/verbs.py": '"cance[l]ed"'}
-"""By file, a name of the HTTP API that has the other spelling."""
+SPELT_OTHERWISE: Final = {
+    "corvo/router/leases/verbs.py": '"cance[l]ed"',
+    "corvo/tui/terminal.py": "[Cc]olo[r]_?[Ss]ystem",
+    "tests/tui/pictures.py": "colo[r]_system",
+}
+"""By file, a name of the HTTP API or of a library that has the other spelling."""
 
 
 Node = ast.stmt | ast.expr | ast.excepthandler

@@ -8,11 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from corvo.kept_link import KeptLink
-from corvo.link import (
-    Link,
-    LinkLost,
-    LinkRefused,
+from corvo.connections import (
     PeerAddress,
     Route,
     UnixAddress,
@@ -20,6 +16,8 @@ from corvo.link import (
     accept_link,
     listen_unix,
 )
+from corvo.kept_link import KeptLink
+from corvo.link import Link, LinkLost, LinkRefused
 from corvo.peer_security import PeerSecurity
 from corvo.protocol.cluster import ClusterMap, ClusterNode, RemovedNode
 from corvo.protocol.wire import FROM_FOLLOWER, MIRROR, REPLICA, make_hello
@@ -55,6 +53,19 @@ def test_the_replica_on_this_node_comes_first_and_one_without_an_address_does_no
     assert topology.routes(1) == [Route(1, UnixAddress("/s1")), remote(2, "b", "shard-1")]
     assert topology.routes(2) == [remote(2, "b", "shard-2")]
     assert list(topology.to_nodes()) == [remote(2, "b", NODE)]
+
+
+def test_links_to_other_nodes_need_the_op_version_of_the_cluster() -> None:
+    topology = made({0: "/s0"})
+    ours = make_hello(Member(), REPLICA, shard=0)
+    topology.update(msgspec.structs.replace(MAP, version=6, op_version=9), topology.sockets)
+
+    [local, peer] = topology.routes(0)
+
+    assert isinstance(local.address, UnixAddress)
+    assert isinstance(peer.address, PeerAddress)
+    assert peer.address.op_version == 9
+    assert topology.hello(ours) == msgspec.structs.replace(ours, op_oldest=9)
 
 
 def test_a_replica_that_is_moved_away_comes_last_while_it_is_there() -> None:

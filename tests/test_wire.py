@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corvo import __version__
 from corvo.errors import WireError
 from corvo.protocol.wire import (
     ALL_SHARDS,
@@ -21,6 +22,7 @@ from corvo.protocol.wire import (
     FRAME_BYTES_MAX,
     FROM_ROUTER,
     HELLO_BYTES_MAX,
+    JOINER,
     MIRROR,
     OP_OLDEST,
     OP_VERSION,
@@ -62,13 +64,14 @@ from corvo.protocol.wire import (
     encode,
     encode_many,
     make_hello,
+    needing,
     refusal,
 )
 from corvo.raft import codec
 from corvo.raft.messages import AppendRequest, Entry, Kind
 from tests.support.links import Member
 
-HELLO: Final = Hello(REPLICA, 1, 3, "rookery", WIRE_VERSION, 12, 8, 1, 11, "not today", "ab")
+HELLO: Final = Hello(REPLICA, 1, 3, "rookery", WIRE_VERSION, 12, 8, 1, 11, "not today", "ab", "0.1")
 FIRST_HELLO: Final = "0000001f9801a77265706c6963610103a7726f6f6b657279010ccfffffffffffffffff"
 """As it was before a hello had the oldest versions and a refusal."""
 
@@ -600,28 +603,28 @@ OTHERS: Final[dict[str, tuple[Hello, str]]] = {
         msgspec.structs.replace(THEIRS, wire_version=WIRE_OLDEST - 1, cluster="nest"),
         (
             "the replica of node 2 is older: it has wire version 2, and the router of node 1 needs"
-            " 3 or later; upgrade node 2"
+            f" 3 or later; upgrade node 2 to corvo {__version__!r}"
         ),
     ),
     "a newer wire version": (
         msgspec.structs.replace(THEIRS, wire_version=9, wire_oldest=WIRE_VERSION + 1),
         (
             "the router of node 1 is older: it has wire version 3, and the replica of node 2 needs"
-            " 4 or later; upgrade node 1"
+            f" 4 or later; upgrade node 1 to corvo {__version__!r}"
         ),
     ),
     "an older op version": (
         msgspec.structs.replace(THEIRS, op_version=OP_OLDEST - 1),
         (
             "the replica of node 2 is older: it has op version 1, and the router of node 1 needs"
-            " 2 or later; upgrade node 2"
+            f" 2 or later; upgrade node 2 to corvo {__version__!r}"
         ),
     ),
     "a newer op version": (
-        msgspec.structs.replace(THEIRS, op_version=9, op_oldest=OP_VERSION + 1),
+        msgspec.structs.replace(THEIRS, op_version=9, op_oldest=OP_VERSION + 1, release="2\n"),
         (
             f"the router of node 1 is older: it has op version {OP_VERSION}, and the replica of"
-            f" node 2 needs {OP_VERSION + 1} or later; upgrade node 1"
+            f" node 2 needs {OP_VERSION + 1} or later; upgrade node 1 to corvo '2\\n'"
         ),
     ),
     "an older process of the same node": (
@@ -632,6 +635,21 @@ OTHERS: Final[dict[str, tuple[Hello, str]]] = {
         ),
     ),
 }
+
+
+def test_a_process_that_is_older_than_the_cluster_is_refused_by_both_ends() -> None:
+    needing_more = needing(OURS, OP_VERSION + 1)
+    joining = make_hello(Member(shards=4, node=0), JOINER, shard=3)
+
+    reason = refusal(needing_more, THEIRS)
+
+    assert needing(OURS, 1) == OURS
+    assert reason == refusal(THEIRS, needing_more)
+    assert reason.endswith(f"upgrade node 2 to corvo {__version__!r}")
+    assert refusal(joining, needing_more) == (
+        f"the node that starts is older: it has op version {OP_VERSION}, and the router of node 1"
+        f" needs {OP_VERSION + 1} or later; upgrade it to corvo {__version__!r}"
+    )
 
 
 @pytest.mark.parametrize(("theirs", "reason"), OTHERS.values(), ids=OTHERS)

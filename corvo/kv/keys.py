@@ -207,7 +207,7 @@ RATE_LIMIT: Final = _space(
 )
 BATCH: Final = _space("batch", "b|{batchID}", "JSON: model.Batch")
 WORKER: Final = _space("worker", "w|{workerID}", "JSON: model.Worker")
-SCHEDULE: Final = _space("schedule", "sc|{scheduleID}", "JSON; planned", owner=_PLANNED)
+SCHEDULE: Final = _space("schedule", "sc|{scheduleID}", "JSON: model.Schedule")
 EVENT: Final = _space(
     "event log",
     "ev|{seq:8BE}",

@@ -24,8 +24,9 @@ import trio
 from msgspec.structs import replace
 
 from corvo import child, telemetry
+from corvo.connections import accept_link, listen_unix
 from corvo.errors import CorvoError, WireError
-from corvo.link import Link, LinkLost, accept_link, listen_unix
+from corvo.link import Link, LinkLost
 from corvo.measures import LoopTimes
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.follow import building

@@ -7,13 +7,14 @@ costs a failed try, and never more, because who belongs to a shard is decided by
 Raft group. The map says who *is to* belong; the leader of each shard changes its group to that.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Annotated, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from msgspec import Meta
 
 from corvo.errors import CorvoError
+from corvo.protocol import wire
 
 REPLICAS: Final = 3
 """Replicas of a shard, where the cluster has so many nodes."""
@@ -35,6 +36,10 @@ VERSION_MAX: Final = 64
 
 REASON_MAX: Final = 500
 """Characters of the reason of a removal: every process has those of all removed nodes."""
+
+
+OP_VERSION_FIRST: Final = 3
+"""The op version of every cluster that has not raised it yet: clusters came with it."""
 
 
 class BadAddress(CorvoError):
@@ -83,6 +88,11 @@ class ClusterMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """By shard: the nodes that are to have a replica of it. The first one should lead."""
     is_placed: bool = True  # whether the places are those for the nodes of now
     removed: tuple[RemovedNode, ...] = ()
+    op_version: int = OP_VERSION_FIRST
+    """Every node can decode the ops of this version, and later ones are not used yet. It is raised
+    when all nodes have announced a greater one, and never lowered."""
+
+    FIELDS_SINCE: ClassVar[Mapping[str, int]] = {"op_version": 4}
 
     def node(self, number: int) -> ClusterNode | None:
         """The node of that number; None for one that is not in the cluster."""
@@ -159,11 +169,18 @@ def fault_of_places(
     return ""
 
 
-def first_map(nodes: Sequence[ClusterNode], *, shards: int, replicas: int) -> ClusterMap:
+def first_map(
+    nodes: Sequence[ClusterNode],
+    *,
+    shards: int,
+    replicas: int,
+    op_version: int = OP_VERSION_FIRST,
+) -> ClusterMap:
     """The map of a cluster that is new: equal wherever it is made from the same nodes.
 
     Its places follow from a rule that no release changes, and are not the most even ones for many
-    nodes: these are computed as soon as the map is stored.
+    nodes: these are computed as soon as the map is stored. `op_version` may be greater than the
+    first one where every node is known to have it.
     """
     ordered = tuple(sorted(nodes, key=lambda node: node.number))
     assert ordered, "a cluster has a node"
@@ -178,13 +195,14 @@ def first_map(nodes: Sequence[ClusterNode], *, shards: int, replicas: int) -> Cl
             for shard in range(shards)
         ),
         is_placed=len(numbers) == count,
+        op_version=op_version,
     )
 
 
 def alone(number: int, shards: int) -> ClusterMap:
     """The map of a cluster of one node, made from its number alone."""
     node = ClusterNode(number=number, name=f"node-{number}")
-    return first_map([node], shards=shards, replicas=REPLICAS)
+    return first_map([node], shards=shards, replicas=REPLICAS, op_version=wire.OP_VERSION)
 
 
 def split_address(address: str) -> tuple[str, int]:

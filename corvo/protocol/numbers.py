@@ -8,7 +8,8 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from corvo.measures import DISK_S, LAG_S, POWERS, Histogram, ProcessStats, empty
+from corvo.measures import DISK_S, LAG_S, LATE_S, POWERS, Histogram, ProcessStats, empty
+from corvo.model import Run
 
 WAITING_OPS_MAX: Final = 16_384
 """Ops that wait for agreement or to be proposed: at 20,000 a second, less than a second."""
@@ -80,6 +81,11 @@ class Counters(msgspec.Struct, kw_only=True):
     batch: Histogram = msgspec.field(default_factory=lambda: empty(POWERS))
     """Ops in an entry that was proposed by this replica."""
     upkeep: dict[str, Upkeep] = {}  # by the name of the op
+    fired: int = 0  # due times of schedules that created a job
+    skipped: dict[str, int] = {}  # due times of schedules that created none, by the reason
+    lateness: Histogram = msgspec.field(default_factory=lambda: empty(LATE_S))
+    """Seconds from a due time of a schedule, its jitter included, to the entry that created the
+    job. Jobs that waited for the end of an earlier one are left out."""
     disk: DiskNumbers = msgspec.field(default_factory=DiskNumbers)
     lag: Histogram = msgspec.field(default_factory=lambda: empty(LAG_S))
     """Seconds by which a tick came too late."""
@@ -92,6 +98,15 @@ class Counters(msgspec.Struct, kw_only=True):
         upkeep.done += done
         if done:
             upkeep.last_ns = now_ns
+
+    def came(self, run: Run, late_ns: int | None) -> None:
+        """Count a due time of a schedule; `late_ns` is None for one that waited."""
+        if run.skipped:
+            self.skipped[run.skipped] = self.skipped.get(run.skipped, 0) + run.count
+            return
+        self.fired += 1
+        if late_ns is not None:
+            self.lateness.observe(max(0, late_ns) / 1e9)
 
 
 class PeerNumbers(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +151,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     counted: Counters
     clock: ClockNumbers | None = None  # of a leader
     missing: int = 0  # jobs that other jobs wait for and that do not exist yet
+    schedules: int = 0
     outgoing: tuple[int, ...] = ()
     """While the members are being changed: the voters of before, whose majority is needed too."""
     snapshot_received: tuple[int, int] | None = None

@@ -4,15 +4,24 @@ A query and its answer travel as JSON. Unless a query is about one replica, the 
 after a proof of leadership. The registry numbers them, as `corvo.protocol.ops` numbers ops.
 """
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from corvo.model import ApiKey, Batch, Event, Job, JobError, Queue, State, Worker
+from corvo.model import ApiKey, Batch, Event, Job, JobError, Queue, Schedule, State, Worker
 from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.numbers import PAGE_NUMBERS_MAX, PAGE_QUEUES, PageLimit
-from corvo.protocol.ops.base import ID_BYTES_MAX, ITEMS_MAX, Id, Json, Name, Nanos
+from corvo.protocol.ops.base import (
+    ID_BYTES_MAX,
+    ITEMS_MAX,
+    NAME_BYTES_MAX,
+    Id,
+    Json,
+    Name,
+    Nanos,
+)
 from corvo.protocol.ops.enqueue import Enqueued, NewJob
 from corvo.scopes import NOTHING, Scope
 
@@ -38,7 +47,12 @@ QUEUES_MAX: Final = 1_000
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One question."""
 
-    is_local: ClassVar[bool] = False  # whether it is about this replica, whoever leads
+    is_local: ClassVar[bool] = False  # whether any replica may answer it, from its own state
+
+    SINCE: ClassVar[int] = 1
+    """The op version that it came with: see `corvo.protocol.versions`."""
+    FIELDS_SINCE: ClassVar[Mapping[str, int]] = {}
+    """The op versions of fields that came later."""
 
 
 class Form(Enum):
@@ -157,6 +171,37 @@ class ListBatches(Query, frozen=True, kw_only=True):
     before_id: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] = ""
     """Only what was created before this, of what was created at one time those with a smaller id;
     0 is all."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+
+class ScheduleFound(msgspec.Struct, frozen=True):
+    """A schedule, if it is here."""
+
+    schedule: Schedule | None
+
+
+class GetSchedule(Query, frozen=True, kw_only=True):
+    """One schedule."""
+
+    SINCE = 5
+    schedule_id: Id
+
+
+class Schedules(msgspec.Struct, frozen=True):
+    """Schedules in the order of their ids."""
+
+    schedules: list[Schedule]
+    after: str = ""
+    """Behind which one the next page begins; empty at the end. It may not be one of the answer."""
+
+
+class ListSchedules(Query, frozen=True, kw_only=True):
+    """Schedules of queues of a scope, or of one queue."""
+
+    SINCE = 5
+    scope: Scope = NOTHING
+    queue: Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)] = ""
+    after: Annotated[str, msgspec.Meta(max_length=ID_BYTES_MAX)] = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
 
 
@@ -321,6 +366,24 @@ class GetMoment(Query, frozen=True, kw_only=True):
     """What time it is for the shard; the place in the log goes with every answer."""
 
 
+class AskHere(Query, frozen=True, kw_only=True):
+    """A question that any replica answers, from its own state."""
+
+    is_local: ClassVar[bool] = True
+    SINCE = 4
+    number: int  # of the question, one of `HERE`
+    query: msgspec.Raw
+
+
+class Here(msgspec.Struct, frozen=True):
+    """The answer to `AskHere`."""
+
+    answer: msgspec.Raw
+    contact_ms: int | None
+    """How long ago the replica last received a message of its leader, 0 for the leader itself; None
+    if it has received none since its start."""
+
+
 class GetNumbers(Query, frozen=True, kw_only=True):
     """What this replica has counted, for metrics."""
 
@@ -388,10 +451,18 @@ QUERIES: Final[dict[int, type[Query]]] = {
     25: ListBatches,
     26: GetTaken,
     27: GetMap,
+    28: AskHere,
     30: GetNumbers,
     31: GetQueueNumbers,
     32: GetWorkerNumbers,
+    33: GetSchedule,
+    34: ListSchedules,
 }
 """A number is never used again."""
 
 NUMBERS: Final = {query: number for number, query in QUERIES.items()}
+
+HERE: Final = frozenset(
+    NUMBERS[query] for query in (GetJobs, Explain, GetBatch, GetMap, GetSchedule)
+)
+"""The questions that `AskHere` may ask."""

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from corvo.protocol.jobs import Time
 from corvo.protocol.words import GivenPriority
 from corvo.scopes import NOTHING, Scope
 
@@ -21,6 +22,8 @@ STATES_MAX: Final = 8
 IDS_MAX: Final = 5_000
 """Jobs that one `Select` names."""
 MINUTES_MAX: Final = 60
+SUMMARY_MINUTES_MAX: Final = 15
+"""Fewer, because each is sent for every queue."""
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_BYTES_MAX)]
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
 Attempts: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -175,6 +178,13 @@ class GetBeats(Question, frozen=True, kw_only=True, omit_defaults=True):
 
 class GetSummary(Question, frozen=True, kw_only=True, omit_defaults=True):
     """For a dashboard: every queue's counts and rates."""
+
+    minutes: Annotated[int, msgspec.Meta(ge=0, le=SUMMARY_MINUTES_MAX)] = 0
+    """Last whole minutes that are counted one by one."""
+    known: dict[int, int] = {}
+    """By shard, the positions of a summary that the router has."""
+    known_minute: str = ""
+    """The `minute` of that summary."""
 
 
 # What is answered.
@@ -384,22 +394,45 @@ class Beats(msgspec.Struct, frozen=True):
     as_of: AsOf = {}
 
 
-class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue for a dashboard."""
+class QueueMinutes(msgspec.Struct, frozen=True, kw_only=True):
+    """Events of a queue in each of the last whole minutes, the oldest minute first."""
+
+    enqueued: list[int]
+    completed: list[int]
+    failed: list[int]
+
+
+class SummaryQueue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One queue at a glance, as clients get it. Only the router sets `workers`."""
 
     name: str
+    paused: bool
+    draining: bool = False
+    max_concurrency: int = 0
     counts: dict[str, int]
-    is_paused: bool
-    enqueued_1m: int
-    completed_1m: int
-    failed_1m: int
-    oldest_pending_at: str = ""
+    workers: int | msgspec.UnsetType = msgspec.UNSET
+    """Workers that fetch from it; unset while a router may fetch for it that has not answered."""
+    enqueued_1m: int | msgspec.UnsetType = msgspec.UNSET
+    """Within the last whole minute; rates are left out while the mirror is away."""
+    completed_1m: int | msgspec.UnsetType = msgspec.UNSET
+    failed_1m: int | msgspec.UnsetType = msgspec.UNSET
+    enqueued_this_minute: int | msgspec.UnsetType = msgspec.UNSET
+    """Since `minute` of the summary."""
+    completed_this_minute: int | msgspec.UnsetType = msgspec.UNSET
+    failed_this_minute: int | msgspec.UnsetType = msgspec.UNSET
+    minutes: QueueMinutes | msgspec.UnsetType = msgspec.UNSET
+    """Unset if nothing went on in them."""
+    oldest_pending_at: Time | msgspec.UnsetType = msgspec.UNSET
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """All queues for a dashboard."""
 
-    queues: list[QueueSummary]
+    queues: list[SummaryQueue]
+    minute: str = ""
+    """The start of the minute that has not ended yet."""
+    is_unchanged: bool = False
+    """Whether the queues are those of the summary that the router has."""
     as_of: AsOf = {}
     is_behind: IsBehind = msgspec.UNSET
 

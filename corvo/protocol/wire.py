@@ -20,6 +20,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from corvo import __version__
 from corvo.errors import WireError
 
 WIRE_VERSION: Final = 3
@@ -29,9 +30,9 @@ would misunderstand: a new tag, or a new meaning."""
 WIRE_OLDEST: Final = 3
 """The oldest wire version that this release still understands."""
 
-OP_VERSION: Final = 3
-"""The version of ops, queries and documents. It rises with each op, query or field that a process
-of the version before would not know."""
+OP_VERSION: Final = 5
+"""The version of ops, queries and documents, also of those in a feed. It rises with each op, query
+or field that a process of the version before would not know (`corvo.protocol.versions`)."""
 
 OP_OLDEST: Final = 2
 """The oldest op version that this release still works with."""
@@ -51,6 +52,9 @@ _TLS: Final = b"\x16\x03"
 
 NONCE_BYTES: Final = 32
 """Of a `Challenge`: a random number that never comes twice."""
+
+_RELEASE_MAX: Final = 40
+"""Characters of a peer's release in a refusal."""
 
 REFUSAL_MAX: Final = 500
 """Characters of a refusal, which has to fit into a hello."""
@@ -105,6 +109,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """In the answer to a hello: why the link is refused; empty when it is accepted."""
     instance: str = ""
     """The number of the node's data directory; empty for a server that runs alone."""
+    release: str = ""
+    """The version of corvo, for people."""
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -249,6 +255,9 @@ class Scan(msgspec.Struct, frozen=True, array_like=True, tag=41):
     id: int
     after: bytes = b""  # the last key of the page before; empty for the first page
     keys_max: int = 1_000
+    least: int = 0
+    """The index that the documents must be as new as: a replica that lags answers when it has come
+    so far. Without it, changes between the two would never be told."""
 
 
 class Seek(msgspec.Struct, frozen=True, array_like=True, tag=45):
@@ -545,7 +554,13 @@ def make_hello(member: Member, role: str, *, shard: int) -> Hello:
         wire_oldest=WIRE_OLDEST,
         op_oldest=OP_OLDEST,
         instance=member.instance,
+        release=__version__,
     )
+
+
+def needing(ours: Hello, op_version: int) -> Hello:
+    """The hello of a process of a cluster of that op version: it works with no older one."""
+    return msgspec.structs.replace(ours, op_oldest=max(ours.op_oldest, op_version))
 
 
 def refusal(ours: Hello, theirs: Hello, *, node: int = 0) -> str:
@@ -589,13 +604,17 @@ def _why_refused(ours: Hello, theirs: Hello, node: int) -> str:
 
 def _too_old(what: str, older: Hello, version: int, newer: Hello, oldest: int) -> str:
     fix = "restart" if older.node == newer.node else "upgrade"
+    which = f"node {older.node}" if older.role != JOINER else "it"
+    to = f" to corvo {newer.release[:_RELEASE_MAX]!r}" if newer.release and fix == "upgrade" else ""
     return (
         f"{_name(older)} is older: it has {what} version {version}, and {_name(newer)} needs"
-        f" {oldest} or later; {fix} node {older.node}"
+        f" {oldest} or later; {fix} {which}{to}"
     )
 
 
 def _name(hello: Hello) -> str:
+    if hello.role == JOINER:
+        return "the node that starts"
     role = hello.role if hello.role in _ROLES else "process"
     return f"the {role} of node {hello.node}"
 

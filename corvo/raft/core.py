@@ -1,7 +1,8 @@
 """The dispatch of the core: messages, ticks, finished writes and applied entries.
 
 `step` is the door: what is malformed, from a stranger or from the past is refused here, counted in
-`refused`, and changes nothing. Then the rule of terms (Raft 5.1), then one handler a message type.
+`refused`, and changes nothing, but that the commit index in an old vote is used. Then the rule of
+terms (Raft 5.1), then one handler a message type.
 """
 
 from typing import Final, assert_never
@@ -29,7 +30,7 @@ from corvo.raft.messages import (
     VoteResponse,
 )
 from corvo.raft.ready import Write
-from corvo.raft.roles import become_follower, sync_progress
+from corvo.raft.roles import become_follower, renewed_progress, sync_progress
 from corvo.raft.state import Raft, Role
 
 FROM_LEADERS: Final = (AppendRequest, Heartbeat, SnapshotOffer, SnapshotChunk)
@@ -46,7 +47,7 @@ def step(raft: Raft, message: AnyMessage) -> None:
         if not _enter_term(raft, message):
             return
     elif message.term < raft.term:
-        # An old message is not believed in anything, not even in who sent it.
+        # Neither what it says of its term is believed, nor who sent it.
         _answer_the_past(raft, message)
         return
     _remember_instance(raft, message)
@@ -60,19 +61,37 @@ def _stranger(raft: Raft, message: AnyMessage) -> str | None:
     if not message.instance:
         return None
     pinned = dict(raft.membership.pins).get(message.source)
+    if not pinned and _may_be_replaced(raft, message.source):
+        return None
     known = pinned or raft.instances.get(message.source, message.instance)
     return None if message.instance == known else "instance"
 
 
+def _may_be_replaced(raft: Raft, source: int) -> bool:
+    """Whether a replica is a learner, and no change under way may make it a voter.
+
+    It may have been added again after it was removed, with another directory. A message that was
+    under way meanwhile is then from the old one, and must not shut the new one out.
+    """
+    leadership = raft.leadership
+    if leadership is not None and raft.log.applied < leadership.pending_change:
+        return False
+    return source not in members.voters_of(raft.membership)
+
+
 def _remember_instance(raft: Raft, message: AnyMessage) -> None:
-    """The first data directory to speak for a member is the one, until the membership says so."""
-    source = message.source
-    if (
-        message.instance
-        and source not in raft.instances
-        and source in members.members_of(raft.membership)
-    ):
-        raft.instances[source] = message.instance
+    """The first data directory to speak for a voter is the one, until the membership says so.
+
+    Of a learner it is the newest one, and nothing that another one acknowledged counts for it.
+    """
+    source, leadership = message.source, raft.leadership
+    known = raft.instances.get(source)
+    is_news = message.instance not in {0, known}
+    if not is_news or source not in members.members_of(raft.membership):
+        return
+    raft.instances[source] = message.instance
+    if known is not None and leadership is not None:
+        leadership.progress[source] = renewed_progress(raft, leadership.progress[source])
 
 
 def _enter_term(raft: Raft, message: AnyMessage) -> bool:
@@ -95,13 +114,19 @@ def _enter_term(raft: Raft, message: AnyMessage) -> bool:
 
 
 def _answer_the_past(raft: Raft, message: AnyMessage) -> None:
-    """A message from an earlier term is ignored, but a sender who cannot know is told our term."""
+    """A message from an earlier term is ignored, but a sender who cannot know is told our term.
+
+    Of a refused vote the commit index is believed all the same: what was committed stays so.
+    """
     raft.refused["old_term"] += 1
     if isinstance(message, FROM_LEADERS):
         # With pre-vote nobody else would tell a leader of the past that we can no longer follow it.
         raft.send(AppendResponse(*raft.to(message.source), index=0))
     elif isinstance(message, VoteRequest) and message.pre:
         election.answer_vote(raft, message, granted=False)
+    elif isinstance(message, VoteResponse) and message.source in members.voters_of(raft.membership):
+        # A refused pre-vote leaves the voter in its term, so no later answer would tell us either.
+        election.learn_commit(raft, message.commit, message.commit_term)
 
 
 def _handle(raft: Raft, message: AnyMessage) -> None:
@@ -193,12 +218,16 @@ def remember_configs(raft: Raft, entries: tuple[Entry, ...]) -> None:
 
 
 def _switch(raft: Raft, membership: Membership) -> None:
-    raft.membership = membership
-    present = members.members_of(membership)
-    for gone in [replica for replica in raft.instances if replica not in present]:
+    before, raft.membership = raft.membership, membership
+    leadership = raft.leadership
+    present = {*members.members_of(membership)}
+    promoted = {*members.voters_of(membership)} - {*members.voters_of(before)}
+    if leadership is not None:
+        # Only the leader knows which directory it promoted.
+        promoted -= {one for one, known in leadership.progress.items() if known.is_current}
+    for gone in [each for each in raft.instances if each not in present or each in promoted]:
         # Added again, it may come with another data directory.
         del raft.instances[gone]
-    leadership = raft.leadership
     if leadership is None:
         # Not campaigning either: an unapplied change forbids that.
         assert raft.role is Role.FOLLOWER, "nobody campaigns past a change"

@@ -78,6 +78,7 @@ def on_vote_request(raft: Raft, message: VoteRequest) -> None:
     """Grant a vote once a term, to a log with everything ours has.
 
     Whether we think ourselves a voter does not matter: the candidate may know a newer membership.
+    It may know an older one, too: then a blank replica has forgotten what it promised there.
     """
     learn_commit(raft, message.commit, message.commit_term)
     free = raft.vote == message.source or (raft.vote == NOBODY and raft.leader == NOBODY)
@@ -86,6 +87,7 @@ def on_vote_request(raft: Raft, message: VoteRequest) -> None:
     granted = (
         may
         and raft.repair is None
+        and not (raft.has_returned and raft.is_blank)
         and raft.log.is_up_to_date(last_index=message.last_index, last_term=message.last_term)
     )
     if granted and not message.pre and raft.vote == NOBODY:

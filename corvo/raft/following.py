@@ -5,6 +5,7 @@ import zlib
 from corvo.raft.election import learn_commit
 from corvo.raft.messages import (
     NOBODY,
+    AnyMessage,
     AppendRequest,
     AppendResponse,
     Heartbeat,
@@ -61,7 +62,22 @@ def on_append(raft: Raft, message: AppendRequest) -> None:
 
 
 def _accept(raft: Raft, index: int) -> None:
-    raft.send(AppendResponse(*raft.to(raft.leader), index=index, commit=raft.log.commit))
+    """Say that everything up to `index` is here: once for all that is durable with one write."""
+    answer = AppendResponse(*raft.to(raft.leader), index=index, commit=raft.log.commit)
+    waiting = raft.messages_after_write
+    if waiting and _covers(answer, waiting[-1]):
+        waiting.pop()
+    raft.send(answer)
+
+
+def _covers(answer: AppendResponse, earlier: AnyMessage) -> bool:
+    """Whether the leader learns nothing from an earlier message that this one does not say."""
+    return (
+        isinstance(earlier, AppendResponse)
+        and not earlier.rejected
+        and (earlier.target, earlier.term) == (answer.target, answer.term)
+        and earlier.index <= answer.index
+    )
 
 
 def on_heartbeat(raft: Raft, message: Heartbeat) -> None:
@@ -201,6 +217,8 @@ def _install(raft: Raft, current: Incoming) -> None:
     raft.install = snapshot
     raft.log.restore(snapshot)
     raft.membership = snapshot.membership
+    # A member may have been removed meanwhile, and added again with another data directory.
+    raft.instances.clear()
     raft.configs.clear()
     if raft.repair is not None:
         raft.repair.installed = True

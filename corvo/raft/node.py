@@ -50,7 +50,7 @@ from corvo.raft.messages import (
     Snapshot,
     TransferRequest,
 )
-from corvo.raft.progress import Flow, ProgressView
+from corvo.raft.progress import ProgressView
 from corvo.raft.ready import Ready, Write
 from corvo.raft.replication import ask_read, may_inherit, start_transfer
 from corvo.raft.roles import become_follower
@@ -95,13 +95,16 @@ class Node:
         *,
         applied: int = 0,
         repair: bool = False,
+        returned: bool = False,
     ) -> None:
         """Start, or go on, from what `storage` holds and the state machine has `applied`.
 
         `random` must draw differently at every start: attempts to read are named by it, and an old
         answer must not fit a new attempt. `repair` says that the log lost something it once
-        acknowledged. Raises `InvalidSettings`, and `Misuse` where log and state machine cannot
-        belong together.
+        acknowledged. `returned` says that this replica was a member once, with another data
+        directory: it does not vote while it has no state. Else a replica that was away since then,
+        and knows the group of then, could be elected by it beside the present leader. Raises
+        `InvalidSettings`, and `Misuse` where log and state machine cannot belong together.
         """
         settings.check()
         base = storage.base
@@ -111,6 +114,7 @@ class Node:
                 f" {storage.last_index}: restore it from a snapshot of the log's base or later"
             )
         raft = Raft(settings, storage, random, applied)
+        raft.has_returned = returned
         _recall(raft, settings.page_bytes_max)
         become_follower(raft, raft.term, NOBODY)
         if repair:
@@ -327,6 +331,12 @@ class Node:
         return self._raft.membership
 
     @property
+    def knows_all(self) -> bool:
+        """Whether this replica leads, and has applied what any leader before it has committed."""
+        leadership, log = self._raft.leadership, self._raft.log
+        return leadership is not None and log.applied >= leadership.noop_index
+
+    @property
     def may_change(self) -> bool:
         """Whether this replica leads and no change is under way: a change may be proposed."""
         raft = self._raft
@@ -423,7 +433,7 @@ class Node:
             if step.action is not Action.ADD_VOTER or known:
                 continue
             progress = leadership.progress.get(step.replica)
-            if progress is None or not progress.is_active or progress.flow is not Flow.REPLICATE:
+            if progress is None or not progress.may_vote:
                 raise ChangeRefused(
                     f"replica {step.replica} does not follow yet: add it as a learner first"
                 )

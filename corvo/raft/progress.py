@@ -80,6 +80,7 @@ class Progress:
     """A leader's view of one replica."""
 
     __slots__ = (
+        "added_at",
         "commit",
         "flow",
         "is_active",
@@ -97,6 +98,7 @@ class Progress:
 
     def __init__(self, *, next_index: int, messages_max: int, bytes_max: int) -> None:
         self.match = 0
+        self.added_at = 0  # the end of our log when we began to track the replica
         self.next = next_index  # match < next; in REPLICATE all between are under way
         self.flow = Flow.PROBE
         self.window = Window(messages_max=messages_max, bytes_max=bytes_max)
@@ -116,6 +118,29 @@ class Progress:
         return self.paused or self.flow is Flow.SNAPSHOT
 
     @property
+    def may_vote(self) -> bool:
+        """Whether it follows now, so that it can acknowledge what the group decides."""
+        return self.is_active and self.flow is Flow.REPLICATE and self.is_current
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it holds an entry that is younger than its place in the group.
+
+        An answer that was under way when it was added may be from a directory that is gone.
+        """
+        return self.match > self.added_at
+
+    def has_installed(self, commit: int) -> bool:
+        """Whether it holds what it was offered, if this is what it knows as committed.
+
+        A replica under repair knows of commits that it does not hold, and of no more until it has
+        installed a snapshot.
+        """
+        if self.offered is None or commit < self.offered.index:
+            return False
+        return self.wanted is None or commit > self.wanted
+
+    @property
     def may_carry_entries(self) -> bool:
         """Whether the next append may hold entries; into a full window only an empty one goes."""
         return self.flow is not Flow.REPLICATE or not self.window.is_full
@@ -125,6 +150,12 @@ class Progress:
         self.next = self.match + 1
         self._enter(Flow.PROBE)
         self.wants_append = True
+
+    def probe_from(self, index: int) -> None:
+        """The logs should agree up to `index`, which has not been acknowledged: ask."""
+        self.become_probe()
+        self.next = index + 1
+        self.wanted = None
 
     def become_replicate(self) -> None:
         """The logs agree up to `match`: send ahead."""

@@ -209,6 +209,9 @@ def on_heartbeat_response(raft: Raft, message: HeartbeatResponse) -> None:
         raft.refused["unknown_round"] += 1
         return
     progress.commit = max(progress.commit, min(message.commit, raft.log.commit))
+    if progress.has_installed(min(message.commit, raft.log.commit)):
+        # The acknowledgement was lost: it says so again when it is asked from there.
+        progress.probe_from(progress.commit)
     progress.paused = False
     if progress.flow is Flow.PROBE or progress.match < raft.log.last_index:
         progress.wants_append = True

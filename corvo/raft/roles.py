@@ -68,6 +68,14 @@ def _new_progress(raft: Raft, *, is_active: bool) -> Progress:
         bytes_max=raft.settings.window_bytes_max,
     )
     progress.is_active = is_active
+    progress.added_at = raft.log.last_index
+    return progress
+
+
+def renewed_progress(raft: Raft, before: Progress) -> Progress:
+    """The record of another data directory under the number of a replica that was tracked."""
+    progress = _new_progress(raft, is_active=before.is_active)
+    progress.added_at = before.added_at
     return progress
 
 

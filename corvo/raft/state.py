@@ -109,6 +109,7 @@ class Raft:
         self.leadership: Leadership | None = None
         self.incoming: Incoming | None = None
         self.repair: Repair | None = None
+        self.has_returned = False  # was a member once, with another data directory
         self.instances: dict[int, int] = {}  # first seen; Membership.pins overrule
         self.configs: deque[tuple[int, bytes]] = deque()  # handed out, not yet applied
         self.forwarded: list[Forwarded] = []

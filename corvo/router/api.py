@@ -8,6 +8,7 @@ import msgspec
 import trio
 
 from corvo import child, clock
+from corvo.clock_offsets import Clocks
 from corvo.protocol import wire
 from corvo.protocol.ops.keys import HOME
 from corvo.protocol.queries import Query
@@ -19,6 +20,7 @@ from corvo.router.auth.keeper import Keeper
 from corvo.router.auth.keyring import Keyring
 from corvo.router.auth.rates import Rates, client_of, site_of
 from corvo.router.auth.rights import Rights
+from corvo.router.auth.sharing import RateSharing
 from corvo.router.caller import Caller
 from corvo.router.config import RouterConfig
 from corvo.router.feeds.hub import Hub
@@ -36,6 +38,7 @@ from corvo.router.shards.queues import queues_of, queues_of_batches
 from corvo.router.summary import Summaries
 from corvo.router.worker_health import WorkerHealth
 from corvo.scopes import Scope
+from corvo.time_zones import tz_version
 from corvo.topology import topology_of
 
 R = TypeVar("R")
@@ -62,7 +65,7 @@ class Api:
         )
         self.cluster_changed = trio.Event()
         """Set when a shard has another leader, or a replica can or cannot be reached."""
-        self.history: Final = History(Observed(self.topology.map), clock.now_ns())
+        self.history: Final = History(Observed(self.topology.map), clock.now_ns(), node=config.node)
         self.fetching: Final = Fetching(config, self.shards)
         self.mirror = Mirror(config)
         self.present: Final = PresentPositions(self.shards)
@@ -70,6 +73,8 @@ class Api:
         self.summaries: Final = Summaries()
         self.sightings: Final = self.fetching.sightings
         self.peers: Final = PeerRouters(config, self.topology)
+        self.clocks = Clocks(tz_versions={config.node: tz_version()})
+        """The wall clocks of the other nodes, and the time zone data of all."""
         self.worker_health = WorkerHealth(
             wait_s_max=config.limits.fetch_wait_s_max, began_ns=clock.now_ns()
         )
@@ -77,6 +82,7 @@ class Api:
         self.keeper: Final = Keeper(self.keyring, self.shards)
         self.map_keeper: Final = MapKeeper(config, self.shards, self.topology, child.tell)
         self.rates: Final = Rates(config.limits)
+        self.rate_sharing: Final = RateSharing(self.rates, self.peers)
         self.guesses: Final = Guesses(config.limits.guess_delay_ms / 1_000, secrets.token_bytes())
         self.streams = 0
         """How many are open."""
@@ -225,21 +231,31 @@ class Api:
         A leader answers from all that was ever acknowledged, so it only has to catch up when the
         position is of a log that is not there any more.
         """
-        answer = await self.shards[shard].ask(query)
+        answer = await self._ask(shard, query, caller)
         wanted = caller.min_seq.get(shard, 0)
         until = trio.current_time() + _CATCH_UP_S
         while answer.index < wanted:
             if trio.current_time() >= until:
+                why = "it is still recovering, or its data was restored from an older copy"
+                if caller.here is not None:
+                    why = "the replica that was asked is behind its leader"
                 raise Problem(
                     503,
                     "NOT_CAUGHT_UP",
                     f"shard {shard} is at position {answer.index}, and {wanted} was requested: "
-                    "it is still recovering, or its data was restored from an older copy",
+                    f"{why}",
                     retry_after_ms=1_000,
                 )
             await trio.sleep(_CATCH_UP_S / 20)
-            answer = await self.shards[shard].ask(query)
+            answer = await self._ask(shard, query, caller)
         return answer
+
+    async def _ask(self, shard: int, query: Query, caller: Caller) -> Answer:
+        if caller.here is None:
+            return await self.shards[shard].ask(query)
+        found = await self.shards[shard].ask_here(query)
+        caller.here.note(found.contact_ms)
+        return found.answer
 
     async def freshness(
         self, caller: Caller, consistency: Consistency | None, shards: Iterable[int]

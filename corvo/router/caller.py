@@ -12,6 +12,19 @@ from corvo.model import DEFAULT_NAMESPACE
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 
 
+class ReadHere:
+    """A read that any replica may answer, and how old the answers are that came."""
+
+    def __init__(self) -> None:
+        self.contact_ms: int | None = 0
+        """The longest time since a replica received a message of its leader; None if unknown."""
+
+    def note(self, contact_ms: int | None) -> None:
+        """An answer came from a replica with such a contact."""
+        if self.contact_ms is not None:
+            self.contact_ms = None if contact_ms is None else max(contact_ms, self.contact_ms)
+
+
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, with which rights, as of which position, and at whose rate."""
 
@@ -27,6 +40,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Of the API key. There is only one so far, and nothing is decided by it."""
     min_seq: dict[int, int] = {}
     """By shard, the position that a read must have reached: the header `Corvo-Min-Seq`."""
+    here: ReadHere | None = None
+    """Set if the caller takes an answer of any replica: `consistency=local`."""
     rate_id: str = ""
     """The client whose rate limit applies: see `corvo.router.auth.rates.client_of`. Empty while no
     rate is limited."""

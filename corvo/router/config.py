@@ -168,6 +168,7 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     instance: str = ""
     """The number of the node's data directory; empty for a server that runs alone."""
     own: ClusterNode | None = None
+    clock_offset_max_ms: int = 500
     """This node, as it announces itself to the cluster; None for a server that runs alone."""
     peer_socket: str = ""
     """Where the node hands over connections of nodes that join; empty for a server alone."""

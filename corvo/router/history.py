@@ -1,11 +1,14 @@
 """What a router has observed of its cluster: leader changes, nodes, places and replicas.
 
-    history = History(observed, now_ns)
+    history = History(observed, now_ns, node=1)
     history.observe(observed_now, now_ns)
     history.after(seq, limit)
 
 Two observations are compared, and each difference is an event. So changes that follow each other
-very fast can be one event. Nothing of this is stored: a router that starts knows of no event.
+very fast can be one event. Nothing of this is stored: a router that starts knows of no event, and
+the routers of other nodes know of those before. Several routers observe one change, at different
+times; the span of an event says which observations are of the same change
+(`corvo.router.cluster.merged_events`).
 """
 
 from collections import deque
@@ -13,8 +16,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.protocol.cluster import ClusterMap, ClusterNode
+from corvo.protocol.routers import ClusterEvent
 
 EVENTS_MAX: Final = 5_000
 """Events that are kept. A cluster that is well has a few in a week."""
@@ -23,6 +28,7 @@ KEPT_NS: Final = 86_400 * 1_000_000_000
 
 LEADER_ELECTED: Final = "leader_elected"
 LEADER_LOST: Final = "leader_lost"
+LEADER_REACHABLE: Final = "leader_reachable"
 NODE_REACHABLE: Final = "node_reachable"
 NODE_UNREACHABLE: Final = "node_unreachable"
 NODE_JOINED: Final = "node_joined"
@@ -32,16 +38,21 @@ NODE_UNDRAINED: Final = "node_undrained"
 NODE_REMOVED: Final = "node_removed"
 SHARD_PLACED: Final = "shard_placed"
 REPLICAS_SET: Final = "replicas_set"
+OP_VERSION_RAISED: Final = "op_version_raised"
 REPLICA_ADDED: Final = "replica_added"
 REPLICA_PROMOTED: Final = "replica_promoted"
 REPLICA_REMOVED: Final = "replica_removed"
+
+_RESIDUES: Final = 1_000
+"""Numbers of events are times in microseconds whose last three digits are those of the node. So two
+routers number no two events alike, unless the numbers of their nodes end alike."""
 
 
 class Leadership(msgspec.Struct, frozen=True):
     """Which node leads a shard."""
 
     node: int | None
-    term: int
+    term: int  # without a leader, that of the last one
 
 
 class Members(msgspec.Struct, frozen=True):
@@ -49,6 +60,7 @@ class Members(msgspec.Struct, frozen=True):
 
     voters: frozenset[int]
     all: frozenset[int]
+    index: int = 0  # of the last entry of the replica that has said so
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -70,20 +82,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     shard: int | None = None
     node: int | None = None
     term: int | None = None
-
-
-class ClusterEvent(Change, frozen=True, kw_only=True):
-    """A change with its time, and its number, by which it is found again."""
-
-    seq: int
-    at_ns: int
+    span: tuple[int, int] | None = None
+    """See `ClusterEvent`."""
 
 
 class History:
     """The latest events."""
 
-    def __init__(self, observed: Observed, now_ns: int) -> None:
+    def __init__(self, observed: Observed, now_ns: int, *, node: int) -> None:
+        """`node` is that of the router that observes."""
         self.began_ns: Final = now_ns
+        self._residue: Final = node % _RESIDUES
         self._events: deque[ClusterEvent] = deque(maxlen=EVENTS_MAX)
         self._last = observed
         self._seq = 0
@@ -100,26 +109,35 @@ class History:
 
     def observe(self, observed: Observed, now_ns: int) -> None:
         """Compare the cluster with what it was."""
+        observed = replace(observed, leaders=dict(self._leaders(observed)))
         for change in changes(self._last, observed):
             # Numbers are times, so that they rise from one life of the router to the next.
-            self._seq = max(self._seq + 1, now_ns // 1_000_000)
+            now_number = now_ns // 1_000_000 * _RESIDUES + self._residue
+            self._seq = max(self._seq + _RESIDUES, now_number)
             fields = msgspec.structs.asdict(change)
             self._events.append(ClusterEvent(seq=self._seq, at_ns=now_ns, **fields))
         self._last = observed
         while self._events and now_ns - self._events[0].at_ns > KEPT_NS:
             self._events.popleft()
 
-    def after(self, seq: int, limit: int, now_ns: int) -> list[ClusterEvent]:
-        """The first events after a number."""
-        kept = (each for each in self._events if now_ns - each.at_ns <= KEPT_NS)
-        found = [each for each in kept if each.seq > seq]
-        return found[:limit]
+    def _leaders(self, observed: Observed) -> Iterator[tuple[int, Leadership]]:
+        """The leaders; without one, the term of the last leader is remembered."""
+        for shard, leadership in observed.leaders.items():
+            last = self._last.leaders.get(shard)
+            is_lost = leadership.node is None and last is not None
+            yield shard, Leadership(None, last.term) if last and is_lost else leadership
+
+    def kept(self, now_ns: int) -> list[ClusterEvent]:
+        """All events of a day, the oldest first."""
+        return [each for each in self._events if now_ns - each.at_ns <= KEPT_NS]
 
 
 def changes(before: Observed, after: Observed) -> Iterator[Change]:
     """The differences of two observations."""
     if before.map != after.map:
-        yield from _map_changes(before.map, after.map)
+        span = _span(before.map.version, after.map.version)
+        for change in _map_changes(before.map, after.map):
+            yield replace(change, span=span)
     for node, is_up in sorted(after.reachable.items()):
         # The first link to a node is no news: the router has just started, or the node.
         if before.reachable.get(node, is_up) != is_up and after.map.node(node) is not None:
@@ -132,8 +150,13 @@ def changes(before: Observed, after: Observed) -> Iterator[Change]:
         if before.leaders.get(shard) != leadership:
             yield from _leader_changes(shard, leadership, before, after.map)
     for shard, members in sorted(after.members.items()):
-        if shard in before.members and before.members[shard] != members:
+        if shard in before.members:
             yield from _member_changes(shard, before.members[shard], members, after.map)
+
+
+def _span(before: int, after: int) -> tuple[int, int]:
+    """The positions between two observations. A position may not have risen: it is there still."""
+    return before, max(after, before + 1)
 
 
 def _named(number: int, known: ClusterMap) -> str:
@@ -144,17 +167,27 @@ def _named(number: int, known: ClusterMap) -> str:
 def _leader_changes(
     shard: int, leadership: Leadership, before: Observed, known: ClusterMap
 ) -> Iterator[Change]:
+    last = before.leaders.get(shard)
     if leadership.node is not None:
+        name, term = _named(leadership.node, known), leadership.term
+        if last is not None and (last.node, last.term) == (None, term):
+            yield Change(
+                type=LEADER_REACHABLE,
+                text=f"{name}, which leads shard {shard} in term {term}, can be reached again",
+                shard=shard,
+                node=leadership.node,
+                term=term,
+            )
+            return
         yield Change(
             type=LEADER_ELECTED,
-            text=f"{_named(leadership.node, known)} leads shard {shard} in term {leadership.term}",
+            text=f"{name} leads shard {shard} in term {term}",
             shard=shard,
             node=leadership.node,
-            term=leadership.term,
+            term=term,
+            span=_span(term - 1, term),
         )
-        return
-    last = before.leaders.get(shard)
-    if last is not None and last.node is not None:
+    elif last is not None and last.node is not None:
         yield Change(
             type=LEADER_LOST,
             text=f"shard {shard} has no leader that can be reached; the last was"
@@ -168,6 +201,7 @@ def _leader_changes(
 def _member_changes(
     shard: int, before: Members, after: Members, known: ClusterMap
 ) -> Iterator[Change]:
+    span = _span(before.index, after.index)
     for type_, nodes, what in (
         (REPLICA_ADDED, after.all - before.all, "has a new replica of"),
         (REPLICA_PROMOTED, after.voters - before.voters, "votes in"),
@@ -175,7 +209,7 @@ def _member_changes(
     ):
         for node in sorted(nodes):
             text = f"{_named(node, known)} {what} shard {shard}"
-            yield Change(type=type_, text=text, shard=shard, node=node)
+            yield Change(type=type_, text=text, shard=shard, node=node, span=span)
 
 
 # The map.
@@ -193,6 +227,9 @@ def _map_changes(before: ClusterMap, after: ClusterMap) -> Iterator[Change]:
     if before.replicas != after.replicas:
         text = f"each shard is to have {after.replicas} replicas (before: {before.replicas})"
         yield Change(type=REPLICAS_SET, text=text)
+    if before.op_version != after.op_version:
+        text = f"the cluster has op version {after.op_version} (before: {before.op_version})"
+        yield Change(type=OP_VERSION_RAISED, text=text)
     for shard, (old, new) in enumerate(zip(before.places, after.places, strict=True)):
         if old != new:
             text = (

@@ -38,10 +38,24 @@ class Parameter(msgspec.Struct, frozen=True):
     """Of a text."""
     of: str = ""
     """The schema of the body that has the field."""
+    example: str = ""
+    """Empty for a parameter that has the example of the field of its name."""
 
 
 CONSISTENCY: Final = Parameter("consistency", "string", pattern="^(wait|stale)?$", of="SearchBody")
 """Of a read that the mirror answers: see `corvo.router.http.params.consistency_of`."""
+
+
+READS: Final = Parameter(
+    "consistency",
+    "string",
+    "`linearizable` (default): the answer includes all changes that were confirmed before."
+    " `local`: any replica answers, that of this node if possible, also if the shard has no leader."
+    " `Corvo-Seq` has its position, and `Corvo-Leader-Contact-Ms` its last contact to a leader.",
+    pattern="^(linearizable|local)?$",
+    example="local",
+)
+"""Of a read by id: see `corvo.router.http.params.reader_of`."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):

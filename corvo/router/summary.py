@@ -1,14 +1,17 @@
 """The summary of dashboards: its shape, and one copy for all callers with the same queues."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
+from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.jobs import Time
 from corvo.protocol.queries import QueueView
-from corvo.protocol.questions import AsOf, IsBehind, QueueSummary
+from corvo.protocol.questions import AsOf, IsBehind, SummaryQueue
+from corvo.protocol.questions import Summary as Told
 from corvo.router.caller import Caller
 from corvo.scopes import Scope
 from corvo.times import format_time_or_none
@@ -16,19 +19,6 @@ from corvo.times import format_time_or_none
 SUMMARY_S: Final = 1.0
 SCOPES_MAX: Final = 64
 """Summaries that are kept: one of each scope."""
-
-
-class SummaryQueue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One queue at a glance."""
-
-    name: str
-    paused: bool
-    counts: dict[str, int]
-    enqueued_1m: int | msgspec.UnsetType = msgspec.UNSET
-    """Within the last whole minute; rates are left out while the mirror is away."""
-    completed_1m: int | msgspec.UnsetType = msgspec.UNSET
-    failed_1m: int | msgspec.UnsetType = msgspec.UNSET
-    oldest_pending_at: Time | msgspec.UnsetType = msgspec.UNSET
 
 
 class SummaryWorkers(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,36 +34,45 @@ class SummaryShard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     shard: int
     status: str
     leader: int | None = None
+    term: int = 0
     mirror: str
+
+
+class SummaryNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One node of a cluster at a glance."""
+
+    number: int
+    name: str
+    state: str
+    is_reachable: bool | msgspec.UnsetType = msgspec.UNSET
+    """Unset of a node without replicas, to which there is no link."""
+
+
+class SummaryCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster at a glance, from the node that answers."""
+
+    node: int
+    replicas: int
+    can_lose: int
+    """Nodes that may fail, whichever they are, before a shard has no majority."""
+    nodes: list[SummaryNode]
 
 
 class SummaryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything at a glance."""
 
     at: Time
+    minute: Time | msgspec.UnsetType = msgspec.UNSET
+    """The start of the minute that has not ended yet; left out while the mirror is away."""
     queues: list[SummaryQueue]
     totals: dict[str, int]
     workers: SummaryWorkers
     shards: list[SummaryShard]
+    cluster: SummaryCluster | msgspec.UnsetType = msgspec.UNSET
+    """Unset of a server that runs alone."""
     source: str
     as_of: AsOf = {}
     is_behind: IsBehind = msgspec.UNSET
-
-
-def summary_queues(told: Iterable[QueueSummary]) -> list[SummaryQueue]:
-    """Queues as the mirror tells them."""
-    return [
-        SummaryQueue(
-            name=queue.name,
-            paused=queue.is_paused,
-            counts=queue.counts,
-            enqueued_1m=queue.enqueued_1m,
-            completed_1m=queue.completed_1m,
-            failed_1m=queue.failed_1m,
-            oldest_pending_at=queue.oldest_pending_at or msgspec.UNSET,
-        )
-        for queue in told
-    ]
 
 
 def queues_at_a_glance(views: Iterable[QueueView]) -> list[SummaryQueue]:
@@ -82,6 +81,8 @@ def queues_at_a_glance(views: Iterable[QueueView]) -> list[SummaryQueue]:
         SummaryQueue(
             name=view.queue.name,
             paused=view.queue.paused,
+            draining=view.queue.draining,
+            max_concurrency=view.queue.max_concurrency,
             counts=view.counts,
             oldest_pending_at=format_time_or_none(view.oldest_pending_ns) or msgspec.UNSET,
         )
@@ -99,6 +100,50 @@ def totals(queues: Iterable[SummaryQueue]) -> dict[str, int]:
     return sums
 
 
+def with_workers(
+    queues: Iterable[SummaryQueue], workers: Mapping[str, int] | None
+) -> list[SummaryQueue]:
+    """Queues with the numbers of their workers; None: these are not known."""
+
+    def count(queue: SummaryQueue) -> int | msgspec.UnsetType:
+        return workers.get(queue.name, 0) if workers is not None else msgspec.UNSET
+
+    # A copy of each of many queues once a second is a cost, and few of them differ.
+    return [
+        queue if queue.workers == number else replace(queue, workers=number)
+        for queue, number in ((queue, count(queue)) for queue in queues)
+    ]
+
+
+def summary_cluster(
+    known: ClusterMap,
+    *,
+    own: int,
+    reachable: Mapping[int, bool],
+    voters: Mapping[int, Collection[int]],
+) -> SummaryCluster:
+    """A cluster by its map, the links of a node, and the voters of the shards that are known."""
+    spare = []
+    for shard, place in enumerate(known.places):
+        voting = voters.get(shard) or place
+        up = sum(reachable.get(node, False) for node in voting)
+        spare.append(up - (len(voting) // 2 + 1))
+    return SummaryCluster(
+        node=own,
+        replicas=known.replicas,
+        can_lose=max(0, min(spare)),
+        nodes=[
+            SummaryNode(
+                number=node.number,
+                name=node.name,
+                state="draining" if node.is_draining else "active",
+                is_reachable=reachable.get(node.number, msgspec.UNSET),
+            )
+            for node in known.nodes
+        ],
+    )
+
+
 def mirror_status(as_of: AsOf, shard: int) -> str:
     """How the mirror does with a shard, by an answer of it."""
     place = as_of.get(f"s{shard}")
@@ -107,6 +152,7 @@ def mirror_status(as_of: AsOf, shard: int) -> str:
     return "following" if place.is_whole else "catching up"
 
 
+NOTHING_TOLD: Final = Told(queues=[])
 SumUp: TypeAlias = Callable[[Caller], Awaitable[SummaryBody]]
 
 
@@ -115,7 +161,18 @@ class Summaries:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, Scope], tuple[float, SummaryBody]] = {}
+        self._told: dict[tuple[str, Scope], Told] = {}
         self._asking: Final = trio.Lock()
+
+    def last(self, caller: Caller) -> Told:
+        """What the mirror has told last, of what a caller may see; empty if nothing is kept."""
+        return self._told.get((caller.namespace, caller.scope), NOTHING_TOLD)
+
+    def keep(self, caller: Caller, told: Told) -> None:
+        """Keep what the mirror has told: while nothing changes, it is not sent again."""
+        if len(self._told) >= SCOPES_MAX:
+            self._told.clear()
+        self._told[caller.namespace, caller.scope] = told
 
     async def get(self, caller: Caller, sum_up: SumUp) -> SummaryBody:
         """One that is no older than a second. Raises `Problem`."""

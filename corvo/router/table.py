@@ -14,6 +14,7 @@ from corvo.router.node import endpoints as node
 from corvo.router.openapi import endpoints as docs
 from corvo.router.queues import endpoints as queues
 from corvo.router.routes import Routes
+from corvo.router.schedules import endpoints as schedules
 from corvo.router.search import endpoints as searching
 from corvo.router.workers import endpoints as workers
 
@@ -28,6 +29,7 @@ _ROWS: Final = (
     *jobs.ROUTES,
     *batches.ROUTES,
     *queues.ROUTES,
+    *schedules.ROUTES,
     *workers.ROUTES,
     *searching.ROUTES,
 )

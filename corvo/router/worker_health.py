@@ -280,4 +280,8 @@ class WorkerHealth:
         if now_ns - heard.seen_ns <= round(GONE_S * _S):
             return ALIVE
         knows = knows_jobs and knows_all
-        return GONE if knows and now_ns >= self._knows_ns else UNKNOWN
+        return GONE if knows and self.knows(now_ns) else UNKNOWN
+
+    def knows(self, now_ns: int) -> bool:
+        """Whether every worker that fetches at this router has done so since it began."""
+        return now_ns >= self._knows_ns

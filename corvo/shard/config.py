@@ -25,14 +25,14 @@ class BadConfig(CorvoError):
 class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a shard, each declared once: `corvo.config` shows them as `shard.NAME`."""
 
-    tick_ms: Annotated[Count, Meta(description="interval of a shard's Raft clock")] = 200
+    tick_ms: Annotated[Count, Meta(description="interval of a shard's Raft clock")] = 400
     election_ticks: Annotated[
         int,
         Meta(
             ge=2,
             description="ticks without a message of the leader, after which an election starts",
         ),
-    ] = 8
+    ] = 4
     grace_ms: Annotated[
         Amount,
         Meta(description="after a start or change of leader, no lease expires for this long"),
@@ -100,6 +100,9 @@ class ShardConfig(ShardSettings, frozen=True, kw_only=True, forbid_unknown_field
     is_new_member: bool = False
     """Whether the shard is older than this replica: it then belongs to nothing until it is added,
     and neither votes nor stands for election before. Without effect once there are data."""
+    has_left: bool = False
+    """Whether this node had a replica of the shard before, which left it. Its votes are forgotten,
+    so a new replica does not vote before it has a state."""
     relaxed: bool = False
     """Answer before the disk has it. A machine that loses power then loses what was acknowledged in
     the last moments; nothing else ever does."""

@@ -195,6 +195,14 @@ class Gathering:
         _, unknown = self.applied(index=index, term=0)  # no entry has this term
         return unknown
 
+    def give_up_proposed(self) -> list[Submission]:
+        """Wait no longer for what was proposed: it may have its effect later, or never."""
+        given_up = [each for proposed in self._proposed for each in proposed.submissions]
+        self._proposed.clear()
+        for submission in given_up:
+            self._forget(submission)
+        return given_up
+
     def _forget(self, submission: Submission) -> None:
         lane = self._shards if submission.effects else self._clients
         lane.ops -= 1

@@ -9,9 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from corvo import __version__
+from corvo.errors import NewerEntry
 from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, read_meta
+from corvo.protocol import wire
+from corvo.protocol.ops import NAMES
 from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.shard.ops import APPLY, DECODE
 from corvo.shard.state import lifecycle, requests
@@ -106,6 +110,21 @@ class Machine:
 
 
 def decode_entry(data: bytes) -> Decoded:
-    """What an entry holds. Raises `BadEntry`."""
+    """What an entry holds. Raises `BadEntry`, and `NewerEntry` for one of a later release."""
     stamp, records = decode(data)
-    return Decoded(stamp, [(number, DECODE[number](body)) for number, body in records])
+    return Decoded(stamp, [(number, _decode_op(number, body)) for number, body in records])
+
+
+def _decode_op(number: int, body: bytes) -> Op:
+    known = DECODE.get(number)
+    what = f"op {number}, which is unknown"
+    if known is not None:
+        try:
+            return known(body)
+        except msgspec.ValidationError as error:  # it was valid for the replica that proposed it
+            what = f"op {NAMES[number]} with {error}"
+    raise NewerEntry(
+        f"the log of the shard has an entry of a newer release ({what}), and this is corvo"
+        f" {__version__} with op version {wire.OP_VERSION}: install the release that this node, or"
+        " the other nodes of the cluster, had last"
+    )

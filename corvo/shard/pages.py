@@ -86,6 +86,12 @@ def seek(machine: Machine, request: wire.Seek) -> wire.Sought:
     return wire.Sought(request.id, index, digest, now_ns, whole_ns)
 
 
+def must_wait(replica: Replica, request: wire.Scan) -> bool:
+    """Whether this replica lags behind what a follower knows: its documents would be too old."""
+    least = request.least
+    return least > replica.machine.applied and not _is_beyond_all(replica, least)
+
+
 def begin_walk(machine: Machine, request: wire.Scan) -> Walk:
     """A page of all documents."""
     return Walk(machine.store, after=request.after, keys_max=max(1, request.keys_max))

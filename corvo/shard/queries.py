@@ -12,16 +12,17 @@ from corvo.ids import first_id
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.kv.tables import D, Table
-from corvo.model import STATES, Batch, Job, JobError, Priority, Queue, State
+from corvo.model import STATES, Batch, Job, JobError, Priority, Queue, Schedule, State
 from corvo.protocol import numbers
 from corvo.protocol import queries as protocol
 from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.protocol.ops.cluster import HOME as MAP_HOME
+from corvo.protocol.ops.schedules import schedule_id
 from corvo.raft import Node
 from corvo.shard import rendering
 from corvo.shard.machine import Machine
 from corvo.shard.ops.existing import existing_elsewhere
-from corvo.shard.state import dependencies, epochs, lifecycle, outbox, presence, select
+from corvo.shard.state import dependencies, epochs, lifecycle, outbox, presence, schedules, select
 from corvo.shard.state.tables import (
     API_KEYS,
     BATCHES,
@@ -29,6 +30,7 @@ from corvo.shard.state.tables import (
     JOBS,
     QUEUES,
     REQUESTS,
+    SCHEDULES,
     WORKERS,
     queue_keys,
 )
@@ -61,6 +63,10 @@ class Asked(Protocol):
     def waiting(self) -> int:
         """Ops that wait for agreement, or to be proposed."""
 
+    @property
+    def contact_ms(self) -> int | None:
+        """How long ago it last received a message of its leader: see `protocol.Here`."""
+
 
 def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
     """The answer to a query, or `Rejected`."""
@@ -81,6 +87,10 @@ def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
             return protocol.BatchFound(BATCHES.get(tx, batch_id))
         case protocol.ListBatches():
             return _list_batches(query, tx)
+        case protocol.GetSchedule(schedule_id=identifier):
+            return protocol.ScheduleFound(SCHEDULES.get(tx, identifier))
+        case protocol.ListSchedules():
+            return _list_schedules(query, tx)
         case protocol.Explain():
             found = presence.find(tx, query.job_id)
             if found is None:
@@ -105,8 +115,23 @@ def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
             return protocol.MapFound(tx.cluster_map)
         case protocol.GetNumbers():
             return _numbers(asked)
+        case protocol.AskHere():
+            return _here(query, asked)
         case _:
             return _page_of(query, tx)
+
+
+def _here(query: protocol.AskHere, asked: Asked) -> msgspec.Struct:
+    """The answer to another question, and how old the state may be."""
+    if query.number not in protocol.HERE:
+        return Rejected("unknown_query", f"query {query.number} is answered by the leader only")
+    if not asked.machine.applied:
+        return Rejected("no_state", "the replica has no state yet")
+    inner: protocol.Query = _DECODERS[query.number](query.query)
+    found = answer(inner, asked)
+    if isinstance(found, Rejected):
+        return found
+    return protocol.Here(msgspec.Raw(encode_json(found)), asked.contact_ms)
 
 
 def _page_of(query: protocol.Query, tx: Tx) -> msgspec.Struct:
@@ -347,6 +372,26 @@ def _batches_before(tx: Tx, query: protocol.ListBatches) -> Iterator[tuple[Batch
         stop = keys_found[-1]
 
 
+def _list_schedules(query: protocol.ListSchedules, tx: Tx) -> protocol.Schedules:
+    """As many as there are among the next few."""
+    prefix = SCHEDULES.prefix + (schedule_id(query.queue, "").encode() if query.queue else b"")
+    start = SCHEDULES.prefix + query.after.encode() + b"\0"
+    found: list[Schedule] = []
+    size = 0
+    page = tx.keys(max(start, prefix), prefix_end(prefix), limit=WALK_MAX)
+    for key in page:
+        identifier = key[len(SCHEDULES.prefix) :].decode()
+        if len(found) == query.limit or size >= protocol.ANSWER_BYTES_MAX:
+            return protocol.Schedules(found, found[-1].id)
+        schedule = SCHEDULES.get(tx, identifier)
+        assert schedule is not None, "a key that was found is there"
+        if query.scope.covers(schedule.queue):
+            found.append(schedule)
+            size += len(schedule.job)
+    is_end = len(page) < WALK_MAX
+    return protocol.Schedules(found, "" if is_end else page[-1][len(SCHEDULES.prefix) :].decode())
+
+
 def _numbers(asked: Asked) -> numbers.Numbers:
     """As it is now, whoever leads."""
     seen = asked.node.statistics()
@@ -389,6 +434,7 @@ def _numbers(asked: Asked) -> numbers.Numbers:
             else None
         ),
         missing=dependencies.count_missing(asked.machine.tx),
+        schedules=schedules.count(asked.machine.tx),
     )
 
 

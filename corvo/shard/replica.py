@@ -6,7 +6,8 @@ a plain loop.
 
 **A submission** is checked at the door, gathers while the disk is busy, becomes one entry with
 whatever gathered beside it, and is answered when that entry is applied here: also when leadership
-was lost meanwhile, for then this replica learns as a follower what became of it.
+was lost meanwhile, for then this replica learns as a follower what became of it. Without a leader
+it learns nothing: then the client gets the answer that the outcome is unknown, in bounded time.
 
 **A fetch** that would find nothing is answered at once from the applied state, without an entry, if
 nothing else is on its way; its link is notified of new work (`corvo.shard.empty_fetches`).
@@ -22,11 +23,13 @@ from typing import Final, TypeAlias
 import msgspec
 
 from corvo.protocol import wire
+from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.numbers import Counters
 from corvo.protocol.ops.base import Limits, Op, Rejected, encode_json
 from corvo.protocol.ops.keys import HOME as KEYS_HOME
 from corvo.protocol.ops.work import Claims, Fetch
-from corvo.protocol.queries import QUERIES, EffectsTaken
+from corvo.protocol.queries import QUERIES, AskHere, EffectsTaken
+from corvo.protocol.versions import held_back
 from corvo.raft import (
     AnyMessage,
     Change,
@@ -46,7 +49,8 @@ from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.membership import Steering, Transfer, successor
 from corvo.shard.ops import NUMBERS, OPS, admit
-from corvo.shard.ops.cluster import MAP_CHANGED
+from corvo.shard.ops.cluster import MAP_CHANGED, RaiseOpVersion
+from corvo.shard.ops.schedules import FireSchedules
 from corvo.shard.ops.transfer import (
     BeginEpoch,
     Delivered,
@@ -89,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long the first replica of the place must be able to lead before it is to lead."""
     again_ticks: int = 600
     """The time between two such transfers."""
+    op_version: int = wire.OP_VERSION
+    """The greatest that this process knows."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,9 +146,10 @@ class Replica:
         self._random = random
         self._gathering = Gathering()
         self._watchers = EmptyFetchWatchers()
-        self._upkeep = Upkeep(retention_ms=settings.retention_ms)
+        self._upkeep = Upkeep(retention_ms=settings.retention_ms, op_version=settings.op_version)
         self._outbound: list[Outbound] = []
         self._asked: list[Question] = []
+        self._here: list[Question] = []  # to be answered from this replica's state
         self._proving: dict[ReadContext, list[Question]] = {}
         self._reading: list[tuple[int, list[Question]]] = []
         self._links: dict[int, bool] = {}  # and whether a shard is at the other end
@@ -152,11 +159,15 @@ class Replica:
         self._wanted: list[int] = []
         self._batches: list[Batch] = []
         self._led_term = 0
+        self._leaderless_ticks = 0
         self._announced: tuple[int | None, int] = (None, 0)
         self._memberships = [(machine.applied, node.membership)]
         self.place: tuple[int, ...] = ()
         """The replicas that are to be the group, by the cluster map. Set by the driver; without it
         the group stays as it is."""
+        self.map: ClusterMap | None = None
+        """The cluster map, as this node has it: its op version says which ops may be proposed. Set
+        by the driver; without it, there are only replicas of this release."""
         self._is_leaving = False
         self._steering = Steering(
             election_ticks=settings.election_ticks,
@@ -166,6 +177,8 @@ class Replica:
         # The times at which `work` was called last: that of stamps, and elapsed time.
         self._now_ns = machine.now_ns
         self._elapsed_ns = 0
+        self._has_contact = False  # since `work` was called last
+        self._contact_ns: int | None = None
         self.applying: int | None = None
         """The entry that is being applied: asked for when an exception came out of `work`."""
         self._untaken: Ready | None = None  # what is to be applied with the next call of `work`
@@ -207,6 +220,10 @@ class Replica:
         if isinstance(op, Rejected):
             self._refuse(client, message.id, op)
             return
+        held = held_back(op, self.map) if self.map is not None else None
+        if held is not None:
+            self._refuse(client, message.id, held)
+            return
         # Under a request key it may have found something before: the state knows.
         if isinstance(op, Fetch) and not op.request_key and self._is_in_vain(op):
             self.counters.fetches_empty += 1
@@ -222,6 +239,8 @@ class Replica:
         if query is None:
             unknown = Rejected("unknown_query", f"there is no query {message.query}")
             self._refuse(client, message.id, unknown)
+        elif query is AskHere:
+            self._here.append(Question(client, message))  # the time is known in `work` only
         elif query.is_local:
             self._answer(Question(client, message))
         else:
@@ -230,11 +249,18 @@ class Replica:
     def step(self, message: AnyMessage) -> None:
         """A message from another replica."""
         self.node.step(message)
+        if message.source == self.node.leader and message.term == self.node.term:
+            self._has_contact = True
 
     def tick(self, missed: int = 0) -> None:
         """One tick has passed; `missed` before it were slept through."""
         self.node.tick(missed)
         self._steer()
+        if self._led_term and not self.node.is_leader:
+            self._stand_down()
+        self._leaderless_ticks = 0 if self.node.leader is not None else self._leaderless_ticks + 1
+        if self._leaderless_ticks == self._settings.election_ticks:
+            self._give_up_proposed()
 
     def stored(self, token: int, *, intact: bool = True) -> None:
         """A write is durable, and its messages are sent."""
@@ -249,11 +275,18 @@ class Replica:
         if machine.tx.cluster_map is not None:
             self._tell_of_map()
         for submission in self._gathering.skipped_to(machine.applied):
-            self._tell_unknown(submission)
+            self._tell_unknown(
+                submission,
+                "a snapshot replaced the state meanwhile, so the request may have taken effect",
+            )
 
     def compare(self, shard: int, theirs: EffectsTaken) -> Renumber | Skip | None:
-        """Another shard says which effects it has taken. Returns what one of both has forgotten."""
-        if not self._led_term:
+        """Another shard says which effects it has taken. Returns what one of both has forgotten.
+
+        A new leader has forgotten nothing: it may lack what the one before has sent, until the
+        first entry of its own is applied.
+        """
+        if not self._led_term or not self.node.knows_all:
             return None
         op = self.relaying.compared(self.machine.tx, shard, theirs)
         if isinstance(op, Renumber):
@@ -335,6 +368,9 @@ class Replica:
                 break
         self._notify(now_ns)
         self._announce()
+        here, self._here = self._here, []
+        for question in here:
+            self._answer(question)
         batches, self._batches = tuple(self._batches), []
         shards, self._wanted = tuple(self._wanted), []
         outbound, self._outbound = tuple(self._outbound), []
@@ -352,6 +388,8 @@ class Replica:
     def _read_clock(self, elapsed_ns: int, wall_ns: int) -> int:
         """The time for what is done now. Only a leader has one that is not in the log."""
         self._elapsed_ns, self._now_ns = elapsed_ns, self.machine.now_ns
+        if self._has_contact or self.node.is_leader:
+            self._has_contact, self._contact_ns = False, elapsed_ns
         if self.node.is_leader:
             self._now_ns = self.clock.read(elapsed_ns, wall_ns, last_ns=self.machine.now_ns)
         return self._now_ns
@@ -387,12 +425,15 @@ class Replica:
         if self._led_term != node.term:
             self._led_term = node.term
             self._internal = 0
+            self._upkeep.took_over()
             self._propose_own(Lead(grace_ms=self._settings.grace_ms), first=True)
             if self.machine.tx.shards > 1:
                 self._propose_own(BeginEpoch(), first=True)
         if self._internal == 0:
             for op in self._upkeep.due(self.machine.tx, now_ns):
-                self._propose_own(op)
+                # The map of this node may be older than the schedules that it allowed.
+                if not isinstance(op, FireSchedules) or self._may_propose(op):
+                    self._propose_own(op)
         due = self.relaying.due(self.machine.tx)
         if due is not None:
             self._wanted += due.wanted
@@ -401,21 +442,39 @@ class Replica:
                 self._propose_own(removal)
 
     def _stand_down(self) -> None:
-        if self._led_term:
+        led_term, self._led_term = self._led_term, 0
+        if led_term:
             self.relaying.stand_down()
-        self._led_term = 0
         self._internal = 0
         for submission in self._gathering.refuse_gathered():
             if submission.client != INTERNAL:
                 lost = wire.NotLeader(submission.request, self.node.leader)
                 self._say(submission.client, lost)
         self._watchers.clear()
+        if led_term == self.node.term and self.node.leader is None:
+            # No other replica took over: it was a majority that was not heard of for long.
+            self._give_up_proposed()
+
+    def _give_up_proposed(self) -> None:
+        """Answer what was proposed and may not be decided before the network is healed."""
+        for submission in self._gathering.give_up_proposed():
+            self._tell_unknown(
+                submission,
+                "the leader could not reach a majority of the shard's replicas, so the request may"
+                " have taken effect",
+            )
 
     def _propose_own(self, op: Op, *, first: bool = False) -> None:
         if not isinstance(op, Delivered):  # effects may come without end, and upkeep goes on
             self._internal += 1
+        assert self._may_propose(op), f"{type(op).__name__} has no form for an older replica"
         record = (NUMBERS[type(op)], encode_json(op))
         self._gathering.add(INTERNAL, self._led_term, record, op, first=first)
+
+    def _may_propose(self, op: Op) -> bool:
+        """Whether every replica can decode an op of this leader."""
+        is_first = isinstance(op, RaiseOpVersion)  # proposed when all nodes know it
+        return is_first or self.map is None or held_back(op, self.map) is None
 
     def _propose(self, now_ns: int) -> None:
         node, gathering = self.node, self._gathering
@@ -458,6 +517,8 @@ class Replica:
             if not node.is_leader and node.leader is not None and term == node.term:
                 self.clock.follow(self._elapsed_ns, machine.now_ns)
             if ours is not None:
+                for run, late_ns in machine.tx.runs:
+                    self.counters.came(run, late_ns)
                 self._deliver(ours.submissions, answers, index)
         else:
             machine.skip(index=index, term=term)
@@ -505,14 +566,11 @@ class Replica:
             else:
                 self._internal -= 1
 
-    def _tell_unknown(self, submission: Submission) -> None:
+    def _tell_unknown(self, submission: Submission, why: str) -> None:
         if submission.client == INTERNAL:
             self._own_applied(submission)
             return
-        unknown = Rejected(
-            "unknown",
-            "a snapshot replaced the state meanwhile, so the request may have taken effect",
-        )
+        unknown = Rejected("unknown", why)
         self._refuse(submission.client, submission.request, unknown)
 
     # Waiting for work.
@@ -632,7 +690,7 @@ class Replica:
     @property
     def has_answers(self) -> bool:
         """Whether `work` has something to say, or to prove, that no write has to come before."""
-        if self._outbound or self._asked:
+        if self._outbound or self._asked or self._here:
             return True
         return self._led_term > 0 and self.relaying.has_changed
 
@@ -640,6 +698,13 @@ class Replica:
     def waiting(self) -> int:
         """Ops that wait for agreement, or to be proposed."""
         return self._gathering.waiting
+
+    @property
+    def contact_ms(self) -> int | None:
+        """How long ago a message of the leader came last; 0 for the leader, None for never."""
+        if self._contact_ns is None:
+            return None
+        return max(0, self._elapsed_ns - self._contact_ns) // 1_000_000
 
     def membership_at(self, index: int) -> Membership | None:
         """The membership in force at an index; None when it was applied before the last start."""

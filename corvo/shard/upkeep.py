@@ -2,7 +2,8 @@
 
 Due things have timers in the state, and the first of each kind is read here. Retention and rate
 limits are not urgent and have no timers: the queues are walked, a few at a time. In shard 0, the
-cluster map says whether new places of replicas have to be computed.
+cluster map says whether new places of replicas have to be computed, and whether the op version of
+the cluster can be raised.
 """
 
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ from typing import Final
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.model import Queue
+from corvo.protocol import wire
 from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.ops.base import Op
 from corvo.replica_placement import Candidate, place
+from corvo.shard.firing import Firing
 from corvo.shard.ops import upkeep as ops
-from corvo.shard.ops.cluster import Place
+from corvo.shard.ops.cluster import Place, RaiseOpVersion
 from corvo.shard.state.tables import QUEUES, TIMERS, Timer, queue_keys
 from corvo.shard.state.tx import Tx
 from corvo.times import MS
@@ -28,7 +31,8 @@ WALK_QUEUES: Final = 64
 WALK_AGAIN_NS: Final = 60_000_000_000
 """Pause after all queues were walked."""
 PLACE_AGAIN_NS: Final = 1_000_000_000
-"""Pause until places are proposed for the same map again, as after a change of leader."""
+"""Pause until places, or an op version, are proposed for the same map again, as after a change of
+leader."""
 _NEVER_NS: Final = 1 << 63
 _OPS: Final[dict[Timer, type[ops.Upkeep]]] = {
     Timer.PROMOTE: ops.Promote,
@@ -47,40 +51,83 @@ _END: Final = prefix_end(_FIRST)
 class Upkeep:
     """The leader's own work: timers, and the walk over the queues."""
 
-    def __init__(self, *, retention_ms: int) -> None:
+    def __init__(self, *, retention_ms: int, op_version: int = wire.OP_VERSION) -> None:
+        """`op_version` is the greatest that this process knows."""
         self._retention_ms = retention_ms
+        self._op_version = op_version
         self._walk_from = _FIRST
         self._walk_at_ns = 0
         # Timers change only when an entry is applied, and are read far more often.
         self._seen: tuple[Tx, int] | None = None
         self._dues: list[tuple[int, Timer]] = []
         self._first_ns = 0
-        """Time at which the first of them is due."""
+        """Time at which the first of them is due, schedules left out."""
+        self._schedule_ns = 0
+        """Time at which the first schedule is due."""
+        self._firing = Firing()
         self._placed_version = 0
         """The version of the map for which places were proposed last."""
         self._place_again_ns = 0
+        self._raise_to = (0, 0)
+        """A version of the map, and the op version to which that can be raised; 0 for none."""
+        self._raised_version = 0
+        """The version of the map for which a raise was proposed last."""
+        self._raise_again_ns = 0
 
     def due(self, tx: Tx, now_ns: int) -> list[Op]:
         """Ops to propose now: at most one of each kind, all of them bounded."""
         if now_ns < self.next_ns(tx):
             return []
-        ops = [self._op_for(tx, timer) for due_ns, timer in self._dues if due_ns <= now_ns]
+        ops = [
+            self._op_for(tx, timer)
+            for due_ns, timer in self._dues
+            if due_ns <= now_ns and timer is not Timer.SCHEDULE
+        ]
+        ops += self._of_schedules(tx, now_ns)
         if now_ns >= self._walk_at_ns:
             ops += self._walk(tx, now_ns)
         if tx.cluster_map is not None and self._place_ns(tx) <= now_ns:
             self._placed_version = tx.cluster_map.version
             self._place_again_ns = now_ns + PLACE_AGAIN_NS
             ops.append(placed_anew(tx.cluster_map))
+        if tx.cluster_map is not None and self._raise_ns(tx) <= now_ns:
+            version = self._raised_version = tx.cluster_map.version
+            self._raise_again_ns = now_ns + PLACE_AGAIN_NS
+            ops.append(RaiseOpVersion(base=version, op_version=self._raise_to[1]))
         return ops
+
+    def took_over(self) -> None:
+        """The replica leads: schedules may have been planned by a leader of another release."""
+        self._firing.begin()
 
     def next_ns(self, tx: Tx) -> int:
         """Time of the next look, if no entry is applied before."""
         seen, applied = self._seen, tx.meta.applied
         if seen is None or seen[0] is not tx or seen[1] != applied:
             self._dues = first_timers(tx)
-            self._first_ns = min([due_ns for due_ns, _ in self._dues], default=_NEVER_NS)
+            dues = dict.fromkeys(Timer, _NEVER_NS) | {timer: ns for ns, timer in self._dues}
+            self._schedule_ns = dues.pop(Timer.SCHEDULE)
+            self._first_ns = min(dues.values())
             self._seen = tx, applied
-        return min(self._walk_at_ns, self._first_ns, self._place_ns(tx))
+        return min(
+            self._walk_at_ns,
+            self._first_ns,
+            self._firing.next_ns(self._schedule_ns),
+            self._firing.walk_ns,
+            self._place_ns(tx),
+            self._raise_ns(tx),
+        )
+
+    def _of_schedules(self, tx: Tx, now_ns: int) -> Iterator[Op]:
+        """Schedules that are due, and a step of the walk over all of them."""
+        if self._schedule_ns <= now_ns:
+            op = self._firing.op(tx, now_ns)
+            if op is not None:
+                yield op
+        if self._firing.walk_ns <= now_ns:
+            op = self._firing.walk(tx, now_ns)
+            if op is not None:
+                yield op
 
     def _place_ns(self, tx: Tx) -> int:
         """Time at which places are to be proposed."""
@@ -89,6 +136,17 @@ class Upkeep:
             return _NEVER_NS
         # Places for an earlier map were refused, so new ones are proposed at once.
         return self._place_again_ns if known.version == self._placed_version else 0
+
+    def _raise_ns(self, tx: Tx) -> int:
+        """Time at which a greater op version of the cluster is to be proposed."""
+        known = tx.cluster_map
+        if known is None:
+            return _NEVER_NS
+        if self._raise_to[0] != known.version:
+            self._raise_to = known.version, raisable(known, own=self._op_version)
+        if not self._raise_to[1]:
+            return _NEVER_NS
+        return self._raise_again_ns if known.version == self._raised_version else 0
 
     def _op_for(self, tx: Tx, timer: Timer) -> Op:
         if timer is not Timer.SWEEP:
@@ -137,6 +195,15 @@ def placed_anew(known: ClusterMap) -> Place:
     ]
     places = place(candidates, known.places, shards=len(known.places), replicas=known.replicas)
     return Place(base=known.version, places=places)
+
+
+def raisable(known: ClusterMap, *, own: int) -> int:
+    """The op version to which the cluster's can be raised; 0 if it cannot.
+
+    `own` is that of the process that asks: its node may have announced another release before.
+    """
+    lowest = min(own, *(node.op_version for node in known.nodes))
+    return lowest if lowest > known.op_version else 0
 
 
 def first_timers(tx: Tx) -> list[tuple[int, Timer]]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,21 +14,39 @@ import trio
 from corvo.plans import Programs
 from tests.node.http import Address, Answer, Client, Lost
 from tests.shard.processes import free_ports
+from tests.support.networks import Network, Place
 from tests.support.nodes import Running, running
 
 REAL: Final = Programs()
 PATIENCE_S: Final = 60.0
 """How long anything may take before a test gives up."""
 _LOOK_S: Final = 0.02
+_SECRET: Final = "sixteen letters, or more"  # noqa: S105 -- of no cluster
+_END_S: Final = 5.0
+
+
+_BUILDS: Final = "tests.support.builds"
+
+
+def programs_of(build: str) -> Programs:
+    """The processes of a node of a build."""
+    command = (sys.executable, "-P", "-m", _BUILDS, build)
+    return Programs(
+        shard=(*command, "shard"), router=(*command, "router"), mirror=(*command, "mirror")
+    )
 
 
 class Member:
     """One node of a cluster, whether or not it runs."""
 
-    def __init__(self, directory: Path, name: str, http: int, peers: int) -> None:
+    def __init__(
+        self, directory: Path, name: str, http: int, peers: int, place: Place | None = None
+    ) -> None:
+        """`place` is the node's own in a network; else it is on loopback with the others."""
         self.name: Final = name
+        self.place: Final = place
         self.address: Final[Address] = ("127.0.0.1", http)
-        self.peer: Final = f"127.0.0.1:{peers}"
+        self.peer: Final = f"{'127.0.0.1' if place is None else place.address}:{peers}"
         self.data: Final = directory / name
         self.settings: dict[str, str] = {
             "data_dir": str(self.data),
@@ -37,7 +56,16 @@ class Member:
             "cluster.node_id": name,
             "cluster.peer_bind": self.peer,
         }
+        self.environment: dict[str, str] = {}
         self.running: Running | None = None
+        self.build = ""
+        """Which of the builds of `tests.support.builds` it runs; empty for the product as it is."""
+
+    def client(self) -> Client:
+        """A client of the node. Where nodes have places of their own, it is in that of the node."""
+        if self.place is None:
+            return Client(self.address)
+        return Client(self.address, make_socket=self.place.make_socket)
 
     @property
     def node(self) -> Running:
@@ -45,14 +73,23 @@ class Member:
         assert self.running is not None, f"{self.name} does not run"
         return self.running
 
-    def kill(self) -> None:
-        """Kill the node, and so all of its processes: each leaves when its stdin closes."""
-        pids = [int(str(one["pid"])) for one in self.node.find("process.ready")]
-        for pid in (self.node.process.pid, *pids):
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes of the node by their names, the newest of each; `node` is its own."""
+        found = {str(one["name"]): int(str(one["pid"])) for one in self.node.find("process.ready")}
+        return {"node": self.node.process.pid, **found}
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all processes of the node."""
+        for pid in self.pids.values():
             try:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
             except ProcessLookupError:
-                continue  # it was restarted since, or has ended
+                continue  # it has ended
+
+    def kill(self) -> None:
+        """Kill the node and all of its processes."""
+        self.signal(signal.SIGKILL)
 
 
 class Cluster:
@@ -73,7 +110,12 @@ class Cluster:
     async def _live(
         self, member: Member, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        async with running(member.settings, REAL) as node:
+        prefix = () if member.place is None else member.place.prefix
+        programs = programs_of(member.build) if member.build else REAL
+        entry = (_BUILDS, member.build, "node") if member.build else ("tests.support.nodes",)
+        async with running(
+            member.settings, programs, prefix=prefix, entry=entry, **member.environment
+        ) as node:
             member.running = node
             task_status.started()
             await node.silent.wait()
@@ -98,7 +140,7 @@ class Cluster:
         self, member: Member, method: str, path: str, body: object = None, key: str = ""
     ) -> Answer:
         """One request to one node. Raises `Lost`."""
-        client = Client(member.address)
+        client = member.client()
         data = msgspec.json.encode(body) if body is not None else b""
         try:
             return await client.ask(method, path, data, key)
@@ -134,6 +176,17 @@ async def members_in(directory: Path, names: Sequence[str], **settings: str) -> 
     return made
 
 
+def members_of(directory: Path, network: Network, **settings: str) -> list[Member]:
+    """New nodes, each in a place of its own."""
+    made = []
+    for name, place in zip("abcdefgh", network.places, strict=False):
+        member = Member(directory, name, 8080, 9400, place)
+        member.settings |= {key.replace("__", "."): settings[key] for key in settings}
+        member.settings["cluster.secret"] = _SECRET
+        made.append(member)
+    return made
+
+
 def as_initial(members: Sequence[Member]) -> None:
     """Make them the first nodes of one cluster."""
     told = ",".join(f"{member.name}={member.peer}" for member in members)
@@ -145,5 +198,13 @@ def as_initial(members: Sequence[Member]) -> None:
 async def cluster_of(members: Sequence[Member]) -> AsyncIterator[Cluster]:
     """A cluster; whatever happens, its nodes end with the block."""
     async with trio.open_nursery() as nursery:
-        yield Cluster(members, nursery)
-        nursery.cancel_scope.cancel()
+        try:
+            yield Cluster(members, nursery)
+        finally:
+            # Before its directory is removed, no process may write there.
+            with trio.move_on_after(_END_S, shield=True):
+                for member in members:
+                    if (node := member.running) is not None:
+                        member.kill()
+                        await node.silent.wait()
+            nursery.cancel_scope.cancel()

@@ -5,13 +5,18 @@ the next address, when it fails. What fails twice is counted, and every job that
 must be there once.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 import msgspec
 import trio
 
-from tests.cluster.nodes import Cluster, as_initial, cluster_of, members_in
+from tests.cluster.figures import Times
+from tests.cluster.nodes import Cluster, Member, as_initial, cluster_of, members_in
+from tests.cluster.syncing import bare_syncs
 from tests.node.http import Answer, Client, Lost
 
 CLIENTS: Final = 8
@@ -34,6 +39,10 @@ class Seen(msgspec.Struct):
     """What the second answer was, where it was no success either."""
     missing: int = 0
     doubled: int = 0
+    times: Times = msgspec.field(default_factory=Times)
+    """Of all requests."""
+    bare: Times = msgspec.field(default_factory=Times)
+    """Of syncs of a small file beside them."""
 
 
 class Rolling:
@@ -48,21 +57,34 @@ class Rolling:
 
     async def run(self, rounds: int) -> Seen:
         """Restart every node so many times."""
+        directory = self._cluster[0].data.parent
+        async with bare_syncs(directory) as bare, self.load():
+            for _ in range(rounds):
+                for member in self._cluster.members:
+                    await self.restart(member)
+        self.seen.bare = bare.times
+        return self.seen
+
+    @asynccontextmanager
+    async def load(self) -> AsyncIterator[None]:
+        """Clients at work; after the block, all jobs are looked up."""
         async with trio.open_nursery() as nursery:
             for number in range(CLIENTS):
                 nursery.start_soon(self._produce, number)
-            await self._more()
-            for _ in range(rounds):
-                for member in self._cluster.members:
-                    assert await member.node.end() == 0
-                    await self._cluster.start(member)
-                    await member.node.hear("node.ready")
-                    await self._more()
+            await self.more()
+            yield
             self._is_closing = True
         await self._look_up()
-        return self.seen
 
-    async def _more(self) -> None:
+    async def restart(self, member: Member) -> None:
+        """Restart one node."""
+        assert await member.node.end() == 0
+        await self._cluster.start(member)
+        await member.node.hear("node.ready")
+        await self.more()
+
+    async def more(self) -> None:
+        """Wait until some more jobs were acknowledged."""
         wanted = self.seen.jobs + _CALM
         while self.seen.jobs < wanted:
             await self._moved.wait()
@@ -93,10 +115,13 @@ class Rolling:
 
     async def _try(self, client: Client, body: bytes, key: str) -> Answer | str:
         """The answer, or why there is none."""
+        began = monotonic()
         try:
             answer = await client.ask("POST", "/api/v1/enqueue", body, key)
         except Lost as lost:
             return f"lost: {lost}"
+        finally:
+            self.seen.times.add(began)
         if answer.status in {200, 201}:
             return answer
         return f"{answer.status} {answer.body.decode()}"

@@ -77,6 +77,7 @@ async def test_nodes_are_drained_and_removed_and_no_removal_stops_a_shard(tmp_pa
         await cluster.until(first, "POST", f"{NODES}/c/remove", {"reason": "its rack moves"})
         listed = await see(cluster, second, NODES, NodeList, lambda nodes: bool(nodes.removed))
         gone = await unready(cluster, third)
+        removed = await third.node.hear("cluster.removed")
 
         # A node that is dead is removed at once, unless a shard needs another one.
         second.kill()
@@ -95,7 +96,8 @@ async def test_nodes_are_drained_and_removed_and_no_removal_stops_a_shard(tmp_pa
 
     assert early.code == "NODE_NOT_DRAINED"
     assert [(each.name, each.reason) for each in listed.removed] == [("c", "its rack moves")]
-    assert gone.error.endswith("it was removed: its rack moves")
+    assert gone.error.endswith("was removed from the cluster by an operator: its rack moves")
+    assert removed["reason"] == "its rack moves"
     assert last.code == "NO_MAJORITY"
     assert job.status == 201
     types = {each.type for each in seen.events}

@@ -1,124 +1,96 @@
-"""The commands of docs/cluster.md, run as they stand there, on other ports."""
+"""docs/cluster.md as an operator types it: each command as it stands there, on other ports."""
 
 import re
-import shlex
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
+import pytest
 import trio
 
+from corvo.client_commands.cluster import VERBS
+from corvo.client_commands.options import parser_of
 from corvo.commands import _FLAGS
 from corvo.config import KEYS
 from tests.cluster.nodes import PATIENCE_S
-from tests.node.http import Answer, Client, Lost
+from tests.cluster.page import (
+    Shell,
+    Step,
+    bound,
+    general,
+    is_as_printed,
+    on_ports,
+    ready,
+    shell_in,
+    steps,
+)
 from tests.shard.processes import free_ports
 from tests.support.links import on_sockets
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "cluster.md").read_text()
-PORTS: Final = ("8081", "8082", "8083", "9401", "9402", "9403")
+LOOKS: Final = re.compile(r"corvo cluster (?:status|nodes|node|events)\b(?!.*--wait)")
+"""Commands that only look: they are repeated until the change that was made before is visible."""
 
 
-class Given(msgspec.Struct):
-    """A job."""
-
-    job_id: str
-
-
-def commands(heading: str) -> list[list[str]]:
-    """The words of each command below a heading."""
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-    return [shlex.split(line) for block in blocks for line in block.splitlines()]
-
-
-def on_ports(words: list[str], ports: dict[str, str]) -> list[str]:
-    """The same command on the ports of this run."""
-    return [re.sub(r"(?<=127\.0\.0\.1:)(\d+)", lambda m: ports[m[1]], word) for word in words]
-
-
-@asynccontextmanager
-async def server(words: list[str], directory: Path) -> AsyncIterator[None]:
-    """A node, from when it says that it is ready."""
-    process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "corvo", *words[1:], "--log-format", "text"],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        cwd=directory,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+async def follow(shell: Shell, step: Step, ports: dict[str, str]) -> None:
+    """Run a command of the page, and compare its output."""
+    command, printed = on_ports(step.command, ports), on_ports(step.output, ports)
+    code, output = await shell.run(command)
+    with trio.move_on_after(PATIENCE_S):
+        while LOOKS.match(command) and not is_as_printed(output, printed):
+            code, output = await shell.run(command)
+    assert is_as_printed(output, printed), (
+        f"$ {command}\n{output}\n{general(output)}\nThe page has:\n{general(printed)}"
     )
-    said = b""
-    try:
-        assert process.stderr is not None
-        with trio.fail_after(PATIENCE_S):
-            while b"is ready" not in said:
-                data = await process.stderr.receive_some()
-                assert data, said.decode()
-                said += data
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(drain, process.stderr)
-            yield
-            nursery.cancel_scope.cancel()
-    finally:
-        process.terminate()
-        with trio.CancelScope(shield=True):
-            await process.wait()
-
-
-async def drain(stream: trio.abc.ReceiveStream) -> None:
-    """Read what a node has to say, so that it never waits for us."""
-    while await stream.receive_some():
-        pass
-
-
-async def curl(words: list[str]) -> Answer:
-    """What a command of curl asks; repeated while there is no leader."""
-    name, silent, url, *more = words
-    assert (name, silent) == ("curl", "-s")
-    body = more[1].encode() if more[:1] == ["--json"] else b""
-    host, _, path = url.partition("/")
-    client = Client(("127.0.0.1", int(host.rpartition(":")[2])))
-    with trio.fail_after(PATIENCE_S):
-        while True:
-            try:
-                answer = await client.ask("POST" if body else "GET", f"/{path}", body, "the page")
-                if answer.status != 503:
-                    client.close()
-                    return answer
-            except Lost:
-                await trio.lowlevel.checkpoint()
+    assert code == (10 if "status: degraded" in printed else 0), command
+    if bound(command):
+        # As long as somebody needs to type the next command: nodes get their numbers in order.
+        await ready(bound(command))
 
 
 @on_sockets
-async def test_three_nodes_on_one_machine(tmp_path: Path) -> None:
-    given = [str(port) for port in await free_ports(len(PORTS))]
-    ports = dict(zip(PORTS, given, strict=True))
-    *servers, enqueue, fetch = [
-        on_ports(words, ports) for words in commands("Three nodes on one machine")
-    ]
-    assert [words[0] for words in servers] == ["corvo"] * 3
+async def test_every_command_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
+    found = list(steps(PAGE))
+    named = sorted({*re.findall(r"127\.0\.0\.1:(\d+)", "".join(map("\n".join, found)))})
+    given = [str(port) for port in await free_ports(len(named))]
+    ports = dict(zip(named, given, strict=True))
 
-    async with (
-        server(servers[0], tmp_path),
-        server(servers[1], tmp_path),
-        server(servers[2], tmp_path),
-    ):
-        made = await curl(enqueue)
-        taken = await curl(fetch)
+    async with shell_in(tmp_path) as shell:
+        for step in found:
+            await follow(shell, step, ports)
 
-    assert (made.status, taken.status) == (201, 200)
-    assert made.read(Given) == taken.read(Given)
+    assert sum("corvo server" in step.command for step in found) == 8
+    assert len(found) > 20
+
+
+@pytest.mark.parametrize(
+    ("output", "is_same"),
+    [
+        ("1  a  active  0-3  0-3  127.0.0.1:9401  0.1.0.dev7\n", True),
+        ("1  a  active  -    1,3  127.0.0.1:9401  2.10.0\n", True),
+        ("1  b  active  0    0-3  127.0.0.1:9401  0.1.0\n", False),
+        ("1  a  draining  0  0-3  127.0.0.1:9401  0.1.0\n", False),
+        ("1  a  active  0    0-3  127.0.0.1:9402  0.1.0\n", False),
+        ("", False),
+    ],
+)
+def test_only_what_differs_from_run_to_run_may_differ(output: str, is_same: bool) -> None:
+    printed = "1     a     active  0      0-3       127.0.0.1:9401  0.1.0\n"
+
+    assert is_as_printed(output, printed) == is_same
+
+
+def test_dots_stand_for_the_rest_of_a_line_and_no_more() -> None:
+
+    assert is_as_printed('{"job_id":"s01_job_01AB","a":1}\n', '{"job_id":"s02_job_9",...}\n')
+    assert not is_as_printed("one\ntwo\n", "o...\n")
 
 
 def test_every_setting_and_flag_of_the_page_exists() -> None:
-
     named = {*re.findall(r"`(cluster\.[a-z_]+)`", PAGE)} - {"cluster.json"}
     flags = {*re.findall(r"(--[a-z][a-z-]*)", PAGE)} - {"--bootstrap", "--json"}
 
     assert named <= KEYS.keys()
+    for verb in VERBS.values():
+        flags -= parser_of("cluster", verb)._option_string_actions.keys()
     assert flags - _FLAGS.keys() == {"--raft-bind", "--raft-advertise"}

@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.link import LinkClient, LinkLost, UnixAddress, dial, open_client
+from corvo.connections import UnixAddress, dial
+from corvo.link import LinkClient, LinkLost, open_client
 from corvo.mirror.config import MirrorConfig
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
@@ -329,7 +330,7 @@ class Killing:
                 break
         expected = tables_of(documents)
         for table in KEYS:
-            assert tables[table] == expected[table], _difference(tables, expected, table)
+            assert tables[table] == expected[table], difference(tables, expected, table)
             self.seen.rows += len(tables[table])
         self.seen.compared += 1
         return tables
@@ -353,7 +354,8 @@ class Killing:
             words_are_right(connection)
 
 
-def _difference(tables: Tables, expected: Tables, table: str) -> str:
+def difference(tables: Tables, expected: Tables, table: str) -> str:
+    """What is different in the rows of a table, and in how many."""
     ours, theirs = tables[table], expected[table]
     lines = [f"{table}: {len(ours)} rows, and {len(theirs)} are expected"]
     lines += [

@@ -15,11 +15,17 @@ def tables_in(path: Path) -> Tables:
         return tables_of_connection(connection)
 
 
-def tables_of_connection(connection: sqlite3.Connection) -> Tables:
-    """The same in a transaction that there is. Numbers that only SQLite knows are left out."""
+def tables_of_connection(connection: sqlite3.Connection, *, shard: int | None = None) -> Tables:
+    """The same in a transaction that there is, of one shard or all.
+
+    Numbers that only SQLite knows are left out.
+    """
     tables: Tables = {}
     for table, key in KEYS.items():
-        found = connection.execute(f"SELECT * FROM {table}")  # noqa: S608 -- names of ours
+        found = connection.execute(
+            f"SELECT * FROM {table} WHERE ?1 IS NULL OR shard = ?1",  # noqa: S608 -- names of ours
+            (shard,),
+        )
         names = [column[0] for column in found.description]
         rows = [dict(zip(names, values, strict=True)) for values in found]
         tables[table] = {tuple(row[name] for name in key): row for row in rows}

@@ -27,6 +27,7 @@ KEYS: Final = {
     "workers": ("id", "shard"),
     "queue_counts": ("queue", "shard"),
     "throughput": ("queue", "shard", "minute"),
+    "schedules": ("id", "shard"),
 }
 """The tables that documents feed, and what tells their rows apart."""
 
@@ -91,6 +92,10 @@ def _rows_of(shard: int, key: bytes, data: bytes) -> list[tuple[str, Row]]:
             return [("batches", _batch(shard, rest, msgspec.json.decode(data, type=_Batch)))]
         case b"w":
             return [("workers", _worker(shard, rest, msgspec.json.decode(data, type=_Worker)))]
+        case b"sc":
+            return [
+                ("schedules", _schedule(shard, rest, msgspec.json.decode(data, type=_Schedule)))
+            ]
     raise AssertionError(f"what is {key!r}?")
 
 
@@ -185,6 +190,29 @@ class _Worker(msgspec.Struct):
     queues: list[str] = []
     seen_ns: int = 0
     started_ns: int = 0
+
+
+class _ScheduledJob(msgspec.Struct):
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    unique_key: str = ""
+    max_retries: int = 3
+
+
+class _Schedule(msgspec.Struct):
+    name: str
+    queue: str
+    cron: str
+    job: str
+    timezone: str = "UTC"
+    overlap: str = "allow"
+    missed: str = "one"
+    paused: bool = False
+    created_ns: int = 0
+    changed_ns: int = 0
+    next_ns: int = 0
+    last_due_ns: int = 0
+    fired: int = 0
+    skipped: int = 0
 
 
 def _job(shard: int, it: _Job, document: Job) -> list[tuple[str, Row]]:
@@ -330,4 +358,28 @@ def _worker(shard: int, rest: bytes, it: _Worker) -> Row:
         "queues": _list(it.queues),
         "last_heartbeat": _required(it.seen_ns),
         "started_at": _required(it.started_ns),
+    }
+
+
+def _schedule(shard: int, rest: bytes, it: _Schedule) -> Row:
+    job = msgspec.json.decode(it.job, type=_ScheduledJob)
+    return {
+        "id": rest.decode(),
+        "shard": shard,
+        "name": it.name,
+        "queue": it.queue,
+        "cron": it.cron,
+        "timezone": it.timezone,
+        "payload": bytes(job.payload).decode(),
+        "unique_key": job.unique_key or None,
+        "max_retries": job.max_retries,
+        "last_run": time_of(it.last_due_ns),
+        "next_run": None if it.paused else time_of(it.next_ns),
+        "created_at": _required(it.created_ns),
+        "paused": int(it.paused),
+        "overlap": it.overlap,
+        "missed": it.missed,
+        "fired": it.fired,
+        "skipped": it.skipped,
+        "changed_at": _required(it.changed_ns),
     }

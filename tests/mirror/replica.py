@@ -12,8 +12,9 @@ from typing import Final
 import msgspec
 import trio
 
+from corvo.connections import listen_unix
 from corvo.errors import WireError
-from corvo.link import Link, LinkLost, listen_unix, open_link
+from corvo.link import Link, LinkLost, open_link
 from corvo.model import Job, State
 from corvo.protocol import wire
 from tests.support.links import Member

@@ -12,8 +12,9 @@ import pytest
 import trio
 import trio.testing
 
-import corvo.link
-from corvo.link import LinkLost, accept_link
+import corvo.connections
+from corvo.connections import accept_link
+from corvo.link import LinkLost
 from corvo.measures import empty
 from corvo.mirror.config import MirrorConfig
 from corvo.mirror.follow import following
@@ -293,7 +294,7 @@ def test_a_rebuild_of_a_shard_that_is_away_is_tried_no_more_often(
         await trio.lowlevel.checkpoint()
         raise LinkLost("nobody is there", was_sent=False)
 
-    monkeypatch.setattr(corvo.link, "connect", nobody)
+    monkeypatch.setattr(corvo.connections, "connect", nobody)
 
     async def main() -> None:
         with TemporaryDirectory(prefix="c") as directory:
@@ -330,7 +331,7 @@ def test_a_link_that_is_cut_for_a_rebuild_is_made_again_at_once(
                     nursery.start_soon(replica, theirs)
                     return ours
 
-                monkeypatch.setattr(corvo.link, "connect", dialled)
+                monkeypatch.setattr(corvo.connections, "connect", dialled)
                 nursery.start_soon(harness.follower.run)
                 await trio.testing.wait_all_tasks_blocked()
                 harness.follower.begin_pass()

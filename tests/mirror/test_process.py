@@ -16,15 +16,8 @@ import pytest
 import trio
 
 from corvo.child import FAILED, LEAVE, MISCONFIGURED, OK
-from corvo.link import (
-    LinkClient,
-    LinkLost,
-    LinkRefused,
-    UnixAddress,
-    dial,
-    listen_unix,
-    open_client,
-)
+from corvo.connections import UnixAddress, dial, listen_unix
+from corvo.link import LinkClient, LinkLost, LinkRefused, open_client
 from corvo.mirror import readers
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.follow import following

@@ -3,6 +3,7 @@
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from corvo.model import Job, State
 from corvo.protocol.questions import (
@@ -18,11 +19,13 @@ from corvo.protocol.questions import (
     GetSummary,
     GetThroughput,
     Minute,
+    QueueMinutes,
     Rates,
     Search,
     SearchBody,
     Summary,
     Throughput,
+    positions_of,
 )
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from tests.mirror.shelves import NOW_NS, Shelf
@@ -208,7 +211,7 @@ def test_the_summary_counts_queues_and_knows_their_oldest_pending_job(
         assert one.counts["pending"] == len(pending)
         assert one.counts["dead"] == len(mine) - len(pending)
         assert sum(one.counts.values()) == len(mine)
-        assert one.oldest_pending_at == (shown(min(pending)) if pending else "")
+        assert one.oldest_pending_at == (shown(min(pending)) if pending else msgspec.UNSET)
 
 
 def seen_by(scope: Scope) -> set[str]:
@@ -232,10 +235,55 @@ def test_the_summary_has_queues_without_jobs_and_says_which_are_paused() -> None
 
     found = shelf.ask(GetSummary(scope=EVERYTHING), Summary).queues
 
-    assert [(one.name, one.is_paused, one.enqueued_1m) for one in found] == [
+    assert [(one.name, one.paused, one.enqueued_1m) for one in found] == [
         ("a", True, 1),
         ("z", False, 0),
     ]
+
+
+def test_the_summary_counts_the_present_minute_and_lists_those_before_it() -> None:
+    shelf = shelf_of(
+        ("a", 0, 0, 5), ("a", 1, 0, 1), ("a", 0, 1, 7), ("a", 0, 3, 2), ("b", 0, 9, 1)
+    )  # fmt: skip
+    for queue in ("a", "b"):
+        shelf.connection.execute(
+            "INSERT INTO queues (name, shard, draining, max_concurrency, created_at)"
+            " VALUES (?, 0, 1, 8, '')",
+            (queue,),
+        )
+
+    told = shelf.ask(GetSummary(scope=EVERYTHING, minutes=3), Summary)
+    plain = shelf.ask(GetSummary(scope=EVERYTHING), Summary)
+
+    a, b = told.queues
+    assert told.minute == "2026-02-11T10:10:00Z"
+    assert (a.enqueued_this_minute, a.completed_this_minute, a.failed_this_minute) == (6, 18, 24)
+    assert (a.enqueued_1m, a.completed_1m, a.failed_1m) == (7, 21, 28)
+    assert a.minutes == QueueMinutes(enqueued=[2, 0, 7], completed=[6, 0, 21], failed=[8, 0, 28])
+    assert (a.draining, a.max_concurrency) == (True, 8)
+    assert (b.enqueued_this_minute, b.enqueued_1m, b.minutes) == (0, 0, msgspec.UNSET)
+    assert [queue.minutes for queue in plain.queues] == [msgspec.UNSET, msgspec.UNSET]
+
+
+def test_a_summary_that_the_router_has_is_not_sent_again_while_nothing_changes() -> None:
+    shelf = shelf_of(("a", 0, 0, 5))
+    shelf.connection.execute("INSERT INTO queues (name, shard, created_at) VALUES ('a', 0, '')")
+    first = shelf.ask(GetSummary(scope=EVERYTHING), Summary)
+    known = positions_of(first.as_of)
+    question = GetSummary(scope=EVERYTHING, known=known, known_minute=first.minute)
+
+    again = shelf.ask(question, Summary)
+    later = shelf.ask(replace(question, known_minute="2026-02-11T10:09:00Z"), Summary)
+    moved = shelf.ask(replace(question, known={**known, 0: known[0] - 1}), Summary)
+    history = shelf.ask(replace(question, minutes=3), Summary)
+    shelf.connection.execute("UPDATE cursors SET pass_key = x'00' WHERE shard = 1")
+    passing = shelf.ask(question, Summary)
+
+    assert (again.is_unchanged, again.queues) == (True, [])
+    assert again.as_of == first.as_of
+    for other in (later, moved, history, passing):
+        assert not other.is_unchanged
+        assert [queue.name for queue in other.queues] == ["a"]
 
 
 def test_a_report_that_has_no_time_is_refused() -> None:

@@ -21,10 +21,13 @@ from corvo.model import (
     Job,
     JobError,
     Queue,
+    Schedule,
     State,
     Throughput,
     Worker,
 )
+from corvo.protocol.ops.base import encode_json
+from corvo.protocol.ops.enqueue import NewJob
 from tests.mirror.pages import tables_in
 from tests.mirror.projection import Tables, tables_of
 
@@ -75,6 +78,31 @@ jobs = st.builds(
     agent=st.none() | st.builds(Agent, *[st.integers(0, 1 << 40)] * 5),
 )
 _leases = st.integers(1, 1 << 60)
+new_jobs = st.builds(
+    NewJob,
+    queue=_names,
+    payload=st.just(msgspec.UNSET) | _json.map(msgspec.Raw),
+    unique_key=_texts,
+    max_retries=st.integers(0, 9),
+)
+schedules = st.builds(
+    Schedule,
+    id=st.sampled_from(["mail~a", "mail~b", "日本~a"]),
+    name=_texts,
+    queue=_names,
+    cron=_texts,
+    job=new_jobs.map(lambda job: encode_json(job).decode()),
+    timezone=_texts,
+    overlap=_texts,
+    missed=_texts,
+    paused=st.booleans(),
+    created_ns=_times,
+    changed_ns=_times,
+    next_ns=_times,
+    last_due_ns=_times,
+    fired=_counts,
+    skipped=_counts,
+)
 
 
 @st.composite
@@ -106,6 +134,8 @@ def documents(draw: st.DrawFn) -> dict[bytes, bytes]:
         found[keys.BATCH.build(name)] = json(batch)
         worker = Worker(id=name, queues=tuple(draw(st.lists(_texts, max_size=2))), seen_ns=7)
         found[keys.WORKER.build(name)] = json(worker)
+    for schedule in draw(st.lists(schedules, max_size=2, unique_by=lambda it: it.id)):
+        found[keys.SCHEDULE.build(schedule.id)] = json(schedule)
     return found
 
 
@@ -173,6 +203,7 @@ def test_a_payload_that_is_no_utf_8_is_shown_as_such() -> None:
         (keys.THROUGHPUT, ("mail", 7)),
         (keys.JOB, ("s00_job_1",)),
         (keys.WORKER, ("worker-1",)),
+        (keys.SCHEDULE, ("mail~nightly",)),
     ],
 )
 def test_fields_of_a_key_are_those_that_it_was_built_of(
@@ -188,6 +219,7 @@ def test_fields_of_a_key_are_those_that_it_was_built_of(
         (b"mail", b""),
         (b"j|s00_job_1", b"\x01"),
         (b"qc|mail", b"{"),
+        (b"sc|mail~nightly", b"{}"),
         (b"tp|mail\0\x01", struct.pack(">I", 7)),
     ],
 )

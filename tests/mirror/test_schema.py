@@ -19,7 +19,7 @@ from tests.mirror.pages import tables_in
 
 SCHEMAS: Final = {
     version: (Path(__file__).parent / f"schema_version_{version}.sql").read_text()
-    for version in (1, 2)
+    for version in (1, 2, 3)
 }
 """The text of the schema by its version."""
 
@@ -188,6 +188,24 @@ def test_an_older_file_gets_what_it_lacks_and_its_rows_are_made_again() -> None:
     assert connection.execute("SELECT name, draining, retention_ms FROM queues").fetchall() == [
         ("mail", 0, None)
     ]
+
+
+def test_a_table_whose_key_has_changed_is_made_again_with_its_indexes() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for statement in statements_of(2):
+        connection.execute(statement)
+    connection.execute("INSERT INTO about VALUES ('cluster', 'rookery')")
+    connection.execute("PRAGMA user_version = 2")
+
+    is_behind = building.prepare(connection, "rookery")
+
+    put = "INSERT INTO schedules (id, shard, name, queue, cron, payload, created_at, changed_at)"
+    for shard, queue in enumerate(("mail", "sms")):
+        values = (f"{queue}~nightly", shard, "nightly", queue, "@daily", "{}", "", "")
+        connection.execute(f"{put} VALUES ({', '.join('?' * 8)})", values)
+    assert is_behind
+    assert "idx_schedules_name" in names(connection, "index")
+    assert connection.execute("SELECT count(*) FROM schedules").fetchone() == (2,)
 
 
 def test_a_file_of_another_cluster_is_not_taken() -> None:

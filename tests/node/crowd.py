@@ -1,6 +1,7 @@
 """Sixteen clients who put jobs in and take them out, do not give up, and keep count."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -12,7 +13,7 @@ from tests.node.history import Acked, Claimed, Enqueued, Event, Refused
 from tests.node.http import Address, Answer, Client, Lost
 
 PRODUCERS: Final = 8
-WORKERS: Final = 8
+"""And as many workers."""
 _AHEAD_MAX: Final = 200
 """So many jobs may wait for a worker: the load is bounded by the workers."""
 _PAUSE_S: Final = 0.02
@@ -41,15 +42,29 @@ class Problem(msgspec.Struct):
 class Crowd:
     """The clients, and what they have seen."""
 
-    def __init__(self, address: Address, shards: int, *, lease_s: int = 2) -> None:
+    def __init__(
+        self,
+        address: Address,
+        shards: int,
+        *,
+        lease_s: int = 2,
+        clients: Sequence[Callable[[], Client]] = (),
+        each: int = PRODUCERS,
+        name: str = "crowd",
+    ) -> None:
+        """`clients` has one of each node, if there are several.
+
+        `each` is the number of producers, and of workers. `name` begins the names of queues.
+        """
         self.history: list[Event] = []
         self.successes: list[list[float]] = [[] for _ in range(shards)]
         """By shard, when something was acknowledged."""
         self.oddities: dict[str, int] = {}
         """Answers that are no success, and connections that were lost, by what was said."""
         self.ended: Final = trio.Event()
-        self.queues: Final = [_queue_on(shard, shards) for shard in range(shards)]
-        self._address = address
+        self.queues: Final = [queue_on(shard, shards, name) for shard in range(shards)]
+        self._make_clients = clients or (partial(Client, address),)
+        self._each = each
         self._lease_s = lease_s
         self._numbers = 0
         self._answered = 0
@@ -60,10 +75,10 @@ class Crowd:
     async def run(self) -> None:
         """Work until `close` was called and everything is done."""
         async with trio.open_nursery() as nursery:
-            for number in range(PRODUCERS):
-                nursery.start_soon(self._produce, self._shard(number))
-            for number in range(WORKERS):
-                nursery.start_soon(self._work, f"w{number}", self._shard(number))
+            for number in range(self._each):
+                nursery.start_soon(self._produce, self._shard(number), self._client(number))
+                worker = self._client(number + 1)
+                nursery.start_soon(self._work, f"w{number}", self._shard(number), worker)
         self.ended.set()
 
     def close(self) -> None:
@@ -115,8 +130,10 @@ class Crowd:
 
     # Clients.
 
-    async def _produce(self, shard: int) -> None:
-        client = Client(self._address)
+    def _client(self, number: int) -> Client:
+        return self._make_clients[number % len(self._make_clients)]()
+
+    async def _produce(self, shard: int, client: Client) -> None:
         while await self._may_put():
             self._numbers += 1
             number = self._numbers
@@ -139,8 +156,7 @@ class Crowd:
         await self._until(lambda: self._is_closing or self.waiting < _AHEAD_MAX)
         return not self._is_closing
 
-    async def _work(self, name: str, shard: int) -> None:
-        client = Client(self._address)
+    async def _work(self, name: str, shard: int, client: Client) -> None:
         asked = {
             "queues": [self.queues[shard]],
             "worker_id": name,
@@ -200,7 +216,7 @@ class Crowd:
 
     async def look_up(self) -> dict[str, str]:
         """The state of every job that somebody was told of, as the server has it."""
-        client = Client(self._address)
+        client = self._client(0)
         found = {}
         for job_id in {event.job_id for event in self.history}:
             answer = await client.ask("GET", f"/api/v1/jobs/{job_id}")
@@ -215,8 +231,9 @@ class State(msgspec.Struct):
     state: str
 
 
-def _queue_on(shard: int, shards: int) -> str:
+def queue_on(shard: int, shards: int, name: str) -> str:
+    """A queue of that shard, whose name begins so."""
     number = 0
-    while shard_of_queue(f"crowd-{number}", shards) != shard:
+    while shard_of_queue(f"{name}-{number}", shards) != shard:
         number += 1
-    return f"crowd-{number}"
+    return f"{name}-{number}"

@@ -18,8 +18,8 @@ from tests.node.http import Address, Answer, Client
 from tests.router.feeds import Ear, EventSource
 
 T = TypeVar("T", bound=msgspec.Struct)
-_READ_BYTES: Final = 1 << 10
-_BEGIN: Final = 8
+_READ_BYTES: Final = 1 << 9
+_BEGIN: Final = 2
 """Events behind which a watcher is cut off first."""
 
 

@@ -1,5 +1,6 @@
 """A client for tests: one connection, one request at a time, and a plain word when it is lost."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, TypeVar
 
@@ -28,19 +29,29 @@ class Answer(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.body, type=kind)
 
 
-def request(method: str, path: str, body: bytes = b"", key: str = "") -> bytes:
+def request(method: str, path: str, body: bytes = b"", key: str = "", api_key: str = "") -> bytes:
     """A request as it goes over the connection."""
     lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"content-length: {len(body)}"]
     if key:
         lines.append(f"idempotency-key: {key}")
+    if api_key:
+        lines.append(f"x-api-key: {api_key}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
 class Client:
     """Somebody who asks; a connection that was lost is made anew with the next question."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(
+        self,
+        address: Address,
+        api_key: str = "",
+        *,
+        make_socket: Callable[[], trio.socket.SocketType] = trio.socket.socket,
+    ) -> None:
         self._address = address
+        self._api_key = api_key
+        self._make_socket = make_socket
         self._stream: trio.SocketStream | None = None
         self._rest = b""
 
@@ -49,7 +60,7 @@ class Client:
         is_done = False
         try:
             stream = await self._connect()
-            await stream.send_all(request(method, path, body, key))
+            await stream.send_all(request(method, path, body, key, self._api_key))
             answer = await self._read(stream)
             is_done = answer.headers.get("connection", "").lower() != "close"
             return answer
@@ -73,7 +84,7 @@ class Client:
     async def _connect(self) -> trio.SocketStream:
         if self._stream is None:
             with ExitStack() as undo:
-                made = undo.enter_context(trio.socket.socket())
+                made = undo.enter_context(self._make_socket())
                 await made.connect(self._address)
                 undo.pop_all()
             self._stream = trio.SocketStream(made)

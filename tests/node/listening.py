@@ -16,9 +16,10 @@ from typing import Final
 import msgspec
 import trio
 
+from corvo.connections import UnixAddress, dial
 from corvo.datadir import Identity
 from corvo.errors import WireError
-from corvo.link import LinkLost, UnixAddress, dial
+from corvo.link import LinkLost
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
 from corvo.router.feeds.events import KeptEvent, kept_events

@@ -91,7 +91,14 @@ class Group:
 
     # Nodes.
 
-    def start(self, replica: int, *, applied: int | None = None, repair: bool = False) -> Node:
+    def start(
+        self,
+        replica: int,
+        *,
+        applied: int | None = None,
+        repair: bool = False,
+        returned: bool = False,
+    ) -> Node:
         """Start, or restart, a node on its storage; what it had applied is kept unless told."""
         storage = self.storages.setdefault(replica, MemoryStorage())
         done = self.applied.get(replica, [])
@@ -107,6 +114,7 @@ class Group:
             Random(self.seed * 1000 + replica + 1_000_000 * self.starts[replica]),
             applied=applied,
             repair=repair,
+            returned=returned,
         )
         self.nodes[replica] = node
         return node

@@ -222,8 +222,10 @@ def take(stage: Stage, message: AnyMessage) -> None:
     reasons = set(raft.refused - refused)
     if reasons & NOTHING_DONE:
         assert digest(node) == before, f"{reasons} left traces"
-    if reasons & {"old_term"}:
-        # The sender is told our term; that is all.
+    if reasons & {"old_term"} and not (
+        isinstance(message, VoteResponse) and raft.log.matches(message.commit, message.commit_term)
+    ):
+        # The sender is told our term; that is all. What was committed then is so for ever.
         told = ("messages", "messages_after_write")
         assert without(digest(node), *told) == without(before, *told), "the past left traces"
     if reasons & NOTHING_LEARNT and message.term == term:

@@ -573,6 +573,52 @@ def test_x31_a_replica_that_was_removed_may_come_back_with_another_directory() -
     assert group[1].statistics().progress[-1].is_active
 
 
+@pytest.mark.conformance("X31")
+@pytest.mark.parametrize("returned", [False, True])
+def test_x31_a_replica_that_came_back_blank_elects_no_second_leader(returned: bool) -> None:
+    """It was removed, and voted in the group that a replica which was away still knows."""
+    group = Group(members(1, 2, 4))
+    group.elect(2)
+    group.start(5)
+    group.isolate(1)
+    group[2].propose_change(Change((Step(Action.ADD_LEARNER, 5),)))
+    group.tick(2, times=3)
+    group[2].propose_change(Change((Step(Action.ADD_VOTER, 5), Step(Action.REMOVE, 4))))
+    group.settle()
+    group.storages[4], group.applied[4] = MemoryStorage(), []
+    group.start(4, returned=returned)
+    group.start(1)
+    group.heal()
+    for away in (2, 5):
+        group.cut(1, away)
+        group.cut(4, away)
+
+    group.tick(1, times=60)
+
+    assert group[2].membership.voters == (1, 2, 5)
+    assert group[1].is_leader is not returned  # without the rule there are two
+    assert group[2].is_leader
+
+
+@pytest.mark.conformance("X31")
+def test_x31_a_snapshot_may_bring_a_group_in_which_a_replica_has_another_directory() -> None:
+    group = Group(5)
+    group.elect(1)
+    group[2].step(msgspec.structs.replace(vote_request(3, 1), target=2, instance=33))
+    assert group.raft(2).instances == {3: 33}
+    group.isolate(2)
+    for change in (remove(3), Change((Step(Action.ADD_LEARNER, 3),))):
+        group[1].propose_change(change)
+        group.settle()
+    made = group.snapshot(1)
+    group.storages[1].compact(index=made.index, membership=made.membership)
+    group.heal()
+    group.tick(1, times=4)
+
+    assert group.storages[2].base == group.storages[1].base
+    assert group.raft(2).instances == {}
+
+
 def test_a_late_grant_of_an_older_pre_vote_is_not_counted() -> None:
     lone = Lone(5, term=4)
     lone.node.campaign()
@@ -738,3 +784,17 @@ def test_a_tick_makes_something_due_when_time_alone_has_changed_something() -> N
     assert at_rest == [False, False]
     assert (leader, follower) == (True, False)
     assert group[3].is_due, "it asks for votes"
+
+
+def test_a_new_leader_knows_all_when_it_has_applied_what_was_committed_before_it() -> None:
+    group = Group(3)
+    group.elect(1)
+    group.propose(1, b"a")
+    told = [group[1].knows_all, group[2].knows_all]  # a follower never does
+    group.auto_apply = False
+    leader = group.elect(2)
+    told.append(leader.knows_all)
+    leader.advance(leader.commit)
+    told.append(leader.knows_all)
+
+    assert told == [True, False, False, True]

@@ -252,7 +252,7 @@ def test_n11_what_waited_goes_out_free_when_all_it_waited_for_is_durable() -> No
 
 
 @pytest.mark.conformance("N11")
-def test_n11_a_busy_disk_makes_one_write_of_what_gathers() -> None:
+def test_n11_a_busy_disk_makes_one_write_and_one_answer_of_what_gathers() -> None:
     lone = Lone(3)
     for index in (1, 2, 3):
         lone.node.step(append(2, 1, after=(index - 1, min(index - 1, 1)), new=entries(index, 1)))
@@ -263,7 +263,21 @@ def test_n11_a_busy_disk_makes_one_write_of_what_gathers() -> None:
     write = lone.node.ready().write
 
     assert write is not None
-    assert (indexes(write.entries), acks(write.messages)) == ([1, 2, 3], [1, 2, 3])
+    assert (indexes(write.entries), acks(write.messages)) == ([1, 2, 3], [3])
+
+
+@pytest.mark.conformance("N11")
+def test_n11_an_answer_takes_the_place_of_those_to_the_same_leader_in_the_same_term_alone() -> None:
+    lone = Lone(3)
+    lone.node.step(append(2, 1, new=entries(1, 1)))
+    lone.node.step(append(3, 2, after=(1, 1), new=entries(2, 2)))
+    lone.node.step(append(3, 2, after=(2, 2), new=entries(3, 2)))
+
+    write = lone.node.ready().write
+
+    assert write is not None
+    answers = [each for each in write.messages if isinstance(each, AppendResponse)]
+    assert [(each.target, each.term, each.index) for each in answers] == [(2, 1, 1), (3, 2, 3)]
 
 
 @pytest.mark.conformance("N11")

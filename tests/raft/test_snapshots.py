@@ -467,6 +467,69 @@ def test_s05_an_acknowledgement_that_the_log_does_not_reach_leaves_the_offer_sta
     assert (seen.flow, seen.match, seen.snapshot_index) == (Flow.SNAPSHOT, 2, made.index)
 
 
+@pytest.mark.conformance("S05")
+def test_s05_a_commit_at_the_offer_ends_it_when_the_acknowledgement_was_lost() -> None:
+    group = Group(3)
+    made = left_behind(group)
+    group.passes = lambda message: not isinstance(message, AppendResponse) or message.source != 3
+    group.tick(1)
+    assert group.storages[3].snapshot() == made
+    assert view(group, 3).flow is Flow.SNAPSHOT
+    group.passes = lambda _: True
+
+    group.tick(1)
+
+    seen = view(group, 3)
+    assert (seen.flow, seen.match) == (Flow.REPLICATE, 4)
+
+
+@pytest.mark.conformance("S05")
+def test_s05_a_commit_at_the_offer_is_not_believed_without_the_entries() -> None:
+    """It may be of a data directory that is gone."""
+    group = Group(3)
+    made = offered(group)
+
+    group[1].step(HeartbeatResponse(3, 1, 1, 0, round=0, commit=4))
+    group.work(1)
+
+    seen = view(group, 3)
+    assert (seen.flow, seen.match, seen.next) == (Flow.PROBE, 0, 5)
+    group.tick(1, times=3)
+    assert group.storages[3].snapshot() == made
+    assert view(group, 3).match == 4
+
+
+@pytest.mark.conformance("S05")
+@pytest.mark.parametrize("commit", [0, 3])
+def test_s05_a_commit_before_the_offer_leaves_it_standing(commit: int) -> None:
+    group = Group(3)
+    made = offered(group)
+
+    group[1].step(HeartbeatResponse(3, 1, 1, 0, round=0, commit=commit))
+    group.work(1)
+
+    seen = view(group, 3)
+    assert (seen.flow, seen.snapshot_index) == (Flow.SNAPSHOT, made.index)
+
+
+@pytest.mark.conformance("S05")
+@pytest.mark.parametrize(("wanted", "flow"), [(1, Flow.PROBE), (4, Flow.SNAPSHOT)])
+def test_s05_a_commit_that_was_known_before_the_offer_leaves_it_standing(
+    wanted: int, flow: Flow
+) -> None:
+    """A replica under repair knows of commits that it does not hold."""
+    group = Group(3)
+    offered(group)
+    group[1].step(AppendResponse(3, 1, 1, 0, index=wanted, rejected=True, wants_snapshot=True))
+    group.work(1)
+    assert view(group, 3).flow is Flow.SNAPSHOT
+
+    group[1].step(HeartbeatResponse(3, 1, 1, 0, round=0, commit=4))
+    group.work(1)
+
+    assert view(group, 3).flow is flow
+
+
 @pytest.mark.conformance("S06")
 def test_s06_an_empty_replica_is_brought_in_by_a_snapshot_of_the_first_term() -> None:
     membership = members(1, 2)

@@ -123,11 +123,18 @@ class TracedGroup(Group):
         self.note_changes()
         self.lines.append(line)
 
-    def start(self, replica: int, *, applied: int | None = None, repair: bool = False) -> Node:
+    def start(
+        self,
+        replica: int,
+        *,
+        applied: int | None = None,
+        repair: bool = False,
+        returned: bool = False,
+    ) -> Node:
         """Start, or restart, a node; it is told in one line."""
         for known in (self._roles, self._members, self._refused):
             known.pop(replica, None)
-        node = super().start(replica, applied=applied, repair=repair)
+        node = super().start(replica, applied=applied, repair=repair, returned=returned)
         self.tell(status_words(node))
         return node
 

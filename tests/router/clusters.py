@@ -93,6 +93,8 @@ class ClusterShard(MachineShard):
     known: ShardSeen
     silent: frozenset[int] = frozenset()
     """Nodes whose replica never answers."""
+    lost_s = 0.0
+    """How long the leader cannot be reached, while it cannot."""
 
     @property
     def leader(self) -> int | None:
@@ -101,6 +103,10 @@ class ClusterShard(MachineShard):
     @property
     def is_up(self) -> bool:
         return super().is_up and self.known.linked_leader is not None
+
+    @property
+    def unled_s(self) -> float:
+        return 0.0 if self.is_up else self.lost_s
 
     @property
     def term(self) -> int:
@@ -134,7 +140,7 @@ class Cluster(Nest):
         super().__init__(shards=len(known.places))
         config = replace(self.api.config, map=known)
         vars(self.api)["config"] = config
-        vars(self.api)["history"] = History(Observed(known), clock.now_ns())
+        vars(self.api)["history"] = History(Observed(known), clock.now_ns(), node=config.node)
         self.api.topology.map = known
         self.of: Final = [ClusterShard(number, config) for number in range(len(known.places))]
         self.shards[:] = self.of

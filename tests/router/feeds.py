@@ -12,8 +12,9 @@ import trio
 from msgspec.structs import replace
 
 from corvo import telemetry
+from corvo.connections import listen_unix
 from corvo.errors import WireError
-from corvo.link import Link, LinkLost, listen_unix, open_link
+from corvo.link import Link, LinkLost, open_link
 from corvo.model import ApiKey
 from corvo.protocol import wire
 from corvo.router.api import Api

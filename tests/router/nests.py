@@ -21,7 +21,7 @@ from corvo.router.config import ApiSettings, RouterConfig, WebhookSettings
 from corvo.router.http.messages import Problem, Request, Response
 from corvo.router.http.problems import problem_of, read_refusal
 from corvo.router.server.door import Door
-from corvo.router.shards.links import Answer, Begun, Shard
+from corvo.router.shards.links import Answer, AnswerHere, Begun, Shard
 from corvo.router.table import ROUTES
 from corvo.shard import queries
 from corvo.shard.ops import NUMBERS, admit
@@ -46,6 +46,7 @@ class MachineShard(Shard):
         self.machine: Final = machines.Shard(number=number, shards=config.shards)
         self.questions: list[Query] = []
         self.is_away = False
+        self.contact_ms: int | None = 0
 
     @property
     def is_up(self) -> bool:
@@ -89,6 +90,16 @@ class MachineShard(Shard):
         if isinstance(answer, Rejected):
             raise problem_of(answer)
         return Answer(encode_json(answer), self.machine.machine.applied)
+
+    async def ask_here(self, query: Query) -> AnswerHere:
+        await trio.lowlevel.checkpoint()
+        asked = cast("queries.Asked", self.machine)
+        number = QUERY_NUMBERS[type(query)]
+        answer = queries.answer_bytes(asked, number, encode_json(query))
+        if isinstance(answer, Rejected):
+            raise problem_of(answer)
+        position = self.machine.machine.applied
+        return AnswerHere(Answer(encode_json(answer), position), self.contact_ms)
 
     def _check(self) -> None:
         if self.is_away:

@@ -1,13 +1,25 @@
 """Probes and metrics of a node in a cluster: of its own replicas, and of what it can reach."""
 
 import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corvo.protocol.numbers import ClockNumbers, Numbers
 from corvo.router.cluster.overview import ShardSeen
 from corvo.router.http.messages import Response
-from corvo.router.node.health import Health, Ready, Runtime
-from tests.router.clusters import MAP, Cluster, replica, up, with_node, without
+from corvo.router.node.health import (
+    UNLED_GRACE_S,
+    Check,
+    Health,
+    Ready,
+    Runtime,
+    ShardReach,
+    excused,
+    readiness,
+)
+from tests.router.clusters import MAP, Cluster, ClusterShard, replica, up, with_node, without
 from tests.router.nests import Nest, run
 from tests.router.test_node_endpoints import lines_of
 
@@ -50,24 +62,120 @@ def test_a_node_is_not_ready_before_it_is_accepted_and_after_it_was_removed() ->
         assert (again[0], again[1].missing) == (503, ["cluster"])
         assert new[1].error == "cluster: the cluster has not accepted the node yet"
         assert (removed[0], removed[1].missing) == (503, ["cluster"])
-        assert removed[1].error.endswith("it was removed: disk lost")
+        assert removed[1].error == (
+            "cluster: node 3 (n3) was removed from the cluster by an operator: disk lost"
+        )
 
     run(main)
 
 
-def test_a_node_is_ready_only_while_it_reaches_the_leader_of_each_shard() -> None:
+def lose(shard: ClusterShard, lost_s: float) -> None:
+    """Its leader cannot be reached, for so long."""
+    shard.known = replace(shard.known, linked_leader=None, error="node 2: knows no leader")
+    shard.lost_s = lost_s
+
+
+def test_a_node_is_not_ready_while_the_leader_of_a_shard_is_being_elected() -> None:
     async def main() -> None:
         cluster = Cluster(ANNOUNCED)
         home, other = cluster.of
-        other.known = replace(other.known, linked_leader=None, error="node 2: knows no leader")
+        lose(other, UNLED_GRACE_S - 0.1)
 
         status, ready = await ready_of(cluster)
 
         assert home.is_up
-        assert (status, ready.missing) == (503, ["shard-1"])
+        assert (status, ready.status, ready.missing) == (503, "unavailable", ["shard-1"])
         assert "node 2: knows no leader" in ready.error
 
     run(main)
+
+
+def test_a_node_is_ready_and_names_the_shard_that_has_had_no_leader_for_long() -> None:
+    async def main() -> None:
+        cluster = Cluster(ANNOUNCED)
+        lose(cluster.of[1], UNLED_GRACE_S)
+        why = "the shard is unavailable or has no leader: node 2: knows no leader"
+
+        status, ready = await ready_of(cluster)
+        cluster.api.stop()
+        stopping = await ready_of(cluster)
+
+        assert (status, ready.status, ready.code) == (200, "degraded", "")
+        assert (ready.missing, ready.warnings) == (["shard-1"], [f"shard-1: {why}"])
+        assert ready.checks[1] == Check("shard-1", False, why)
+        assert (stopping[0], stopping[1].missing) == (503, ["shard-1", "router"])
+
+    run(main)
+
+
+def test_a_node_in_a_minority_is_never_ready() -> None:
+    async def main() -> None:
+        cluster = Cluster(ANNOUNCED)
+        for each in cluster.of:
+            lose(each, 3_600.0)
+
+        status, ready = await ready_of(cluster)
+
+        assert (status, ready.missing) == (503, ["shard-0", "shard-1"])
+
+    run(main)
+
+
+def test_a_shard_of_a_single_node_is_required_however_long_it_is_away() -> None:
+    async def main() -> None:
+        cluster = Cluster(replace(ANNOUNCED, nodes=ANNOUNCED.nodes[:1], places=((1,), (1,))))
+        lose(cluster.of[1], 3_600.0)
+
+        status, ready = await ready_of(cluster)
+
+        assert (status, ready.missing) == (503, ["shard-1"])
+
+    run(main)
+
+
+@pytest.mark.parametrize(("lost_s", "status"), [(9.9, 503), (10.0, 200)])
+def test_a_start_does_not_wait_for_a_shard_that_no_node_has(lost_s: float, status: int) -> None:
+    async def main() -> None:
+        cluster = Cluster(ANNOUNCED)
+        lose(cluster.of[1], lost_s)
+        cluster.of[1].known = replace(cluster.of[1].known, term=0)
+
+        started = await cluster.ask("GET", "/startupz")
+
+        assert started.status == status
+        told = msgspec.json.decode(started.body, type=Ready)
+        assert told.missing == ["shard-1"]
+
+    run(main)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.floats(0, 20)), min_size=1, max_size=5),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_rule_of_readiness(
+    reached: list[tuple[bool, float]], is_alone: bool, is_stopping: bool
+) -> None:
+    shards = [
+        ShardReach(shard=number, is_reached=is_reached, missing_s=missing_s, why="away")
+        for number, (is_reached, missing_s) in enumerate(reached)
+    ]
+    stopping = Check("router", not is_stopping, "stopping")
+
+    told = readiness(
+        [*(each.check for each in shards), stopping],
+        is_verbose=False,
+        excused=excused(shards, is_alone=is_alone),
+    )
+
+    missing = [missing_s for is_reached, missing_s in reached if not is_reached]
+    reaches_some = len(missing) < len(reached)
+    is_lasting = all(missing_s >= UNLED_GRACE_S for missing_s in missing)
+    expected = not missing or (not is_alone and reaches_some and is_lasting)
+    assert told.is_ready == (expected and not is_stopping)
+    assert len(told.missing) == len(missing) + is_stopping
+    assert len(told.warnings) == (len(missing) if told.is_ready else 0)
 
 
 def test_a_draining_node_is_ready_and_warns() -> None:

@@ -4,6 +4,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from corvo.clock_offsets import Clocks
 from corvo.protocol.cluster import ClusterMap, alone
 from corvo.protocol.numbers import ClockNumbers, Numbers
 from corvo.router.cluster.bodies import ClusterView
@@ -52,6 +53,45 @@ def test_a_replica_that_copies_a_snapshot_shows_how_far_it_is() -> None:
 
     assert (third.snapshot_received_bytes, third.snapshot_size_bytes) == (30, 90)
     assert one(up(replica(3))).shards[0].replicas[2].snapshot_size_bytes is UNSET
+
+
+def test_a_wrong_wall_clock_is_a_fault_of_its_node() -> None:
+    clocks = Clocks({2: 3_000_000, 3: -5_000_000_000}, {3: -5_000_000_000})
+
+    view = overview(MAP, [healthy(0), healthy(1)], own=1, clocks=clocks)
+
+    assert view.status == "degraded"
+    assert view.reasons == [
+        "node 3 (n3): its wall clock is 5.0 s behind those of other nodes: set it"
+    ]
+    assert [node.clock_ahead_ms for node in view.nodes] == [UNSET, 3, -5_000]
+
+
+def test_other_time_zone_data_is_a_fault_of_the_older_node() -> None:
+    clocks = Clocks(tz_versions={1: "2026.10", 2: "2026.9", 3: "2026.10"})
+
+    view = overview(MAP, [healthy(0), healthy(1)], own=1, clocks=clocks)
+
+    assert view.status == "degraded"
+    [reason] = view.reasons
+    assert reason == (
+        "node 2 (n2): its time zone data is 2026.9, and others have 2026.10: install the same"
+        " tzdata on all nodes, because the leader of a shard computes the due times of its"
+        " schedules"
+    )
+    assert [node.tz_version for node in view.nodes] == ["2026.10", "2026.9", "2026.10"]
+
+
+def test_other_time_zone_data_of_an_older_release_is_no_fault() -> None:
+    nodes = tuple(replace(node, version="1.1" if node.number == 3 else "1.0") for node in MAP.nodes)
+    clocks = Clocks(tz_versions={1: "2026.1", 3: "2026.2"})
+
+    view = overview(replace(MAP, nodes=nodes), [healthy(0), healthy(1)], own=1, clocks=clocks)
+
+    assert (view.status, view.reasons) == ("healthy", [])
+    assert "its time zone data is 2026.1" in view.nodes[0].reason
+    assert "time zone data" not in view.nodes[1].reason
+    assert view.nodes[1].tz_version == ""
 
 
 def test_a_node_that_is_away_is_one_reason_and_not_one_for_each_replica() -> None:
@@ -179,13 +219,22 @@ def test_a_drained_node_is_no_fault_and_says_when_it_can_be_removed() -> None:
 
 def test_an_older_release_is_named_and_is_no_fault() -> None:
     older = with_node(MAP, 2, version="0.0.9")
-    older_ops = with_node(with_node(MAP, 1, op_version=4), 2, op_version=3)
+    behind = with_node(with_node(with_node(MAP, 1, op_version=4), 2, op_version=3), 3, op_version=4)
+    raised = replace(with_node(behind, 2, op_version=4), op_version=4)
 
     by_version = seen(healthy(0), healthy(1), known=older)
-    by_ops = seen(healthy(0), healthy(1), known=older_ops)
+    by_ops = seen(healthy(0), healthy(1), known=behind)
+    after = seen(healthy(0), healthy(1), known=raised)
 
     assert by_version.nodes[1].reason == "it runs version 0.0.9, and others 0.1.0: upgrade it"
-    assert by_ops.nodes[1].reason == "its op version is 3, and that of others 4: upgrade it"
+    assert by_ops.nodes[1].reason == (
+        "it runs version 0.1.0 with op version 3, and others version 0.1.0 with op version 4:"
+        " upgrade it, so that the cluster can use more than op version 3"
+    )
+    assert (by_ops.op_version, by_ops.held_back_by) == (3, [2])
+    assert (after.op_version, after.held_back_by) == (4, [])
+    assert [node.op_version for node in after.nodes] == [4, 4, 4]
+    assert [node.reason for node in after.nodes] == ["", "", ""]
     assert by_version.status == by_ops.status == "healthy"
     assert [by_version.nodes[0].reason, by_version.nodes[2].reason] == ["", ""]
 

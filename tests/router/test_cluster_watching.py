@@ -100,8 +100,14 @@ def test_events_come_in_pages_and_say_who_has_seen_them() -> None:
             assert (one.shard, other.shard) == (0, 1)
             assert told.node == 1
             assert told.events == [one, other]
+            assert (told.partial, told.missing_nodes) == (True, [2, 3])
             assert one.text == "node 1 (n1) leads shard 0 in term 3"
-            for query in ({"limit": "0"}, {"limit": "1001"}, {"after_seq": "-1"}):
+            for query in (
+                {"limit": "0"},
+                {"limit": "1001"},
+                {"after_seq": "-1"},
+                {"after_seq": str(2**53)},
+            ):
                 refused = await cluster.ask("GET", EVENTS, query=query)
                 assert problem(refused)[::3] == (400, next(iter(query)))
 

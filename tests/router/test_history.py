@@ -93,11 +93,12 @@ def test_nodes_join_report_drain_and_leave() -> None:
 
 
 def test_places_and_the_number_of_replicas_change() -> None:
-    moved = replace(MAP, places=((1, 2, 3), (2, 1)), replicas=2)
+    moved = replace(MAP, places=((1, 2, 3), (2, 1)), replicas=2, op_version=4)
 
-    replicas, (placed, text) = texts(BEGIN, Observed(moved))
+    replicas, raised, (placed, text) = texts(BEGIN, Observed(moved))
 
     assert replicas == ("replicas_set", "each shard is to have 2 replicas (before: 3)")
+    assert raised == ("op_version_raised", "the cluster has op version 4 (before: 3)")
     assert placed == "shard_placed"
     assert text == (
         "shard 1 is to have its replicas on nodes 2, 1, the first as the leader"
@@ -127,48 +128,45 @@ def test_replicas_are_added_promoted_and_removed() -> None:
 
 
 def test_events_have_numbers_that_rise_also_after_a_restart() -> None:
-    first = History(BEGIN, NOW_NS)
+    first = History(BEGIN, NOW_NS, node=2)
     first.observe(led(1, 3), NOW_NS)
     first.observe(led(2, 4), NOW_NS)
-    last = first.after(0, 10, NOW_NS)[-1]
-    second = History(BEGIN, NOW_NS + SECOND)
+    *_, last = first.kept(NOW_NS)
+    second = History(BEGIN, NOW_NS + SECOND, node=2)
     second.observe(led(2, 5), NOW_NS + SECOND)
 
-    found = second.after(last.seq, 10, NOW_NS + SECOND)
+    [found] = second.kept(NOW_NS + SECOND)
 
-    assert [each.seq for each in first.after(0, 10, NOW_NS)] == [NOW_NS // 10**6, last.seq]
-    assert [(each.term, each.at_ns) for each in found] == [(5, NOW_NS + SECOND)]
+    begin = NOW_NS // 1_000 + 2
+    assert [each.seq for each in first.kept(NOW_NS)] == [begin, begin + 1_000]
+    assert found.seq > last.seq
+    assert (found.term, found.at_ns) == (5, NOW_NS + SECOND)
 
 
 def test_an_event_is_kept_for_a_day() -> None:
-    history = History(BEGIN, NOW_NS)
+    history = History(BEGIN, NOW_NS, node=2)
     history.observe(led(1, 3), NOW_NS)
 
-    assert len(history.after(0, 10, NOW_NS + KEPT_NS)) == 1
-    assert history.after(0, 10, NOW_NS + KEPT_NS + 1) == []
+    assert len(history.kept(NOW_NS + KEPT_NS)) == 1
+    assert history.kept(NOW_NS + KEPT_NS + 1) == []
     history.observe(led(1, 3), NOW_NS + KEPT_NS + 1)
     assert not history._events
 
 
 def test_no_more_events_are_kept_than_the_limit() -> None:
-    history = History(BEGIN, NOW_NS)
+    history = History(BEGIN, NOW_NS, node=2)
 
     for term in range(EVENTS_MAX + 10):
         history.observe(led(1, term + 1), NOW_NS)
 
-    found = history.after(0, EVENTS_MAX + 10, NOW_NS)
+    found = history.kept(NOW_NS)
     assert len(found) == EVENTS_MAX
     assert found[-1].term == EVENTS_MAX + 10
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 50)), max_size=40),
-    st.integers(1, 5),
-)
-def test_pages_are_the_whole_list_and_numbers_rise_whatever_the_clock_does(
-    steps: list[tuple[int, int]], limit: int
-) -> None:
-    history = History(BEGIN, NOW_NS)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 50)), max_size=40))
+def test_numbers_rise_whatever_the_clock_does(steps: list[tuple[int, int]]) -> None:
+    history = History(BEGIN, NOW_NS, node=2)
     now_ns, expected = NOW_NS, 0
     last: int | None = None
     for node, millis in steps:
@@ -178,10 +176,7 @@ def test_pages_are_the_whole_list_and_numbers_rise_whatever_the_clock_does(
         last = leader
         history.observe(led(leader, 1), now_ns)
 
-    seen: list[int] = []
-    while page := history.after(seen[-1] if seen else 0, limit, now_ns):
-        assert len(page) <= limit
-        seen += [each.seq for each in page]
+    seen = [each.seq for each in history.kept(now_ns)]
 
     assert len(seen) == expected
     assert seen == sorted({*seen})

@@ -155,6 +155,7 @@ def test_what_changes_something_is_never_only_read() -> None:
     assert {path for method, path in reads if method == "POST"} <= {
         "/api/v1/jobs/bulk-get",
         "/api/v1/jobs/search",
+        "/api/v1/schedules/preview",
     }
 
 

@@ -289,18 +289,19 @@ def begun_id(path: str) -> str:
     async def main() -> str:
         [(_, _, body)] = await Twin(fast=True, keys=KEYS).ask(begin(path))
         answer = msgspec.json.decode(body)
-        return str(answer.get("bulk_operation_id") or answer["batch_id"])
+        return str(answer.get("bulk_operation_id") or answer.get("batch_id") or answer["id"])
 
     return trio.run(main, clock=clock_of_tests())
 
 
 def begin(path: str) -> list[Asked]:
-    """A bulk operation that takes long, or a batch, where a path names one."""
+    """A bulk operation that takes long, a batch or a schedule, where a path names one."""
     bulk = {"job_ids": [job_ids()[WAITING]], "action": "cancel", "async": True}
     batch = {"jobs": [{"queue": QUEUE}], "batch": {"callback_queue": QUEUE}}
     for beginning, asked, body in (
         ("/api/v1/bulk/", "/api/v1/jobs/bulk", bulk),
         ("/api/v1/batches/", "/api/v1/enqueue/batch", batch),
+        ("/api/v1/schedules/{id}", "/api/v1/schedules", ROWS["post_schedules"].takes_example),
     ):
         if path.startswith(beginning):
             return [request("POST", asked, msgspec.json.encode(body), ADMIN)]

@@ -33,6 +33,7 @@ class Home:
 
     def __init__(self) -> None:
         self.map: ClusterMap | None = None
+        self.followers_maps: list[ClusterMap] = []
         self.problems: list[Problem] = []
         self.ops: list[Op] = []
         self.reads = 0
@@ -54,6 +55,10 @@ class Home:
             raise self.problems.pop(0)
         self.reads += 1
         return Answer(encode_json(MapFound(self.map)), 7)
+
+    async def ask_each_here(self, query: Query) -> list[Answer]:
+        await trio.lowlevel.checkpoint()
+        return [Answer(encode_json(MapFound(known)), 7) for known in self.followers_maps]
 
 
 class World:
@@ -129,7 +134,42 @@ def test_a_shard_that_is_away_is_tried_again() -> None:
     jumping(main)
 
 
-@pytest.mark.parametrize("reason", ["node_removed", "other_instance", "name_taken"])
+def test_a_map_without_the_node_of_the_leader_is_replaced_by_the_newest_of_a_follower() -> None:
+    """The replica of this node cannot answer such a leader either, and so it has no newer map."""
+
+    async def main() -> None:
+        made = World(OWN, version(4))
+        made.home.map = version(4)
+        async with keeping(made):
+            leader = msgspec.structs.replace(OWN, number=2, name="b")
+            newer = msgspec.structs.replace(version(9), nodes=(OWN, leader), last_number=2)
+            made.home.problems = [Problem(503, "LEADER_UNAVAILABLE", "node 2 is not known")] * 9
+            made.home.followers_maps = [version(4), newer, version(4)]
+            made.keeper.ring()
+            await trio.testing.wait_all_tasks_blocked()
+            assert made.told == [Notice(map=newer)]
+            assert made.topology.map == newer
+
+    jumping(main)
+
+
+def test_a_node_that_is_too_old_for_the_cluster_ends_with_the_release_to_install() -> None:
+    async def main() -> None:
+        made = World(OWN, version(4))
+        newer = msgspec.structs.replace(OWN, number=2, version="9.1", op_version=99)
+        made.home.map = msgspec.structs.replace(version(5), nodes=(newer,), op_version=99)
+
+        with pytest.raises(NodeRefused, match=r"has op version 99, .*: install corvo 9\.1, which"):
+            await made.keeper.run(SILENT)
+
+        assert made.told == []
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    "reason", ["node_removed", "other_instance", "name_taken", "older_release"]
+)
 def test_a_node_that_the_cluster_does_not_take_ends_with_the_reason(reason: str) -> None:
     async def main() -> None:
         made = World(OWN, FIRST)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from corvo.measures import DISK_S, REQUEST_S, Histogram, ProcessStats, empty
+from corvo.measures import DISK_S, LATE_S, REQUEST_S, Histogram, ProcessStats, empty
 from corvo.model import STATES
 from corvo.protocol.cluster import ClusterNode, first_map
 from corvo.protocol.numbers import (
@@ -239,6 +239,9 @@ def counters() -> Counters:
     """Of a replica to which everything has happened."""
     disk = DiskNumbers(room_bytes=1 << 30, log_bytes=1_000, checkpoints=1, checkpointed=9)
     disk.checkpointed_ns = NOW_NS - 5 * MINUTE_NS
+    late = empty(LATE_S)
+    late.observe(0.004)
+    late.observe(7_200)
     return Counters(
         refused={"job_not_found": 2},
         fetches_empty=1,
@@ -247,6 +250,9 @@ def counters() -> Counters:
         upkeep={
             name: Upkeep(3, NOW_NS) for name in ("Promote", "Reclaim", "Expire", "Purge", "Sweep")
         },
+        fired=5,
+        skipped={"overlap": 2},
+        lateness=late,
         disk=disk,
         stats=ProcessStats(cpu_user_s=1.5, resident_bytes=1 << 20),
         effects=[EffectNumbers(shard=1, waiting=3, stalled_s=12.5)],
@@ -276,6 +282,7 @@ def numbers() -> Numbers:
         disk_is_full=False,
         counted=counters(),
         clock=ClockNumbers("faster", 1_500_000_000, NOW_NS),
+        schedules=40,
     )
 
 
@@ -315,7 +322,9 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
             name="router", stats=ProcessStats(), lag=metrics.loop.lag, loop=metrics.loop, tasks=9
         ),
         shards=list(shards),
-        cluster=ClusterScrape(map=CLUSTER, reachable={1: True, 2: False}),
+        cluster=ClusterScrape(
+            map=CLUSTER, reachable={1: True, 2: False}, clocks_ns={2: -700_000_000}
+        ),
         queues=queues or Queues(),
         workers={"w-1": NOW_NS, "w-2": NOW_NS - ACTIVE_NS - 1},
         has_mirror=True,
@@ -400,12 +409,19 @@ def test_a_page_tells_what_was_counted() -> None:
         'corvo_event_listeners_dropped_total{reason="slow"} 6',
         'corvo_shard_clock_offset_seconds{shard="0"} 1.5',
         'corvo_shard_replicas{shard="0"} 3',
+        'corvo_schedules{shard="0"} 40',
+        'corvo_schedule_fired_total{shard="0"} 5',
+        'corvo_schedule_skipped_total{shard="0",reason="overlap"} 2',
+        'corvo_schedule_skipped_total{shard="0",reason="missed"} 0',
+        'corvo_schedule_lateness_seconds_bucket{shard="0",le="0.005"} 1',
+        'corvo_schedule_lateness_seconds_count{shard="0"} 2',
         'corvo_shard_replica_lag_entries{shard="0",node="2"} 0',
         'corvo_cluster_nodes{state="active"} 2',
         'corvo_cluster_nodes{state="draining"} 1',
         "corvo_cluster_map_version 7",
         'corvo_cluster_node_reachable{node="1"} 1',
         'corvo_cluster_node_reachable{node="2"} 0',
+        'corvo_cluster_clock_offset_seconds{node="2"} -0.7',
         'corvo_queue_jobs{queue="mail",state="pending"} 3',
         'corvo_queue_jobs{queue="mail",state="active"} 1',
         'corvo_queue_jobs{queue="mail",state="dead"} 0',

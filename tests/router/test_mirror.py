@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import trio
 
-from corvo.link import Link, listen_unix, open_link
+from corvo.connections import listen_unix
+from corvo.link import Link, open_link
 from corvo.protocol import wire
 from corvo.protocol.questions import (
     AllRates,

@@ -39,6 +39,7 @@ from corvo.router.search.bodies import MinuteView
 from corvo.router.server.door import Door
 from corvo.router.shards.links import Answer
 from corvo.scopes import Scope
+from corvo.time_zones import tz_version
 from tests.router.test_metrics import numbers
 from tests.shard.inside import Inside
 from tests.shard.processes import Child, config_in, put, running
@@ -437,6 +438,8 @@ async def test_info_tells_versions_and_promises(tmp_path: Path) -> None:
         open_ = await Node(local, []).told("/api/v1/info", Info)
 
     assert (off.server_version, off.api_version) == (__version__, "0.3.0")
+    assert off.tz_version == tz_version()
+    assert (closed.server_version, closed.tz_version) == ("", "")
     assert (off.name, off.shards, off.durability) == ("corvo", 2, "sync")
     assert closed.durability == "relaxed"
     assert (open_.auth, closed.auth, off.auth) == ("open", "keys", "off")

@@ -49,6 +49,7 @@ from tests.router.test_metrics import numbers
 EVIL: Final = "evil-1"
 MAIL: Final = f"{queue_of(1)}-of-ada"
 PAYLOAD: Final = "ada-payload"
+SCHEDULE: Final = "daily-report"
 WORKER: Final = "ada-worker"
 KEYS: Final = {
     "evil": ApiKey(key_hash="", name="evil", role="operator", queue_scope=("evil*",)),
@@ -171,6 +172,8 @@ class World:
             await self._do(f"jobs/{held}/hold", {})
             later = await self._do("enqueue", {"queue": queue, "delay_ms": 60_000, **payload})
             self.jobs[queue] = [active, waiting, held, later, dead]
+            schedule = {"queue": queue, "name": SCHEDULE, "cron": "0 9 * * *", "timezone": "UTC"}
+            await self._do("schedules", {**schedule, **payload})
         batch = {"jobs": [{"queue": MAIL}], "batch": {"callback_queue": MAIL}}
         answer = await self.nest.ask("POST", "/api/v1/enqueue/batch", batch, x_api_key="free")
         self.batch_id = msgspec.json.decode(answer.body, type=dict[str, object])["batch_id"]  # type: ignore[assignment]
@@ -274,6 +277,8 @@ def theirs_at(text: str, world: World, at: int, job_id: str) -> str:
 
 
 def path_of(row: Route, queue: str, job_id: str) -> str:
+    if row.id_of == "schedule":
+        job_id = f"{queue}~{SCHEDULE}"
     return re.sub(r"{\w+}", job_id, re.sub("{(queue|name)}", queue, row.path))
 
 

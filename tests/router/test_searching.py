@@ -6,8 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from corvo import clock
 from corvo.model import ApiKey
+from corvo.protocol.cluster import ClusterMap, ClusterNode
 from corvo.protocol.questions import (
     AllRates,
     FullText,
@@ -16,17 +19,20 @@ from corvo.protocol.questions import (
     GetThroughput,
     Minute,
     MirrorAnswer,
-    QueueSummary,
     Rates,
     Rebuild,
     Refused,
     Search,
     SearchBody,
     Summary,
+    SummaryQueue,
     Throughput,
 )
+from corvo.router.caller import Caller
 from corvo.router.search.bodies import read_query
+from corvo.router.summary import Summaries, summary_cluster
 from corvo.router.table import ROUTES
+from corvo.router.worker_health import WorkerHealth
 from corvo.scopes import Scope
 from tests.router.mirrors import AS_OF, AT, give
 from tests.router.nests import JSON, Nest, header, problem, queue_of, run
@@ -389,10 +395,10 @@ def test_a_key_hears_of_no_queue_that_it_is_not_for() -> None:
 def _summary(*names: str) -> Summary:
     return Summary(
         queues=[
-            QueueSummary(
+            SummaryQueue(
                 name=name,
                 counts={"pending": 2, "dead": 1},
-                is_paused=False,
+                paused=False,
                 enqueued_1m=6,
                 completed_1m=5,
                 failed_1m=4,
@@ -485,3 +491,94 @@ def test_queues_of_the_servers_own_are_shown_to_those_who_ask_for_them_and_chang
             assert problem(answer) == (400, "VALIDATION_ERROR", "", "name")
 
     run(main)
+
+
+def test_a_summary_counts_the_workers_of_each_queue_once_it_knows_them_all() -> None:
+    async def main() -> None:
+        nest = Nest()
+        give(nest.api).answers[GetSummary] = _summary(A, B)
+        for worker, queues in (("w1", [A, B]), ("w2", [A])):
+            nest.api.sightings.asks(worker, "", queues, clock.now_ns())
+
+        early = await nest.read(JSON, "/api/v1/summary")
+        nest.api.worker_health = WorkerHealth(wait_s_max=1, began_ns=0)
+        later = await nest.read(JSON, "/api/v1/summary")
+
+        assert all("workers" not in each for each in msgspec.convert(early["queues"], list[JSON]))
+        counted = msgspec.convert(later["queues"], list[JSON])
+        assert [each["workers"] for each in counted] == [2, 1]
+        assert later["workers"] == {"alive": 2, "not_fetching": 0}
+
+    run(main)
+
+
+def test_queues_that_have_not_changed_are_kept_and_their_workers_are_those_of_now() -> None:
+    async def main() -> None:
+        nest = Nest()
+        mirror = give(nest.api)
+        nest.api.worker_health = WorkerHealth(wait_s_max=1, began_ns=0)
+        mirror.answers[GetSummary] = replace(_summary(A, B), minute=AT)
+        first = await nest.read(JSON, "/api/v1/summary")
+        assert mirror.last(GetSummary).known == {}
+
+        mirror.answers[GetSummary] = Summary(queues=[], minute=AT, is_unchanged=True, as_of=AS_OF)
+        nest.api.sightings.asks("w", "", [A], clock.now_ns())
+        for _ in range(2):
+            again = await nest.read(JSON, "/api/v1/summary")
+            assert (mirror.last(GetSummary).known, mirror.last(GetSummary).known_minute) == (
+                {0: 12, 2: 7},
+                AT,
+            )
+            assert again["totals"] == first["totals"]
+            counted = msgspec.convert(again["queues"], list[JSON])
+            assert [(each["name"], each["workers"]) for each in counted] == [(A, 1), (B, 0)]
+        mirror.is_away = True
+        nest.put(B)
+        [own] = msgspec.convert((await nest.read(JSON, "/api/v1/summary"))["queues"], list[JSON])
+        assert own["name"] == B
+
+    run(main)
+
+
+def test_another_scope_has_another_summary() -> None:
+    kept, told = Summaries(), _summary(A)
+    kept.keep(Caller(name="all"), told)
+
+    assert kept.last(Caller(name="all")) is told
+    assert kept.last(Caller(name="all", scope=Scope((A,)))).queues == []
+    assert kept.last(Caller(name="all", namespace="other")).queues == []
+
+
+def test_summaries_that_may_be_old_are_shared_for_a_second() -> None:
+    async def main() -> None:
+        nest = Nest()
+        mirror = give(nest.api)
+        asked = [
+            await nest.ask("GET", "/api/v1/summary", query={"consistency": "stale"})
+            for _ in range(3)
+        ]
+        assert len({answer.body for answer in asked}) == 1
+        before = len(mirror.asked)
+        await nest.ask("GET", "/api/v1/summary", query={"consistency": "stale", "minutes": "15"})
+
+        assert mirror.last(GetSummary).minutes == 15
+        assert len(mirror.asked) > before
+
+    run(main)
+
+
+def test_a_cluster_can_lose_as_many_nodes_as_its_weakest_shard() -> None:
+    nodes = tuple(ClusterNode(number=n, name=f"n{n}", is_draining=n == 4) for n in (1, 2, 3, 4))
+    known = ClusterMap(nodes=nodes, last_number=4, places=((1, 2, 3), (2, 3, 1)))
+
+    def lose(voters: dict[int, tuple[int, ...]], *away: int) -> int:
+        up = {n: n not in away for n in (1, 2, 3)}
+        return summary_cluster(known, own=1, reachable=up, voters=voters).can_lose
+
+    assert lose({}) == 1
+    assert lose({}, 3) == 0
+    assert lose({}, 2, 3) == 0
+    assert lose({1: (1,)}) == 0
+    told = summary_cluster(known, own=1, reachable={1: True, 2: False, 3: True}, voters={})
+    assert [node.is_reachable for node in told.nodes] == [True, False, True, msgspec.UNSET]
+    assert [node.state for node in told.nodes] == [*["active"] * 3, "draining"]

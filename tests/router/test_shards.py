@@ -8,7 +8,8 @@ import msgspec
 import pytest
 import trio
 
-from corvo.link import Link, listen_unix, open_link
+from corvo.connections import listen_unix
+from corvo.link import Link, open_link
 from corvo.protocol import wire
 from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
@@ -17,7 +18,8 @@ from corvo.protocol.ops.work import Ack, AckItem, BeatItem, Fail, FailItem, Fetc
 from corvo.protocol.queries import GetNumbers, GetQueue
 from corvo.router.config import Limits, RouterConfig
 from corvo.router.http.messages import Problem
-from corvo.router.shards.links import Answer, Shards
+from corvo.router.shards import links
+from corvo.router.shards.links import Answer, Shard, Shards
 from corvo.topology import topology_of
 from tests.support.links import on_sockets
 
@@ -254,6 +256,46 @@ async def test_what_does_no_harm_twice_is_sent_again(tmp_path: Path, op: Op) -> 
 
 
 @on_sockets
+async def test_what_was_sent_once_is_unknown_if_no_leader_comes(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica()
+        outcome = start(nursery, there, PUT_WITH_KEY)
+        await replica.hear()
+        replica.left.set()
+        replica = await there.replica()
+        again = await replica.hear()
+        replica.say(wire.NotLeader(again.id, None), wire.Leading(None, 6))
+
+        problem = await outcome.wait()
+
+        assert isinstance(problem, Problem)
+        assert (problem.status, problem.code) == (503, "OUTCOME_UNKNOWN")
+        assert problem.outcome == "unknown"
+
+
+@on_sockets
+async def test_a_question_that_was_sent_once_has_changed_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path) as (there, _):
+        replica = await there.replica()
+        problems: list[Problem] = []
+
+        async def ask() -> None:
+            with pytest.raises(Problem) as caught:
+                await there.shards[0].ask(GetQueue(queue="a"))
+            problems.append(caught.value)
+
+        async with trio.open_nursery() as asking:
+            asking.start_soon(ask)
+            await replica.hear()
+            replica.left.set()
+            await there.replica(leads=False)
+
+        assert [(each.code, each.outcome) for each in problems] == [
+            ("LEADER_UNAVAILABLE", "not_applied")
+        ]
+
+
+@on_sockets
 async def test_a_shard_that_has_too_much_to_do_says_when_to_come_again(tmp_path: Path) -> None:
     async with world(tmp_path) as (there, nursery):
         replica = await there.replica()
@@ -291,6 +333,29 @@ def test_a_queue_has_one_shard(queue: str, tmp_path: Path) -> None:
 
     assert shards.of_queue(queue) is shards.of_queue(queue)
     assert [shard.number for shard in shards] == [0, 1, 2, 3]
+
+
+@on_sockets
+async def test_what_a_node_does_not_know_yet_is_refused_and_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "held_back", lambda *_: Rejected("not_upgraded", "upgrade node 2"))
+    async with world(tmp_path) as (there, _):
+        shard = there.shards[0]
+        replica = await there.replica()
+        while not shard.is_up:
+            await trio.lowlevel.checkpoint()
+
+        with pytest.raises(Problem) as op:
+            await shard.submit(PUT)
+        with pytest.raises(Problem) as query:
+            await shard.ask(GetQueue(queue="mail"))
+
+        assert shard.calls_in_flight == 0
+        for refused in (op.value, query.value):
+            assert (refused.status, refused.code) == (503, "NOT_UPGRADED")
+            assert (refused.outcome, refused.error) == ("not_applied", "upgrade node 2")
+        replica.left.set()
 
 
 @on_sockets
@@ -355,3 +420,33 @@ async def test_the_last_contact_with_a_replica_is_known_after_its_link_is_lost(
         assert lost.contact_s is not None
         assert not lost.is_up
         assert lost.error
+
+
+@on_sockets
+async def test_the_time_without_a_leader_begins_with_the_router_and_with_each_loss(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as (there, _):
+        shard = there.shards[0]
+        began = trio.current_time()
+        replica = await there.replica(leads=False)
+        before = shard.unled_s
+        waited = trio.current_time() - began
+        replica.say(wire.Leading(1, 5))
+        await until_up(shard, up=True)
+        led = shard.unled_s
+        lost_at = trio.current_time()
+        replica.left.set()
+        await until_up(shard, up=False)
+        after = shard.unled_s
+
+        assert 0 < before <= waited + 0.1
+        assert led == 0
+        assert after <= trio.current_time() - lost_at
+        await trio.lowlevel.checkpoint()
+        assert shard.unled_s > after
+
+
+async def until_up(shard: Shard, *, up: bool) -> None:
+    while shard.is_up != up:
+        await trio.lowlevel.checkpoint()

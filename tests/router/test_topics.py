@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.model import ApiKey
+from corvo.protocol.questions import SummaryQueue
 from corvo.router.api import Api
 from corvo.router.caller import ANONYMOUS, Caller
 from corvo.router.events import endpoints as events
@@ -23,7 +24,6 @@ from corvo.router.summary import (
     SUMMARY_S,
     Summaries,
     SummaryBody,
-    SummaryQueue,
     SummaryWorkers,
 )
 from corvo.scopes import Scope

@@ -35,8 +35,8 @@ def home_of(queue: str) -> int:
 class Cluster:
     """Shards, each with its own clock, and every message that was ever on its way."""
 
-    def __init__(self) -> None:
-        self.shards = [Shard(number=number, shards=SHARDS) for number in range(SHARDS)]
+    def __init__(self, shards: int = SHARDS) -> None:
+        self.shards = [Shard(number=number, shards=shards) for number in range(shards)]
         self.sent: list[tuple[int, Outgoing]] = []
         """By source; the relay may bring any of them at any time, also for the second time."""
         self.taken: dict[tuple[int, int], list[int]] = {}
@@ -169,7 +169,7 @@ class Cluster:
     def check_settled(self, alive: set[Name]) -> None:
         """Nothing is on its way, nothing is left over, and every address is right."""
         self.check_conserved(alive)
-        assert [self.outbox(shard) for shard in self.shards] == [[]] * SHARDS
+        assert [self.outbox(shard) for shard in self.shards] == [[]] * len(self.shards)
         addresses = {
             (number, forward.id): forward.shard
             for number, shard in enumerate(self.shards)

@@ -7,10 +7,11 @@ from typing import Final
 
 import msgspec
 
+from corvo.connections import UnixAddress, dial
 from corvo.kv.feed import FED
 from corvo.kv.keys import prefix_end
 from corvo.kv.store import Store
-from corvo.link import Link, UnixAddress, dial
+from corvo.link import Link
 from corvo.protocol import wire
 from corvo.shard.config import ShardConfig
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import trio
 
-from corvo.link import LinkClient, PeerAddress, dial, open_client
+from corvo.connections import PeerAddress, dial
+from corvo.link import LinkClient, open_client
 from corvo.peer_security import PeerSecurity
 from corvo.protocol import wire
 from corvo.protocol.cluster import ClusterMap, ClusterNode, first_map, split_address

@@ -38,6 +38,7 @@ class MapTwin:
         self.replicas = 3
         self.places: list[list[int]] = [[] for _ in range(shards)]
         self.is_placed = True
+        self.op_version = 3
 
     def shown(self) -> Fields:
         """The map as JSON, with every field."""
@@ -49,6 +50,7 @@ class MapTwin:
             "places": [[*row] for row in self.places],
             "is_placed": self.is_placed,
             "removed": [{**gone} for gone in self.removed],
+            "op_version": self.op_version,
         }
 
     def do(self, op: str, fields: Fields, *, now_ns: int) -> Fields:
@@ -70,6 +72,8 @@ class MapTwin:
             if fields.get("base", 0) not in {0, self.version}:
                 raise Refusal("map_changed")
             status = self._remove(node, text(fields, "reason"), now_ns)
+        elif op == "RaiseOpVersion":
+            status = self._raise(number(fields, "base"), number(fields, "op_version"))
         elif op == "SetReplicas":
             status = self._set_replicas(number(fields, "replicas"))
         else:
@@ -90,9 +94,12 @@ class MapTwin:
             known = MapTwin(len(self.places))
             known._begin(cast("Fields", fields["first"]))
         wanted = known._number_of(fields)
+        if known.op_version > 3 and number(fields, "op_version") < known.op_version:
+            raise Refusal("older_release")
         if known is not self:
             self.nodes, self.last, self.places = known.nodes, known.last, known.places
             self.replicas, self.is_placed = known.replicas, known.is_placed
+            self.op_version = known.op_version
             self._changed(is_placed=self.is_placed)
         self._describe(wanted, fields, is_new=known is not self)
         return {"number": wanted or self.last, "map": self._answered()}
@@ -100,7 +107,7 @@ class MapTwin:
     def _answered(self) -> Fields:
         """The map as it is sent: without what is at its default."""
         fields = self.shown()
-        for name, default in (("replicas", 3), ("is_placed", True)):
+        for name, default in (("replicas", 3), ("is_placed", True), ("op_version", 3)):
             if fields[name] == default:
                 del fields[name]
         return fields
@@ -113,6 +120,7 @@ class MapTwin:
         self.places = places_of(first)
         self.replicas = number(first, "replicas", 3)
         self.is_placed = bool(first.get("is_placed", True))
+        self.op_version = number(first, "op_version", 3)
 
     def _number_of(self, fields: Fields) -> int:
         """The number of a node; 0 for one that joins."""
@@ -202,6 +210,16 @@ class MapTwin:
             self.replicas = replicas
             self._changed()
         return "ok"
+
+    def _raise(self, base: int, wanted: int) -> str:
+        if base != self.version:
+            raise Refusal("map_changed")
+        if wanted > self.op_version:
+            if any(node.op_version < wanted for node in self.nodes.values()):
+                raise Refusal("older_release")
+            self.op_version = wanted
+            self._changed(is_placed=self.is_placed)
+        return "raised"
 
     def _place(self, base: int, places: list[list[int]]) -> str:
         if base != self.version:

@@ -11,7 +11,8 @@ import msgspec
 import trio
 
 from corvo.child import LEAVE
-from corvo.link import LinkClient, UnixAddress, dial, open_client
+from corvo.connections import UnixAddress, dial
+from corvo.link import LinkClient, open_client
 from corvo.protocol import wire
 from corvo.protocol.numbers import Numbers
 from corvo.protocol.ops.base import Op
@@ -36,6 +37,7 @@ def config_in(directory: Path, **changed: object) -> ShardConfig:
         "data_dir": str(directory / "data"),
         "sockets": {changed.get("shard", 0): str(directory / "s")},
         "tick_ms": 20,
+        "election_ticks": 8,
         "grace_ms": 0,
         **changed,
     }

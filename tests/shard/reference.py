@@ -102,6 +102,8 @@ class Reference:
             "Delivered": self._delivered,
             **{op: self._of_map(op) for op in MAP_OPS},
         }
+        self.effects: dict[str, Callable[[Fields], None]] = {}
+        """Rules for effects of the other shard that are no jobs, by their kind."""
 
     # An op.
 
@@ -203,6 +205,21 @@ class Reference:
 
     def _queue(self, name: str) -> Queue:
         return self.queues.setdefault(name, Queue())
+
+    # What other rules need.
+
+    def enqueue(self, asked: Fields) -> Fields:
+        """Create one job with an id."""
+        return self._enqueue_one(asked, text(asked, "id"))
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job, if it is here."""
+        if job_id in self.jobs:
+            self._cancel(self.jobs[job_id], {})
+
+    def queue(self, name: str) -> None:
+        """Create a queue, unless it is there."""
+        self._queue(name)
 
     # What becomes of jobs.
 
@@ -471,11 +488,15 @@ class Reference:
         until_ns = job.unique_until_ns
         self._leave(job)
         job.note(self.now, self.by)
-        self.sent += 1
-        self.outbox.append(self.sent)
-        self.left[self.sent] = job.id
+        self.leave(job.id)
         left_ns = max(job.lease_expires_ns, job.graced_ns) - self.now
         self.away[job.id] = (job, max(0, left_ns), until_ns, fields.get("reset_attempts") is True)
+
+    def leave(self, name: str) -> None:
+        """Something goes to the other shard."""
+        self.sent += 1
+        self.outbox.append(self.sent)
+        self.left[self.sent] = name
 
     def _receive(self, fields: Fields, _: Fields) -> Fields:
         """A job that had left comes back: the tests know no other."""
@@ -486,6 +507,9 @@ class Reference:
         if status == "taken":
             self.taken = seq
             effect = cast("Fields", fields["effect"])
+            if effect["type"] in self.effects:
+                self.effects[text(effect, "type")](effect)
+                return {"source": fields["source"], "seq": seq, "status": status}
             job, left_ns, until_ns, reset = self.away.pop(names(effect, "job")[0])
             self.jobs[job.id] = job
             job.queue = text(effect, "queue")

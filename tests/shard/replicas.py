@@ -129,12 +129,19 @@ class Replicas:
             while self._mail:
                 message = self._mail.popleft()
                 worked.append(True)
-                lost = message.source in self.cut_off or message.target in self.cut_off
-                if not lost and message.target in self.replicas and message.target not in self.deaf:
+                if (
+                    not self.is_lost(message)
+                    and message.target in self.replicas
+                    and message.target not in self.deaf
+                ):
                     self.replicas[message.target].step(message)
             if not any(worked):
                 return
         raise AssertionError("the group does not come to rest")
+
+    def is_lost(self, message: AnyMessage) -> bool:
+        """Whether the network loses a message."""
+        return message.source in self.cut_off or message.target in self.cut_off
 
     def work(self, number: int) -> bool:
         """Let one replica work once; whether that came to anything."""

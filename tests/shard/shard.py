@@ -16,7 +16,16 @@ from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS
 from corvo.shard.state import lifecycle
 from corvo.shard.state.entry import Record, Stamp, encode
-from corvo.shard.state.tables import BATCHES, ENDINGS, FORWARDS, JOBS, QUEUES, REQUESTS, WORKERS
+from corvo.shard.state.tables import (
+    BATCHES,
+    ENDINGS,
+    FORWARDS,
+    JOBS,
+    QUEUES,
+    REQUESTS,
+    SCHEDULES,
+    WORKERS,
+)
 from corvo.shard.state.tx import Tx
 from tests.support.memory import MemoryStore
 
@@ -196,6 +205,7 @@ class Shard:
             *self._indexes(BATCHES),
             *self._indexes(ENDINGS),
             *self._indexes(FORWARDS),
+            *self._indexes(SCHEDULES),
         ):
             assert key not in due, f"two documents claim {key!r}"
             due[key] = value

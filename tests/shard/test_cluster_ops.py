@@ -24,7 +24,7 @@ from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.queries import GetMap, MapFound
 from corvo.shard.ops import NUMBERS, admit
 from corvo.shard.ops import cluster as cluster_ops
-from corvo.shard.ops.cluster import Place
+from corvo.shard.ops.cluster import Place, RaiseOpVersion
 from tests.shard.map_twin import MapTwin
 from tests.shard.replicas import Replicas
 from tests.shard.shapes import Fields
@@ -468,6 +468,75 @@ def test_no_router_may_ask_for_places() -> None:
     assert refused.code == "forbidden"
 
 
+# The op version of the cluster.
+
+
+def upgrade(shard: Shard, *numbers: int, op_version: int = 5) -> None:
+    """Nodes that start again with another release."""
+    for number in numbers:
+        op = replace(announced(number), op_version=op_version, version=f"1.{op_version}")
+        accepted(shard, op)
+
+
+def raised(shard: Shard, op_version: int) -> RaiseOpVersion:
+    return RaiseOpVersion(base=map_of(shard).version, op_version=op_version)
+
+
+def test_the_op_version_is_raised_once_every_node_has_it_and_never_lowered() -> None:
+    shard = began()
+    upgrade(shard, 1, 2)
+
+    early = refusal(shard, raised(shard, 5))
+    upgrade(shard, 3)
+    before = map_of(shard).version
+    done = shard.do(raised(shard, 5))
+    again = shard.do(raised(shard, 4))
+
+    assert early == "older_release"
+    assert done == MapDone("raised", before + 1) == again
+    assert map_of(shard).op_version == 5
+    assert map_of(shard).is_placed
+    shard.check_replay()
+
+
+def test_a_raise_that_was_proposed_for_an_earlier_map_is_refused() -> None:
+    shard = began()
+    upgrade(shard, 1, 2, 3)
+    op = raised(shard, 5)
+
+    upgrade(shard, 3, op_version=4)
+
+    assert refusal(shard, op) == "map_changed"
+
+
+def test_a_node_with_an_older_release_is_refused_after_the_raise_with_the_release_to_install() -> (
+    None
+):
+    shard = began()
+    upgrade(shard, 1, 2, 3)
+    shard.do(raised(shard, 5))
+    older = replace(announced(2), op_version=4, version="1.4")
+
+    assert refusal(shard, older) == "older_release"
+    assert refusal(shard, joining("n4", "dir-4")) == "older_release"
+    assert shard.refused(older).error == (
+        "the cluster has op version 5, and this is corvo 1.4 with op version 4: install corvo 1.5,"
+        " which node 1 runs"
+    )
+    upgrade(shard, 2, op_version=6)
+
+
+def test_before_a_raise_a_node_may_return_to_an_older_release() -> None:
+    shard = began()
+    upgrade(shard, 1, 2)
+
+    upgrade(shard, 1, op_version=4)
+
+    node = map_of(shard).node(1)
+    assert node is not None
+    assert node.op_version == 4
+
+
 # Any order of ops, by a twin that has dictionaries.
 
 _NAMES: Final = ("n1", "n2", "n3", "n4", "n5")
@@ -495,6 +564,8 @@ class Maps(RuleBasedStateMachine):
         self.twin = MapTwin(SHARDS)
         self.owners: dict[int, str] = {}
         """The first directory that each number had."""
+        self.op_version = 0
+        """The cluster's, as it was last."""
 
     def both(self, op: Op) -> None:
         before = self.shard.tx.cluster_map
@@ -518,21 +589,38 @@ class Maps(RuleBasedStateMachine):
         instance=st.sampled_from(_DIRECTORIES),
         number=_numbers,
         zone=st.sampled_from(("", "", "z")),
+        op_version=st.sampled_from((0, 4, 5)),
         has_first=st.booleans(),
     )
-    def announce(self, name: str, instance: str, number: int, zone: str, has_first: bool) -> None:
+    def announce(
+        self, name: str, instance: str, number: int, zone: str, op_version: int, has_first: bool
+    ) -> None:
         op = Announce(
             name=name,
             instance=instance,
             number=number,
             zone=zone,
+            op_version=op_version,
             first=FIRST if has_first else None,
         )
         self.both(op)
 
-    @rule(number=st.integers(1, 6))
-    def announce_as_configured(self, number: int) -> None:
-        op = announced(number)
+    @rule(number=st.integers(1, 6), op_version=st.sampled_from((0, 4, 5)))
+    def announce_as_configured(self, number: int, op_version: int) -> None:
+        op = replace(announced(number), op_version=op_version)
+        self.both(op)
+
+    @rule(op_version=st.sampled_from((4, 5)))
+    def upgrade_all(self, op_version: int) -> None:
+        for number in self.twin.nodes:
+            owner = self.twin.nodes[number].instance or f"dir-{number}"
+            name = self.twin.nodes[number].name
+            self.both(Announce(name=name, instance=owner, number=number, op_version=op_version))
+
+    @rule(op_version=st.sampled_from((4, 5)), late=st.sampled_from((0, 0, 0, 1)))
+    def raise_op_version(self, op_version: int, late: int) -> None:
+        base = max(1, self.twin.version - late)
+        op = RaiseOpVersion(base=base, op_version=op_version)
         self.both(op)
 
     @rule(pick=st.integers(0, 5))
@@ -579,6 +667,15 @@ class Maps(RuleBasedStateMachine):
     @invariant()
     def is_as_the_twin_has_it(self) -> None:
         assert shown(self.shard.tx.cluster_map) == self.twin.shown()
+
+    @invariant()
+    def every_node_knows_the_ops_that_the_cluster_uses(self) -> None:
+        known = self.shard.tx.cluster_map
+        if known is not None:
+            assert known.op_version >= self.op_version
+            self.op_version = known.op_version
+            for node in known.nodes:
+                assert node.op_version >= known.op_version or known.op_version == 3
 
     @invariant()
     def no_number_is_used_twice(self) -> None:

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 import trio
 
+from corvo.connections import UnixAddress, connect
 from corvo.kv.level import LevelStore
-from corvo.link import Link, LinkClient, LinkLost, UnixAddress, connect
+from corvo.link import Link, LinkClient, LinkLost
 from corvo.protocol import wire
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.work import BeatItem, Heartbeat

@@ -181,6 +181,20 @@ def test_nobody_knows_what_became_of_what_a_snapshot_holds() -> None:
     assert gathered.waiting == 2
 
 
+def test_what_is_given_up_is_not_waited_for_and_what_gathers_is() -> None:
+    gathered = Gathering()
+    for number in range(2):
+        add(gathered, submission(number))
+        propose(gathered, 10 + number, 1)
+    add(gathered, submission(2))
+
+    given_up = gathered.give_up_proposed()
+
+    assert requests(given_up) == [0, 1]
+    assert gathered.waiting == 1
+    assert gathered.applied(index=10, term=1) == (None, [])
+
+
 # ---- What stays decoded.
 
 

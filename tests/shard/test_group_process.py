@@ -11,7 +11,8 @@ import trio
 
 from corvo import child as child_process
 from corvo.child import Notice, Update
-from corvo.link import Link, LinkClient, LinkRefused, accept_link, listen_tcp
+from corvo.connections import accept_link
+from corvo.link import Link, LinkClient, LinkRefused
 from corvo.peer_security import PeerSecurity
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
@@ -148,7 +149,7 @@ async def test_ops_are_carried_out_while_a_snapshot_is_copied(tmp_path: Path) ->
 
 @on_sockets
 async def test_a_replica_sends_nothing_to_a_node_that_answers_for_another(tmp_path: Path) -> None:
-    [listener] = await listen_tcp("127.0.0.1", 0)
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     ports = [*await free_ports(1), listener.socket.getsockname()[1]]
     config = group_in(tmp_path, map_of(ports))[0]
     received: list[wire.Peer] = []
@@ -239,6 +240,30 @@ async def test_a_shard_moves_to_other_nodes_with_all_it_has(tmp_path: Path) -> N
 
 
 @on_sockets
+async def test_a_leader_sends_nothing_to_replicas_that_are_too_old_for_the_cluster(
+    tmp_path: Path,
+) -> None:
+    known = map_of(await free_ports(3))
+    configs = group_in(tmp_path, known)
+    raised = msgspec.structs.replace(known, version=1, op_version=wire.OP_VERSION + 1)
+
+    async with group(configs) as children:
+        leader = await leader_of(configs)
+        child = children[configs.index(leader)]
+        others = [config for config in configs if config is not leader]
+        assert child.process.stdin is not None
+        update = Update(map=raised, sockets=leader.sockets)
+        await child.process.stdin.send_all(msgspec.json.encode(update) + b"\n")
+
+        # Without links, its followers elect another one of them.
+        with trio.fail_after(60):
+            assert await leader_of(others) in others
+        with pytest.raises(LinkRefused, match=f"needs {wire.OP_VERSION + 1} or later; upgrade"):
+            async with calling_from_elsewhere(leader, node=others[0].node):
+                pass
+
+
+@on_sockets
 async def test_effects_follow_the_leader_of_another_shard_from_node_to_node(tmp_path: Path) -> None:
     known = msgspec.structs.replace(
         map_of(await free_ports(4), shards=2), version=1, places=((1,), (2, 3, 4))
@@ -275,11 +300,11 @@ def queue_of(shard: int) -> str:
 
 
 async def next_notice(child: Child) -> Notice:
-    """What a process tells its node next."""
+    """What a process tells its node next: it may say the same again before it is read."""
     assert child.process.stdout is not None
-    line = b""
-    while not line.endswith(b"\n"):
+    lines = b""
+    while b"\n" not in lines:
         data = await child.process.stdout.receive_some()
         assert data, await child.last_words()
-        line += data
-    return msgspec.json.decode(line, type=Notice)
+        lines += data
+    return msgspec.json.decode(lines.partition(b"\n")[0], type=Notice)

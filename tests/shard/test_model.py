@@ -64,10 +64,12 @@ PREFERRED: Final = {
 
 NOT_HERE: Final = (
     *("Tell", "UpsertAPIKey", "DeleteAPIKey", "Renumber", "Skip"),
-    *("Announce", "DrainNode", "RemoveNode", "Place", "SetReplicas"),
+    *("Announce", "DrainNode", "RemoveNode", "Place", "SetReplicas", "RaiseOpVersion"),
+    *("CreateSchedule", "ChangeSchedule", "PauseSchedule", "DeleteSchedule", "RunSchedule"),
+    *("BackfillSchedule", "FireSchedules"),
 )
-"""What the end of a job means for others has tests of its own, and so have API keys, losses
-and the cluster map."""
+"""What the end of a job means for others has tests of its own, and so have API keys, losses,
+schedules and the cluster map."""
 
 FAILURES: Final = 24
 """More than there are errors kept."""

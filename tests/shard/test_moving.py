@@ -626,7 +626,10 @@ def test_the_tags_of_effects_never_change() -> None:
     """They are in stored effects, and in the log."""
     tags = [each.__struct_config__.tag for each in get_args(outbox.Consequence)]
 
-    assert tags == ["forget", "became", "tally", "birth", "watch", "told"]
+    assert tags == [
+        *("forget", "became", "tally", "birth", "watch", "told"),
+        *("schedule", "schedule_landed"),
+    ]
     assert outbox.Arrival.__struct_config__.tag == "arrival"
 
 

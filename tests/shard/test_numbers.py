@@ -21,6 +21,7 @@ from corvo.protocol.numbers import (
 )
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause
+from corvo.protocol.ops.schedules import CreateSchedule, NewSchedule
 from corvo.protocol.ops.work import Ack, AckItem, Fetch
 from corvo.protocol.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers, Query
 from corvo.shard import gathering
@@ -156,6 +157,50 @@ def test_upkeep_that_found_nothing_to_do_is_not_the_last_that_did() -> None:
     counters.kept_up("Purge", 0, 200)
 
     assert counters.upkeep == {"Purge": Upkeep(done=3, last_ns=100)}
+
+
+def test_due_times_are_counted_by_what_became_of_them_where_they_were_proposed() -> None:
+    group = Replicas(3)
+    jittered = NewSchedule(name="late", cron="@every 1h", jitter_ms=60_000, job=JOB)
+    every = NewSchedule(name="tick", cron="@every 10s", overlap="skip", job=JOB)
+    group.do(CreateSchedule(schedule=every))
+    group.settle()
+
+    group.pass_time(10_000)
+    fired = numbers(group)
+    group.pass_time(10_000)
+    skipped = numbers(group)
+    group.do(CreateSchedule(schedule=jittered))
+    group.pass_time(3_600_000 + 30_000)
+    group.pass_time(30_000)
+    late, follower = numbers(group), numbers(group, of=2)
+
+    assert (fired.counted.fired, fired.counted.skipped) == (1, {})
+    assert fired.counted.lateness.count == 1
+    assert fired.counted.lateness.total < 0.01
+    assert (skipped.counted.fired, skipped.counted.skipped) == (1, {"overlap": 1})
+    assert late.counted.fired == 2
+    assert late.counted.skipped["missed"] >= 1
+    assert late.counted.lateness.total < 60
+    assert (late.schedules, follower.schedules) == (2, 2)
+    assert (follower.counted.fired, follower.counted.skipped) == (0, {})
+
+
+def test_a_due_time_that_waits_for_a_job_is_not_counted_as_late() -> None:
+    group = Replicas()
+    group.do(
+        CreateSchedule(schedule=NewSchedule(name="a", cron="@every 10s", overlap="queue", job=JOB))
+    )
+    group.pass_time(10_000)
+    group.pass_time(10_000)
+    group.pass_time(5_000)
+    [claim] = group.fetch()
+
+    group.do(Ack(acks=[AckItem(job_id=claim.job_id, lease_token=claim.lease_token)]))
+    group.settle()
+
+    assert numbers(group).counted.fired == 2
+    assert numbers(group).counted.lateness.count == 1
 
 
 def test_the_time_to_agreement_is_measured_by_entry_and_its_size() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+import msgspec
 import pytest
 
 from corvo.errors import StoreDamaged
@@ -11,6 +12,7 @@ from corvo.kv.tables import read_meta
 from corvo.raft import Entry, HardState, Kind, Membership, Write
 from corvo.raft.disk.identity import Identity
 from corvo.raft.disk.wal import DiskStorage
+from corvo.raft.messages import VoteRequest, VoteResponse
 from corvo.shard.driver.opening import assemble, first_membership
 from corvo.shard.machine import Machine
 from corvo.shard.replica import Replica
@@ -114,3 +116,27 @@ def test_the_first_members_of_a_group_are_the_same_for_all_of_them() -> None:
     first = [first_membership(config, 77) for config in several]
 
     assert first == [Membership(voters=(1, 2, 3))] * 2
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+def test_a_replica_that_returns_to_its_node_does_not_vote_before_it_has_a_state(
+    has_left: bool,
+) -> None:
+    storage = DiskStorage.open(
+        MemoryFiles(), Identity("rookery", 1, 7), Membership(), segment_bytes=2_048
+    )
+    states = MemoryStates(applied=lambda store: read_meta(store).applied)
+    config = msgspec.structs.replace(CONFIG, is_new_member=True, has_left=has_left)
+    replica = assemble(config, storage, states, Random(1))
+
+    replica.step(
+        VoteRequest(
+            2, 1, 5, 0, last_index=9, last_term=4, pre=False, forced=False, commit=0, commit_term=0
+        )
+    )
+    ready = replica.node.ready()
+
+    assert ready.write is not None
+    [answer] = ready.write.messages
+    assert isinstance(answer, VoteResponse)
+    assert answer.granted is not has_left

@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from corvo import child as child_process
-from corvo.link import LinkClient, LinkLost, UnixAddress, connect
+from corvo.connections import UnixAddress, connect
+from corvo.link import LinkClient, LinkLost
 from corvo.protocol import wire
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.queues import Pause

@@ -14,13 +14,14 @@ from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.jobs import Move
 from corvo.protocol.ops.queues import Pause
 from corvo.protocol.ops.work import Ack, AckItem
-from corvo.protocol.queries import QUERIES, GetNumbers, GetQueue, QueueView
+from corvo.protocol.queries import QUERIES, EffectsTaken, GetNumbers, GetQueue, QueueView
 from corvo.raft import Change, Membership
 from corvo.raft.errors import ChangeRefused
 from corvo.raft.membership import Action, Step
+from corvo.raft.messages import AppendRequest
 from corvo.shard import gathering, replica
 from corvo.shard.ops import APPLY, NUMBERS, OPS
-from corvo.shard.ops.transfer import Delivered, Receive, ReceivedMany
+from corvo.shard.ops.transfer import Delivered, Receive, ReceivedMany, Renumber
 from corvo.shard.ops.upkeep import Lead, Reclaim
 from corvo.shard.relaying import Batch
 from corvo.shard.state import entry, outbox
@@ -853,3 +854,23 @@ def test_the_entry_that_an_exception_came_from_is_known(monkeypatch: pytest.Monk
     assert calm is None
     assert group.replicas[1].applying == applied + 2
     assert group.replicas[1].machine.applied == applied + 1
+
+
+# ---- Effects for another shard, and what a new leader may not know yet.
+
+
+def test_a_new_leader_renumbers_no_effects_before_its_state_has_all_that_was_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = Replicas(3, shards=2)
+    theirs = EffectsTaken(seq=4, epochs=[(1, 7)])
+    with monkeypatch.context() as losing:
+        losing.setattr(group, "is_lost", lambda message: isinstance(message, AppendRequest))
+        group.elect(2, 2, 3)
+
+        assert group.replicas[2].compare(1, theirs) is None
+
+    group.tick(5)
+    group.settle()
+
+    assert isinstance(group.replicas[2].compare(1, theirs), Renumber)

@@ -55,7 +55,7 @@ def finished(shard: Shard, count: int = 1) -> list[str]:
 def test_upkeep_is_for_the_leader_alone() -> None:
     upkeep = [op for op in OPS.values() if issubclass(op, Upkeep | Lead)]
 
-    assert len(upkeep) == 11
+    assert len(upkeep) == 12
     assert all(op.PRIVATE for op in upkeep)
 
 

@@ -114,6 +114,8 @@ class Witness:
     def _arrived(self, fields: Fields) -> None:
         """A lease goes on for as long as it had; until when, the other shard could not say."""
         effect = cast("Fields", fields["effect"])
+        if effect["type"] != "arrival":
+            return
         job = self.jobs[names(effect, "job")[0]]
         job.queue = text(effect, "queue")
         left_ns = number(effect, "lease_left_ns")
@@ -141,6 +143,10 @@ class Witness:
         return True
 
     # One op.
+
+    def created(self, asked: Fields) -> None:
+        """A job was created that no client has asked for."""
+        self._enqueued(asked, {"job_id": asked["id"], "unique_existing": False})
 
     def _enqueued(self, asked: Fields, made: Fields) -> None:
         job_id = text(made, "job_id")

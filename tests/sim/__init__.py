@@ -4,7 +4,8 @@ Where what is:
 
     options     what a run is like, drawn from its seed
     chance      dice, one set for each concern
-    world       time, the heap of events, the phases of a run
+    timeline    time, and the heap of events
+    world       the phases of a run
     host        one replica's process: the driver around `corvo.raft.Node`
     network     what happens to frames between hosts
     faults      what goes wrong, and when
@@ -21,5 +22,6 @@ Where what is:
     bugs        planted bugs that the simulation must find; the list is in `planted`
 
 The simulation of whole replicas of a shard, clients included, stands on this one: see `shards`.
+That of whole clusters takes time, network and faults from here: see `clusters`.
 How to use it from the command line stands in `__main__`.
 """

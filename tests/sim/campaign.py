@@ -20,7 +20,8 @@ from corvo.errors import CorvoError
 from corvo.raft import RaftError
 from tests.sim.failures import Outcome, Violation
 from tests.sim.options import Options, draw
-from tests.sim.world import Report, World
+from tests.sim.timeline import Report
+from tests.sim.world import World
 from tests.support.files import Crashed
 
 CRASHES: Final = (

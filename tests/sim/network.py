@@ -3,13 +3,10 @@
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tests.sim.chance import fork
 from tests.sim.options import TICK_NS
-
-if TYPE_CHECKING:
-    from tests.sim.world import World
+from tests.sim.timeline import Timeline
 
 _REMEMBERED = 300
 """Frames that may be seen again: some seconds of them, so that they are old but not forgotten."""
@@ -18,7 +15,7 @@ _REMEMBERED = 300
 class Network:
     """Links between every two hosts, each with its own weather."""
 
-    def __init__(self, world: "World", deliver: Callable[[int, int, bytes, bool], None]) -> None:
+    def __init__(self, world: Timeline, deliver: Callable[[int, int, bytes, bool], None]) -> None:
         options = world.options
         self.cut: set[tuple[int, int]] = set()  # asked, never walked through
         self.clogged_until: dict[tuple[int, int], int] = {}

@@ -104,7 +104,7 @@ ELECTIONS: Final[tuple[Row, ...]] = (
         "node",
         "        log.commit_to(changes[-2].index)\n",
         "        pass\n",
-        1029,
+        1459,
     ),
     (
         "check-quorum-missing",
@@ -149,14 +149,14 @@ LOGS: Final[tuple[Row, ...]] = (
         "log",
         "if not self.matches(entry.index, entry.term):",
         "if not self.matches(entry.index, entry.term) or entries[-1].index < self.last_index:",
-        75,
+        27,
     ),
     (
         "append-commits-before-it-agrees",
         "following",
         "        last = raft.log.merge(",
         "        raft.log.commit_to(message.commit)\n        last = raft.log.merge(",
-        4,
+        6,
     ),
     (
         "heartbeat-commits-unclamped",
@@ -257,7 +257,7 @@ CHANGES: Final[tuple[Row, ...]] = (
         "replication",
         "    if not raft.is_established:\n        # Nobody",
         "    if False:\n        # Nobody",
-        0x1EB472,
+        0,
     ),
     (
         "joint-state-never-left",
@@ -353,7 +353,7 @@ SNAPSHOTS: Final[tuple[Row, ...]] = (
         "following",
         "if current is None or message.snapshot != current.snapshot or",
         "if current is None or",
-        40,
+        372,
     ),
     (
         "chunk-out-of-order",
@@ -374,7 +374,7 @@ SNAPSHOTS: Final[tuple[Row, ...]] = (
         "node",
         "if raft.install is not None and raft.log.handed > raft.log.applied:",
         "if False:",
-        51,
+        99,
     ),
     (
         "follower-stuck-in-snapshot",
@@ -388,14 +388,14 @@ SNAPSHOTS: Final[tuple[Row, ...]] = (
         "following",
         " or log.matches(snapshot.index, snapshot.term):",
         ":",
-        0x1EBAAC,
+        1473,
     ),
     (
         "complete-stream-never-installed",
         "following",
         "    if current.received == current.snapshot.size > 0:\n",
         "    if False:\n",
-        0x1EC7E9,
+        0,
     ),
     (
         "repair-without-a-new-term",
@@ -517,5 +517,16 @@ DISKS: Final[tuple[Row, ...]] = (
         1,
     ),
 )
+
+RARE: Final = {
+    "joint-state-left-before-the-first-commit": (
+        "test_step.py::test_x14_a_new_leader_leaves_no_joint_state_before_its_first_commit"
+    ),
+    "complete-stream-never-installed": (
+        "test_snapshot_streams.py"
+        "::test_a_stream_that_was_complete_during_a_campaign_is_installed_afterwards"
+    ),
+}
+"""Bugs without a recorded seed, for one life in many thousands shows them: the test that does."""
 
 BUGS: Final = ELECTIONS + LOGS + CHANGES + READS + DIRECTORIES + SNAPSHOTS + DISKS

@@ -10,13 +10,9 @@ The phases follow one another:
 Then come the last checks, and the report.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Final
-
-import msgspec
 
 from corvo.raft import Membership
 from tests.sim.failures import Stuck
@@ -28,30 +24,17 @@ from tests.sim.network import Network
 from tests.sim.operations import Operator
 from tests.sim.options import TICK_NS, Options
 from tests.sim.oracles import Oracles
+from tests.sim.timeline import Report, Timeline
 from tests.sim.workload import Workload
 
 _TRIES_EVERY: Final = 3
 """Ticks between two questions of those who wait for the group to be whole."""
 
-_EVENTS_MAX: Final = 150_000
-"""Fifty times as many as a run has on average: whoever makes more of them gets nowhere."""
-
 _PATIENCE_MAX: Final = 4_000
 """Ticks. Whatever takes longer is as good as stuck."""
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What a run was."""
-
-    seed: int
-    trace: str
-    """Stands for everything that happened: equal for equal runs."""
-    events: int
-    simulated_ns: int
-    counts: dict[str, int]
-
-
-class World:
+class World(Timeline):
     """Hosts, the network between them, and everything that acts upon them."""
 
     def __init__(
@@ -60,16 +43,10 @@ class World:
         make_machine: MakeMachine = Registers,
         make_workload: "Callable[[World], Workload]" = Workload,
     ) -> None:
-        self.options = options
+        super().__init__(options)
         self.make_machine = make_machine
-        self.now = 0
-        self.events = 0
-        self.counts: Counter[str] = Counter()
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
-        self._sequence = 0
         self._echoes_end = 0
         self._looks = 0
-        self._trace = hashlib.blake2b(digest_size=16)
         voters = tuple(range(1, options.voters + 1))
         first = Membership(
             voters=voters, pins=tuple((voter, self.instance_of(voter)) for voter in voters)
@@ -112,40 +89,6 @@ class World:
             if host.is_damaged or host.is_mending or host.is_wiped
         ]
 
-    # Time.
-
-    def at(self, time_ns: int, action: Callable[[], None]) -> None:
-        """Let something happen at a moment, and behind what was asked for earlier."""
-        self._sequence += 1
-        heappush(self._heap, (time_ns, self._sequence, action))
-
-    def later(self, delay_ns: int, action: Callable[[], None]) -> None:
-        """Let something happen after a while."""
-        self.at(self.now + delay_ns, action)
-
-    def run_until(self, time_ns: int) -> None:
-        """Let everything happen that is due by then."""
-        heap = self._heap
-        while heap and heap[0][0] <= time_ns:
-            self.now, _, action = heappop(heap)
-            self.events += 1
-            action()
-            if self.events > _EVENTS_MAX:
-                raise Stuck("storm", self.describe())
-        self.now = time_ns
-
-    def wait(self, done: Callable[[], bool], *, ticks: int) -> bool:
-        """Let time pass until something is so; False when it was not within `ticks`."""
-        for _ in range(ticks):
-            if done():
-                return True
-            self.run_until(self.now + TICK_NS)
-        return done()
-
-    def note(self, what: bytes) -> None:
-        """Something happened that another run of this seed must repeat."""
-        self._trace.update(b"%d %s\n" % (self.now, what))
-
     def gather(self, refused: Counter[str]) -> None:
         """A node's life is over: keep what it counted."""
         for reason, count in refused.items():
@@ -164,10 +107,7 @@ class World:
         """The whole life. Raises `Violation`, or whatever the code under test raises."""
         for host in self.hosts.values():
             host.start()
-        patience = self.patience()
-        self.workload.begin()
-        if not self.wait(lambda: self.workload.written_at > 0, ticks=patience):
-            raise Stuck("warm-up", "a healthy group commits nothing")
+        self._warm_up()
         self.is_chaos = True
         self.nemesis.begin()
         self.operator.begin()
@@ -175,6 +115,27 @@ class World:
         self._heal()
         self._calm()
         return self._finish()
+
+    def _warm_up(self) -> None:
+        """Wait until a write is acknowledged: of a client, or of ours where clients only read."""
+        patience = self.patience()
+        self.workload.begin()
+        if not self.wait(self._is_written, ticks=patience) and not self.wait(
+            self._is_written_by_us, ticks=patience
+        ):
+            raise Stuck("warm-up", f"a healthy group commits nothing: {self.describe()}")
+
+    def _is_written(self) -> bool:
+        return self.workload.written_at > 0
+
+    def _is_written_by_us(self) -> bool:
+        """Whether a write was acknowledged. Where none was, every leader gets one now and then."""
+        self._looks += 1
+        if self._looks % _TRIES_EVERY == 0:
+            for host in self.hosts.values():
+                if host.is_leader:
+                    self.workload.write(host)
+        return self._is_written()
 
     def patience(self) -> int:
         """Ticks within which a healthy group does what it must."""
@@ -245,13 +206,7 @@ class World:
                 self.note(b"%d %d %d" % (host.replica, host.state.applied, host.state.digest))
         self.counts["elections"] = self.oracles.elections
         self.counts["commits"] = self.oracles.committed
-        return Report(
-            self.options.seed,
-            self._trace.hexdigest(),
-            self.events,
-            self.now,
-            dict(sorted(self.counts.items())),
-        )
+        return self.report()
 
     def describe(self) -> str:
         """Where everybody stands, for a report."""

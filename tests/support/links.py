@@ -13,14 +13,7 @@ from trio.testing import (
     memory_stream_pair,
 )
 
-from corvo.link import (
-    Link,
-    LinkClient,
-    LinkLost,
-    LinkSettings,
-    open_client,
-    open_link,
-)
+from corvo.link import Link, LinkClient, LinkLost, LinkSettings, open_client, open_link
 from corvo.protocol.wire import (
     EVERYTHING,
     FROM_ROUTER,

@@ -6,7 +6,7 @@
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -53,6 +53,13 @@ class Running:
         self.silent.set()
         self._ring()
 
+    async def drain(self) -> None:
+        """Read what is left of the log, which is not kept, after `listen` was cancelled."""
+        assert self.process.stderr is not None
+        while await self.process.stderr.receive_some():
+            pass
+        self.silent.set()
+
     def _take(self, line: bytes) -> None:
         try:
             self.events.append(msgspec.json.decode(line, type=dict[str, object]))
@@ -77,6 +84,13 @@ class Running:
             assert not self.silent.is_set(), f"no {event} {fields}: {self.events} {self.texts}"
             await self._heard.wait()
         return found[count - 1]
+
+    async def hear_any(self, *events: str) -> dict[str, object]:
+        """Wait until one of these events was logged; the first of them."""
+        while not (found := [one for event in events for one in self.find(event)]):
+            assert not self.silent.is_set(), f"none of {events}: {self.events} {self.texts}"
+            await self._heard.wait()
+        return found[0]
 
     async def read(self, words: str, count: int = 1) -> None:
         """Wait until somebody has said the words outside of the log, so many times."""
@@ -108,12 +122,20 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    settings: dict[str, str], programs: Programs, **environment: str
+    settings: dict[str, str],
+    programs: Programs,
+    *,
+    prefix: Sequence[str] = (),
+    entry: Sequence[str] = ("tests.support.nodes",),
+    **environment: str,
 ) -> AsyncIterator[Running]:
-    """A node. Whatever happens, it ends with the block, and its processes with it."""
+    """A node. Whatever happens, it ends with the block, and its processes with it.
+
+    `prefix` is a command that becomes the node's; `entry` is a module with its first arguments.
+    """
     told = Told({"bind": "127.0.0.1:0", "log_level": "debug", **settings}, programs)
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "tests.support.nodes", msgspec.json.encode(told).decode()],
+        [*prefix, sys.executable, "-m", *entry, msgspec.json.encode(told).decode()],
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         cwd=ROOT,
@@ -129,6 +151,10 @@ async def running(
     finally:
         process.kill()
         with trio.CancelScope(shield=True):
+            # The processes of the node have its stderr, and leave when their stdin closes: until
+            # then they write into the data directory, which may be about to be removed.
+            if not started.silent.is_set():
+                await started.drain()
             await process.wait()
 
 

@@ -9,9 +9,10 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair
 
-from corvo import link as links
+from corvo import connections as links
+from corvo.connections import PeerAddress, accept_link, dial
 from corvo.errors import WireError
-from corvo.link import Link, LinkLost, LinkRefused, PeerAddress, accept_link, dial
+from corvo.link import Link, LinkLost, LinkRefused
 from corvo.peer_security import PeerSecurity
 from corvo.protocol.wire import FROM_ROUTER, Hello, Leading, Submit
 from corvo.telemetry import Level, Log, Style

@@ -97,6 +97,7 @@ def _build(connection: sqlite3.Connection, cluster: str) -> None:
     from sqlite_utils import Database  # noqa: PLC0415 -- heavy, and only needed here
 
     database = Database(connection, execute_plugins=False)
+    _drop_other_keys(connection)
     there = set(_names(connection, "table"))
     indexes = set(_names(connection, "index"))
     triggers = set(_names(connection, "trigger"))
@@ -119,6 +120,18 @@ def _build(connection: sqlite3.Connection, cluster: str) -> None:
         connection.execute(seed)
     connection.execute("INSERT OR REPLACE INTO about VALUES ('cluster', ?)", (cluster,))
     connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _drop_other_keys(connection: sqlite3.Connection) -> None:
+    """Remove tables of an older file whose rows were told apart by other columns.
+
+    SQLite cannot change a primary key, and all rows are written again.
+    """
+    for spec in TABLES.values():
+        columns = connection.execute(f"PRAGMA table_info({spec.name})").fetchall()
+        keys = sorted((place, name) for _, name, *_, place in columns if place)
+        if columns and tuple(name for _, name in keys) != spec.key:
+            connection.execute(f"DROP TABLE {spec.name}")
 
 
 def _set_up_full_text(connection: sqlite3.Connection) -> None:

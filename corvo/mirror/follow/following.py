@@ -1,17 +1,13 @@
 """The mirror's tasks: one follower for each shard, and one writer for the pages that they read.
 
-A follower asks its shard for changes after its cursor and gives them to the writer, which writes
-the pages of all shards in one transaction. When a shard does not know what changed since that
-cursor (`Reset`), the follower sets the cursor to the shard's present index and begins a full pass,
-page by page, with changes in between. A later page is newer, so pages are written in the order in
-which they came.
+A follower asks its shard for pages (`position` says for which), and gives them to the writer, which
+writes the pages of all shards in one transaction.
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 import trio
 
 from corvo import clock
@@ -20,7 +16,8 @@ from corvo.kept_link import KeptLink, Retry
 from corvo.link import Link, LinkLost
 from corvo.measures import empty
 from corvo.mirror.config import MirrorConfig
-from corvo.mirror.follow.progress import Cursor, Page, Progress
+from corvo.mirror.follow.position import Position, Step
+from corvo.mirror.follow.progress import Page, Progress
 from corvo.mirror.follow.writing import Stuck, Writing, scheduled
 from corvo.protocol import wire
 from corvo.protocol.questions import LAG_BOUNDS_MS
@@ -232,11 +229,9 @@ class Follower:
         self._seen = progress.shards[number]
         self._writer = writer
         self._log = log
-        # Ahead of the rows: it counts the pages that wait to be written.
-        self._cursor: Cursor = self._seen.cursor
-        self._more = b""
-        """The last key of an entry whose documents are too large for one answer."""
-        self._last_id = 0
+        self._position: Final = Position(
+            self._seen.cursor, keys_max=config.keys_max, scan_keys_max=config.scan_keys_max
+        )
         self._serving: trio.CancelScope | None = None  # while there is a link
         self._nearest: Final = Nearest(topology, number)
         self._link: Final = KeptLink(
@@ -270,14 +265,12 @@ class Follower:
         self._nearest.reached()
         self._seen.is_linked = self._seen.was_linked = True
         self._writer.look_again()
-        self._more = b""
+        self._position.linked()
         try:
             with trio.CancelScope() as self._serving:
                 if self._is_anew:
                     self._is_anew = False
-                    await self._move(
-                        msgspec.structs.replace(self._cursor, pass_key=b""), is_pass=True
-                    )
+                    await self._move(self._position.begin_pass())
                 while True:
                     await self._take_turn(link)
         finally:
@@ -285,101 +278,32 @@ class Follower:
             self._seen.is_linked = False
 
     async def _take_turn(self, link: Link) -> None:
-        """One page of changes; while a pass is under way, one of the pass before it."""
-        if self._cursor.pass_key is not None:
-            through = await self._scan(link, self._cursor.pass_key)
-            # Without changes the answer, and the pass with it, would wait for some.
-            if through > self._cursor.index:
-                await self._follow(link)
-        elif await self._follow(link) * 2 < self._config.keys_max:
+        """One page, of changes or of a pass."""
+        position = self._position
+        was_whole, at = position.cursor.is_whole, position.cursor.index
+        request = position.next_request()
+        answer = await self._ask(link, request)
+        step = position.after(request, answer)
+        if isinstance(answer, wire.Reset):
+            self._log.info(
+                "mirror.reset", shard=self.number, at=at, to=answer.index, begin=answer.begin
+            )
+        await self._move(step)
+        if not was_whole and position.cursor.is_whole:
+            through = position.cursor.through
+            self._log.info("mirror.pass_ended", shard=self.number, through=through)
+        is_few = was_whole and len(step.page.pairs) * 2 < self._config.keys_max
+        if is_few and not step.is_pass:
             # There are few changes: after a pause there are more to write together.
             with trio.move_on_after(self._config.pause_ms / 1_000):
                 await self._hurry.wait()
             self._hurry = trio.Event()
 
-    async def _scan(self, link: Link, after: bytes) -> int:
-        """Read a page of the pass; returns the index that it is of."""
-        self._last_id += 1
-        request = wire.Scan(self._last_id, after, self._config.scan_keys_max)
-        answer = await self._ask(link, request)
-        if not isinstance(answer, wire.Scanned):
-            raise WireError(f"a scan was answered with {type(answer).__name__}")
-        reached = self._cursor.reached(answer.through, answer.through_digest)
-        await self._move(
-            msgspec.structs.replace(reached, pass_key=answer.last or None),
-            pairs=answer.pairs,
-            scanned=(after, answer.last),
-        )
-        if self._cursor.is_whole:
-            self._log.info("mirror.pass_ended", shard=self.number, through=self._cursor.through)
-        return answer.through
-
-    async def _follow(self, link: Link) -> int:
-        """Read a page of changes; returns how many documents it had."""
-        self._last_id += 1
-        cursor = self._cursor
-        request = wire.Follow(
-            self._last_id,
-            cursor.index,
-            cursor.digest,
-            keys_max=self._config.keys_max,
-            after_key=self._more,
-            through=cursor.through if cursor.through > cursor.index else 0,
-            through_digest=cursor.through_digest,
-        )
-        answer = await self._ask(link, request)
-        match answer:
-            case wire.Changes():
-                moved = msgspec.structs.replace(
-                    cursor.reached(answer.through, answer.through_digest),
-                    index=answer.index,
-                    digest=answer.digest,
-                    # A part of an entry moves neither the index nor the time.
-                    now_ns=answer.now_ns if answer.index > cursor.index else cursor.now_ns,
-                )
-                await self._move(moved, pairs=answer.pairs, is_news=True)
-                self._more = answer.more
-                return len(answer.pairs)
-            case wire.Reset():
-                await self._begin_anew(answer)
-            case wire.Scanned() | wire.Sought():
-                raise WireError("changes were answered with something else")
-        return self._config.keys_max
-
-    async def _begin_anew(self, reset: wire.Reset) -> None:
-        """Begin a full pass: the rows may be of another log."""
-        self._log.info(
-            "mirror.reset",
-            shard=self.number,
-            at=self._cursor.index,
-            to=reset.index,
-            begin=reset.begin,
-        )
-        cursor = Cursor(
-            self.number,
-            index=reset.index,
-            digest=reset.digest,
-            now_ns=reset.now_ns,
-            through=reset.index,
-            pass_key=b"",
-            through_digest=reset.digest,
-        )
-        await self._move(cursor, is_pass=True)
-        self._more = b""
-
-    async def _move(
-        self,
-        cursor: Cursor,
-        *,
-        pairs: tuple[wire.Pair, ...] = (),
-        scanned: tuple[bytes, bytes] | None = None,
-        is_news: bool = False,
-        is_pass: bool = False,
-    ) -> None:
-        """Queue a page and move the cursor to its end; when cancelled, neither."""
-        await self._writer.put(Page(cursor, pairs, scanned, is_news))
-        self._cursor = cursor
-        self._seen.passes += is_pass
+    async def _move(self, step: Step) -> None:
+        """Queue a page and move the position to its end; when cancelled, neither."""
+        await self._writer.put(step.page)
+        self._position.move(step)
+        self._seen.passes += step.is_pass
 
     async def _ask(self, link: Link, request: wire.FollowerRequest) -> wire.FollowerAnswer:
         if not link.send(request):

@@ -15,7 +15,7 @@ from corvo.errors import CorvoError
 from corvo.kv import keys
 from corvo.mirror.follow import schema
 from corvo.mirror.follow.columns import Feed, Row
-from corvo.model import STATES, Batch, Job, JobError, Queue, Throughput, Worker
+from corvo.model import STATES, Batch, Job, JobError, Queue, Schedule, Throughput, Worker
 from corvo.protocol.wire import Pair
 
 T = TypeVar("T")
@@ -125,6 +125,7 @@ _REMOVE: Final = {
     _THROUGHPUT: "DELETE FROM throughput WHERE queue = ? AND minute % 64 = ? AND shard = ?",
     keys.BATCH.prefix: "DELETE FROM batches WHERE id = ? AND shard = ?",
     keys.WORKER.prefix: "DELETE FROM workers WHERE id = ? AND shard = ?",
+    keys.SCHEDULE.prefix: "DELETE FROM schedules WHERE id = ? AND shard = ?",
 }
 REMOVE_LOCKS: Final = "DELETE FROM unique_locks WHERE job_id = ? AND shard = ?"
 
@@ -150,4 +151,5 @@ _FED: Final[dict[bytes, _Fed]] = {
     _THROUGHPUT: _fed(msgspec.msgpack.Decoder(Throughput).decode, schema.MINUTE),
     keys.BATCH.prefix: _fed(msgspec.json.Decoder(Batch).decode, schema.BATCH),
     keys.WORKER.prefix: _fed(msgspec.json.Decoder(Worker).decode, schema.WORKER),
+    keys.SCHEDULE.prefix: _fed(msgspec.json.Decoder(Schedule).decode, schema.SCHEDULE),
 }

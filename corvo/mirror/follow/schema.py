@@ -27,15 +27,17 @@ from corvo.mirror.follow.columns import (
     of_key,
     or_null,
     raw,
+    text_of,
     time,
     time_or_null,
     upsert,
 )
-from corvo.model import Batch, Job, JobError, Queue, Throughput, Worker
+from corvo.model import Batch, Job, JobError, Queue, Schedule, Throughput, Worker
+from corvo.protocol.ops.schedules import job_of
 from corvo.protocol.reasons import dlq_reason, reason_text
 from corvo.times import sortable, without_zeros
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Rises with every change of the tables that an older file does not have."""
 
 
@@ -65,6 +67,27 @@ def usd(micros: int) -> float:
 def milliseconds(span_ms: int) -> str:
     """A duration as Go writes it, in milliseconds alone."""
     return f"{span_ms}ms"
+
+
+def scheduled_payload(schedule: Schedule) -> str:
+    """The payload of the jobs of a schedule, with its placeholders."""
+    payload = job_of(schedule).payload
+    return text_of(bytes(payload)) if payload is not msgspec.UNSET else "{}"
+
+
+def scheduled_unique_key(schedule: Schedule) -> str | None:
+    """The unique key of the jobs of a schedule, if they have one."""
+    return job_of(schedule).unique_key or None
+
+
+def scheduled_max_retries(schedule: Schedule) -> int:
+    """The retries of the jobs of a schedule."""
+    return job_of(schedule).max_retries
+
+
+def next_run(schedule: Schedule) -> str | None:
+    """The next due time of a schedule; None while it is paused, or if there is none."""
+    return sortable(schedule.next_ns) if schedule.next_ns and not schedule.paused else None
 
 
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
@@ -294,6 +317,33 @@ THROUGHPUT: Final = TableSpec(
     indexes=(Index("idx_throughput_minute", ("minute",)),),
 )
 
+SCHEDULES: Final = TableSpec(
+    name="schedules",
+    columns=(
+        fed("id", TEXT, of_key(0)),
+        fed("shard", INTEGER, SHARD),
+        fed("name", TEXT, as_is("name")),
+        fed("queue", TEXT, as_is("queue")),
+        fed("cron", TEXT, as_is("cron")),
+        fed("timezone", TEXT, as_is("timezone"), default="UTC"),
+        fed("payload", TEXT, Source("", scheduled_payload, shown_as=raw)),
+        fed("unique_key", TEXT, Source("", scheduled_unique_key, empty_is_null=True)),
+        fed("max_retries", INTEGER, Source("", scheduled_max_retries), default=3),
+        fed("last_run", TEXT, time_or_null("last_due_ns")),
+        fed("next_run", TEXT, Source("", next_run, empty_is_null=True, shown_as=without_zeros)),
+        fed("created_at", TEXT, time("created_ns")),
+        fed("paused", INTEGER, as_is("paused"), default=0),
+        fed("overlap", TEXT, as_is("overlap"), default="allow"),
+        fed("missed", TEXT, as_is("missed"), default="one"),
+        fed("fired", INTEGER, as_is("fired"), default=0),
+        fed("skipped", INTEGER, as_is("skipped"), default=0),
+        fed("changed_at", TEXT, time("changed_ns")),
+    ),
+    key=("id", "shard"),
+    indexes=(Index("idx_schedules_name", ("name",)),),
+)
+"""A name is unique in its queue, and not in the cluster: the id has both."""
+
 FED: Final = (
     JOBS,
     JOB_ERRORS,
@@ -303,6 +353,7 @@ FED: Final = (
     WORKERS,
     QUEUE_COUNTS,
     THROUGHPUT,
+    SCHEDULES,
 )
 """What the documents of the shards are written to."""
 
@@ -406,4 +457,5 @@ QUEUE: Final = Feed[Queue](QUEUES)
 WORKER: Final = Feed[Worker](WORKERS)
 COUNTS: Final = Feed[list[int]](QUEUE_COUNTS)
 MINUTE: Final = Feed[Throughput](THROUGHPUT)
+SCHEDULE: Final = Feed[Schedule](SCHEDULES)
 PUT_CURSOR: Final = upsert(CURSORS, CURSORS.names, by=CURSORS.key)

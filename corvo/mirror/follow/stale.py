@@ -50,6 +50,7 @@ _KEPT: Final = (
         " WHERE queue >= ? AND queue <= ? AND shard = ? ORDER BY queue, slot",
         lambda queue, slot: b"tp|%b\0%b" % (queue.encode(), slot.to_bytes(1, "big")),
     ),
+    _named(keys.SCHEDULE, "schedules", "id"),
     _named(keys.WORKER, "workers", "id"),
 )
 _END: Final = b""

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from corvo.protocol.ops import cluster, enqueue, jobs, keys, queues, work
+from corvo.protocol.ops import cluster, enqueue, jobs, keys, queues, schedules, work
 from corvo.protocol.ops.base import Op
 
-_MODULES: Final = (cluster, enqueue, jobs, keys, queues, work)
+_MODULES: Final = (cluster, enqueue, jobs, keys, queues, schedules, work)
 
 OPS: Final[dict[int, type[Op]]] = {
     op.NUMBER: op
@@ -36,6 +36,8 @@ OF_SHARDS: Final[dict[int, str]] = {
     83: "Renumber",
     84: "Skip",
     88: "Place",
+    90: "RaiseOpVersion",
+    97: "FireSchedules",
 }
 """The ops that only shards submit, by name: their structs are in `corvo.shard.ops`."""
 

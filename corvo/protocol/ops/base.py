@@ -8,6 +8,7 @@ A number in the registry (`corvo.protocol.ops`) is never given to another op. A 
 with a default, and no bound is ever tightened: an old log must still be read the same.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -106,6 +107,11 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     """What it is in the log; never given to another op."""
 
     PRIVATE: ClassVar[bool] = False  # whether only the leader itself may propose it
+
+    SINCE: ClassVar[int] = 1
+    """The op version that it came with: see `corvo.protocol.versions`."""
+    FIELDS_SINCE: ClassVar[Mapping[str, int]] = {}
+    """The op versions of fields that came later."""
 
     def check(self, limits: Limits) -> Rejected | None:
         """The refusal of an invalid op, before it reaches the log."""

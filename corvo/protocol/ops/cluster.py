@@ -41,6 +41,7 @@ class Announce(TypedOp[Announced | Rejected], frozen=True, kw_only=True):
     """A node says at each start who it is: it joins, or its row in the map is updated."""
 
     NUMBER = 85
+    SINCE = 3
     name: Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=NAME)]
     instance: Annotated[str, Meta(min_length=1, max_length=INSTANCE_MAX)]
     number: Number = 0
@@ -104,6 +105,7 @@ class DrainNode(NodeOp, frozen=True, kw_only=True):
     """Let a node have no replicas, or let it have some again."""
 
     NUMBER = 86
+    SINCE = 3
     is_draining: bool = True
 
     @property
@@ -116,6 +118,7 @@ class RemoveNode(NodeOp, frozen=True, kw_only=True):
     """Remove a node from the cluster: it is refused from then on, with the reason."""
 
     NUMBER = 87
+    SINCE = 3
     reason: Annotated[str, Meta(min_length=1, max_length=REASON_MAX)]
     base: Annotated[int, Meta(ge=0)] = 0
     """The version of the map for which the voters were checked; 0 if they were not."""
@@ -135,6 +138,7 @@ class SetReplicas(MapOp, frozen=True, kw_only=True):
     """Set how many replicas each shard is to have."""
 
     NUMBER = 89
+    SINCE = 3
     replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)]
 
     @property

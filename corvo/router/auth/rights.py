@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from corvo.ids import queue_of_id
 from corvo.router.http import params
 from corvo.router.http.bodies import Body, body_of
 from corvo.router.http.messages import Request
@@ -98,6 +99,16 @@ def job_in_path(name: str) -> Rights:
 def found_by_path(name: str) -> Rights:
     """What this name in the path stands for is read, and its queue is checked when it is found."""
     return Rights(where=frozenset({Where.RESULT}), names=frozenset({name}))
+
+
+def queue_of_id_in_path(name: str) -> Rights:
+    """The queue that is part of the id of this name in the path: `mail~nightly`."""
+
+    def queues(request: Request) -> Sequence[str]:
+        queue = queue_of_id(params.checked_job_id(request.params[name]))
+        return (queue,) if queue else ()
+
+    return Rights(where=frozenset({Where.PATH}), queues=(queues,), names=frozenset({name}))
 
 
 def queue_in_query(name: str) -> Rights:

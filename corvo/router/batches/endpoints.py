@@ -24,12 +24,12 @@ from corvo.router.caller import Caller
 from corvo.router.http import params
 from corvo.router.http.messages import Request, Response, json_response
 from corvo.router.newest import ROUNDS_MAX, Entry, Newest, Source
-from corvo.router.routes import Parameter, Route
+from corvo.router.routes import READS, Parameter, Route
 
 
 async def get_batch(api: Api, request: Request) -> Response:
     """One batch."""
-    batch_id, caller = params.job_id_of(request), request.caller
+    batch_id, caller = params.job_id_of(request), params.reader_of(request)
     shard = shard_of(batch_id)
     if shard is None or shard >= len(api.shards):
         raise keyring.no_batch(batch_id)
@@ -37,7 +37,8 @@ async def get_batch(api: Api, request: Request) -> Response:
     batch = read_batch(answer.body).batch
     if batch is None or not caller.scope.covers(batch.belongs_to):
         raise keyring.no_batch(batch_id)
-    return json_response(batch_view(batch, caller), reached={shard: answer.index})
+    response = json_response(batch_view(batch, caller), reached={shard: answer.index})
+    return params.with_contact(response, caller)
 
 
 async def list_batches(api: Api, request: Request) -> Response:
@@ -112,6 +113,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _row(
         path="/api/v1/batches/{id}",
         endpoint=get_batch,
+        query=(READS,),
         rights=found_by_path("id"),
         summary="Read a batch",
         description="Reads one batch: how many of its jobs have ended, and its callback.",

@@ -25,10 +25,14 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     url: str = ""
     zone: str = ""
     version: str = ""
+    op_version: int = 0
+    tz_version: str = ""
     state: str
     is_self: bool = False
     is_reachable: bool | msgspec.UnsetType = msgspec.UNSET
     """Not known of a node without replicas, to which there is no link."""
+    clock_ahead_ms: int | msgspec.UnsetType = msgspec.UNSET
+    """Its wall clock minus that of the node that answers."""
     leads: list[int]
     replicas: list[int]
     reason: str = ""
@@ -74,6 +78,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     map_version: int
     replicas: int
     is_placed: bool
+    op_version: int
+    held_back_by: list[int] = []
     nodes: list[NodeView]
     shards: list[ShardView]
     reasons: list[str]
@@ -93,11 +99,13 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EventList(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes that this router has seen."""
+    """Changes that the routers of the cluster have seen."""
 
     events: list[EventView]
     node: int
     since: str
+    partial: bool = False
+    missing_nodes: list[int] = []
 
 
 class RemovedView(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
 """Endpoints of the cluster: its nodes, and what operators do with them."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
-import trio
 
 from corvo import clock
 from corvo.protocol.cluster import NAME, NAME_MAX, ClusterMap, ClusterNode
@@ -27,7 +27,8 @@ from corvo.router.cluster.bodies import (
     ReplicasBody,
     ReplicasDone,
 )
-from corvo.router.cluster.overview import node_view
+from corvo.router.cluster.merged_events import merged
+from corvo.router.cluster.overview import ShardSeen, node_view
 from corvo.router.cluster.removal import refusal
 from corvo.router.http.bodies import Body, body_of
 from corvo.router.http.messages import Problem, Request, Response, bad_field, json_response
@@ -37,9 +38,12 @@ from corvo.router.routes import Parameter, Route
 from corvo.times import format_time
 
 _NUMBER: Final = re.compile("[0-9]{1,15}")
+_SEQ: Final = re.compile("[0-9]{1,16}")
 _NAME: Final = re.compile(NAME)
 _ATTEMPTS: Final = 3
 """Of a removal, while the map changes all the time."""
+_SEQ_MAX: Final = 2**53 - 1
+"""The greatest number that every client reads exactly."""
 _EVENTS_MAX: Final = 1_000
 """Events of one answer."""
 _REMOVED_MAX: Final = 100
@@ -91,7 +95,7 @@ async def list_nodes(api: Api, _: Request) -> Response:
         NodeList(
             map_version=known.version,
             replicas=known.replicas,
-            nodes=[node_view(node, known, shards, own=api.config.node)[0] for node in known.nodes],
+            nodes=[_view(api, node, known, shards) for node in known.nodes],
             removed=[
                 RemovedView(
                     number=each.number,
@@ -112,17 +116,23 @@ async def get_node(api: Api, request: Request) -> Response:
     node = _find(known, number, name)
     if node is None:
         raise _missing(known, number, name)
-    return json_response(node_view(node, known, shards, own=api.config.node)[0])
+    return json_response(_view(api, node, known, shards))
+
+
+def _view(api: Api, node: ClusterNode, known: ClusterMap, shards: Sequence[ShardSeen]) -> NodeView:
+    return node_view(node, known, shards, own=api.config.node, clocks=api.clocks)[0]
 
 
 async def list_events(api: Api, request: Request) -> Response:
-    """List changes of the cluster."""
-    await trio.lowlevel.checkpoint()
+    """List changes of the cluster, as the routers of all nodes have seen them."""
     limit = number_of(request, "limit", default=100, at_most=_EVENTS_MAX)
     given = request.query.get("after_seq", "0")
-    if not _NUMBER.fullmatch(given):
+    if not (_SEQ.fullmatch(given) and int(given) <= _SEQ_MAX):
         raise bad_field("after_seq", "after_seq: expected the `seq` of an event, or 0")
-    found = api.history.after(int(given), limit, clock.now_ns())
+    others = await api.peers.ask(api.peers.events)
+    told = others.by_node.values()
+    known = merged([api.history.kept(clock.now_ns()), *(each.events for each in told)])
+    found = [each for each in known if each.seq > int(given)]
     return json_response(
         EventList(
             events=[
@@ -136,10 +146,12 @@ async def list_events(api: Api, request: Request) -> Response:
                     term=each.term,
                     text=each.text,
                 )
-                for each in found
+                for each in found[:limit]
             ],
             node=api.config.node,
-            since=format_time(api.history.began_ns),
+            since=format_time(min([api.history.began_ns, *(each.began_ns for each in told)])),
+            partial=not others.is_whole,
+            missing_nodes=others.missing,
         )
     )
 
@@ -286,17 +298,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=list_events,
         action=Action.READ,
         rights=NODE,
-        summary="List changes of the cluster that this node has seen.",
+        summary="List changes of the cluster.",
         description=(
             "Lists changes of the cluster, the oldest first: leaders, nodes, places and replicas."
-            " They are what the router of this node has seen since its start, and are kept for a"
-            " day. Ask each node for its own."
+            " Any node answers for all: each change is listed once, as the first router has seen"
+            " it. Changes are kept for a day. `partial` is true if a node did not answer."
         ),
         gives={200: EventList},
         gives_example={
             "events": [
                 {
-                    "seq": 1_771_581_605_250,
+                    "seq": 1_771_581_605_250_002,
                     "type": "leader_elected",
                     "at": "2026-02-20T10:00:05.25Z",
                     "at_ns": 1_771_581_605_250_000_000,
@@ -308,10 +320,12 @@ ROUTES: Final[tuple[Route, ...]] = (
             ],
             "node": 1,
             "since": "2026-02-20T09:12:41Z",
+            "partial": True,
+            "missing_nodes": [3],
         },
         query=(
             Parameter(
-                "after_seq", "integer", "Only events after this `seq`. Default: 0.", 0, 10**15 - 1
+                "after_seq", "integer", "Only events after this `seq`. Default: 0.", 0, _SEQ_MAX
             ),
             Parameter("limit", "integer", "Most events. Default: 100.", 1, _EVENTS_MAX),
         ),

@@ -5,11 +5,12 @@ for instance that a node is draining, is shown as a reason too, and the cluster 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from corvo.clock_offsets import NO_CLOCKS, Clocks, apart
 from corvo.protocol.cluster import ClusterMap, ClusterNode
 from corvo.protocol.numbers import Numbers
 from corvo.router.cluster.bodies import (
@@ -113,12 +114,14 @@ class Finding(NamedTuple):
 Findings: TypeAlias = list[Finding]
 
 
-def overview(known: ClusterMap, shards: Sequence[ShardSeen], *, own: int) -> ClusterView:
+def overview(
+    known: ClusterMap, shards: Sequence[ShardSeen], *, own: int, clocks: Clocks = NO_CLOCKS
+) -> ClusterView:
     """The whole; `own` is the node that says so."""
     faults = _few_nodes(known)
     nodes = []
     for node in known.nodes:
-        shown, findings = node_view(node, known, shards, own=own)
+        shown, findings = node_view(node, known, shards, own=own, clocks=clocks)
         nodes.append(shown)
         faults += [f"{_named(node)}: {each.text}" for each in findings if each.is_fault]
     # A node that is unreachable is one reason, and not one for each of its replicas.
@@ -134,6 +137,8 @@ def overview(known: ClusterMap, shards: Sequence[ShardSeen], *, own: int) -> Clu
         map_version=known.version,
         replicas=known.replicas,
         is_placed=known.is_placed,
+        op_version=known.op_version,
+        held_back_by=_holding_back(known),
         nodes=nodes,
         shards=views,
         reasons=faults,
@@ -161,7 +166,12 @@ def _text(findings: Findings) -> str:
 
 
 def node_view(
-    node: ClusterNode, known: ClusterMap, shards: Sequence[ShardSeen], *, own: int
+    node: ClusterNode,
+    known: ClusterMap,
+    shards: Sequence[ShardSeen],
+    *,
+    own: int,
+    clocks: Clocks = NO_CLOCKS,
 ) -> tuple[NodeView, Findings]:
     """A node, and what is to be said of it."""
     number = node.number
@@ -177,9 +187,13 @@ def node_view(
         findings.append(Finding(f"unreachable: {links[0].error}"))
     elif not node.address and len(known.nodes) > 1:
         findings.append(Finding("it has not reported an address to the cluster yet"))
+    if number in clocks.wrong_ns:
+        differs = apart(clocks.wrong_ns[number])
+        findings.append(Finding(f"its wall clock is {differs} those of other nodes: set it"))
     if node.is_draining:
         findings.append(Finding(_drained(member_of), is_fault=False))
     findings += _older(node, known)
+    findings += _other_time_zones(node, known, clocks.tz_versions)
     view = NodeView(
         number=number,
         name=node.name,
@@ -187,14 +201,21 @@ def node_view(
         url=node.url,
         zone=node.zone,
         version=node.version,
+        op_version=node.op_version,
+        tz_version=clocks.tz_versions.get(number, ""),
         state="draining" if node.is_draining else "active",
         is_self=number == own,
         is_reachable=msgspec.UNSET if is_reachable is None else is_reachable,
+        clock_ahead_ms=_ms(clocks.ahead_ns.get(number)),
         leads=[shard.number for shard in shards if shard.leader == number],
         replicas=member_of,
         reason=_text(findings),
     )
     return view, findings
+
+
+def _ms(ns: int | None) -> int | msgspec.UnsetType:
+    return msgspec.UNSET if ns is None else round(ns / 1e6)
 
 
 def _drained(member_of: list[int]) -> str:
@@ -203,18 +224,52 @@ def _drained(member_of: list[int]) -> str:
     return f"draining: {len(member_of)} of its replicas are not moved yet"
 
 
+def _holding_back(known: ClusterMap) -> list[int]:
+    """The nodes whose release keeps the others from using all of their ops."""
+    greatest = max(node.op_version for node in known.nodes)
+    if greatest <= known.op_version:
+        return []
+    return [node.number for node in known.nodes if node.op_version < greatest]
+
+
 def _older(node: ClusterNode, known: ClusterMap) -> Findings:
     """A release that is older than that of others: usual while nodes are upgraded in turn."""
+    if node.op_version and node.number in _holding_back(known):
+        latest = max(known.nodes, key=lambda each: each.op_version)
+        text = (
+            f"it runs {_release(node)}, and others {_release(latest)}: upgrade it, so that the"
+            f" cluster can use more than op version {known.op_version}"
+        )
+        return [Finding(text, is_fault=False)]
     versions = [each.version for each in known.nodes if each.version]
     newest = max(versions, key=_version_key, default="")
     if node.version and _version_key(node.version) < _version_key(newest):
         text = f"it runs version {node.version}, and others {newest}: upgrade it"
         return [Finding(text, is_fault=False)]
-    ops = max(each.op_version for each in known.nodes)
-    if node.op_version and node.op_version < ops:
-        text = f"its op version is {node.op_version}, and that of others {ops}: upgrade it"
-        return [Finding(text, is_fault=False)]
     return []
+
+
+def _other_time_zones(
+    node: ClusterNode, known: ClusterMap, versions: Mapping[int, str]
+) -> Findings:
+    """Time zone data that is older than that of others.
+
+    Usual while nodes are upgraded in turn; a fault if a node of the same release has other data.
+    """
+    own = versions.get(node.number, "")
+    newest = max(versions.values(), key=_version_key, default="")
+    if not own or _version_key(own) >= _version_key(newest):
+        return []
+    text = (
+        f"its time zone data is {own}, and others have {newest}: install the same tzdata on all"
+        " nodes, because the leader of a shard computes the due times of its schedules"
+    )
+    newer = (known.node(number) for number, version in versions.items() if version == newest)
+    return [Finding(text, any(each and each.version == node.version for each in newer))]
+
+
+def _release(node: ClusterNode) -> str:
+    return f"version {node.version} with op version {node.op_version}"
 
 
 def _version_key(version: str) -> list[int]:

@@ -9,9 +9,10 @@ from typing import Final
 import msgspec
 
 from corvo.protocol.ops.base import ID_BYTES_MAX
+from corvo.protocol.questions import SummaryQueue
 from corvo.router.feeds.events import NAMES_MAX
 from corvo.router.http.messages import bad_field, encode_json
-from corvo.router.summary import SummaryBody, SummaryQueue
+from corvo.router.summary import SummaryBody
 
 WATCH_S: Final = 0.25
 TAIL_EVENTS_MAX: Final = 200

@@ -17,9 +17,10 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
+from corvo.connections import Address, dial
 from corvo.errors import WireError
 from corvo.kept_link import KeptLink
-from corvo.link import Address, Link, LinkLost, dial
+from corvo.link import Link, LinkLost
 from corvo.protocol import wire
 from corvo.router.config import RouterConfig
 from corvo.router.feeds.rings import Page, Ring, page_of

@@ -11,8 +11,9 @@ from corvo.nearest import nearest
 from corvo.protocol.ops.base import ID_BYTES_MAX, NAME_BYTES_MAX
 from corvo.protocol.ops.checks import bad_name
 from corvo.protocol.questions import Consistency
+from corvo.router.caller import Caller, ReadHere
 from corvo.router.http.bodies import REQUEST_KEY_MAX, TIME_NS_MAX
-from corvo.router.http.messages import Request, bad_field
+from corvo.router.http.messages import Request, Response, bad_field
 from corvo.router.http.problems import problem_of
 from corvo.router.http.unknown_fields import Finding
 
@@ -30,6 +31,10 @@ QueueName: TypeAlias = Annotated[
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
 _NUMBER: Final = re.compile("[0-9]{1,19}")
 _NAME_SHOWN: Final = 60
+
+LINEARIZABLE: Final = "linearizable"
+LOCAL: Final = "local"
+"""How a read by id is answered: by the leader, or by any replica."""
 
 
 def check_parameters(given: Iterable[str], known: Iterable[str]) -> None:
@@ -120,6 +125,28 @@ def consistency_of(request: Request) -> Consistency | None:
             "consistency", f"consistency: expected one of {', '.join(known)}; got {text[:60]!r}"
         )
     return None
+
+
+def reader_of(request: Request) -> Caller:
+    """The caller of a read by id, by `consistency` in the query. Raises `Problem`."""
+    text = request.query.get("consistency", "")
+    if text == LOCAL:
+        return msgspec.structs.replace(request.caller, here=ReadHere())
+    if text not in ("", LINEARIZABLE):
+        known = f"{LINEARIZABLE}, {LOCAL}"
+        raise bad_field(
+            "consistency", f"consistency: expected one of {known}; got {text[:_NAME_SHOWN]!r}"
+        )
+    return request.caller
+
+
+def with_contact(response: Response, caller: Caller) -> Response:
+    """An answer with the age of its data, if any replica may have given it."""
+    if caller.here is not None:
+        contact_ms = caller.here.contact_ms
+        told = "unknown" if contact_ms is None else str(contact_ms)
+        response.headers = [*response.headers, ("corvo-leader-contact-ms", told)]
+    return response
 
 
 def after_of(request: Request) -> str:

@@ -59,7 +59,7 @@ from corvo.router.jobs.bodies import (
 )
 from corvo.router.jobs.find import find_job, find_jobs
 from corvo.router.newest import ROUNDS_MAX, Newest, Source
-from corvo.router.routes import EXAMPLE_ID, Endpoint, Parameter, Route
+from corvo.router.routes import EXAMPLE_ID, READS, Endpoint, Parameter, Route
 from corvo.router.shards.fan_out import send_to_job
 
 SOURCES_MAX: Final = 16
@@ -79,7 +79,9 @@ _read_queue: Final = msgspec.json.Decoder(QueueView).decode
 
 async def get_job(api: Api, request: Request) -> Response:
     """One job."""
-    return await read_job(api, request.caller, params.job_id_of(request))
+    caller = params.reader_of(request)
+    response = await read_job(api, caller, params.job_id_of(request))
+    return params.with_contact(response, caller)
 
 
 async def read_job(api: Api, caller: Caller, job_id: str) -> Response:
@@ -99,11 +101,12 @@ async def bulk_get(api: Api, request: Request) -> Response:
 
 async def explain_job(api: Api, request: Request) -> Response:
     """Explain why no worker has the job."""
-    job_id = params.job_id_of(request)
-    job, shard, _ = await find_job(api, request.caller, job_id)
-    answer = await api.ask(shard, Explain(job_id=job_id), request.caller)
+    job_id, caller = params.job_id_of(request), params.reader_of(request)
+    job, shard, _ = await find_job(api, caller, job_id)
+    answer = await api.ask(shard, Explain(job_id=job_id), caller)
     explained = explain_body(job, read_explanation(answer.body))
-    return json_response(explained, reached={shard: answer.index})
+    response = json_response(explained, reached={shard: answer.index})
+    return params.with_contact(response, caller)
 
 
 # Changing.
@@ -262,6 +265,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _read_row(
         path=_JOB,
         endpoint=get_job,
+        query=(READS,),
         rights=_READ,
         summary="Read a job with its errors and history",
         description="Reads a job with its payload, result, errors and history from its shard.",
@@ -318,6 +322,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _read_row(
         path=f"{_JOB}/explain",
         endpoint=explain_job,
+        query=(READS,),
         rights=_READ,
         summary="Explain why no worker has the job",
         description="Says why no worker has the job now, and until when, if known.",

@@ -67,6 +67,8 @@ async def _find(api: Api, caller: Caller, job_ids: Sequence[str], form: Form) ->
                 followed[job_id] = [pointers[job_id][1]]
             elif job_id in pointers:
                 travelling[job_id] = pointers.pop(job_id)
+        if travelling and caller.here is not None:
+            break  # replicas of several shards are not equally old: only leaders know more
         wanted = followed | await _landed(api, travelling)
     raise moving(next(iter(wanted)))
 

@@ -40,8 +40,10 @@ from corvo.router.node.health import (
     MirrorBody,
     Ready,
     Runtime,
+    ShardReach,
     cluster_status,
     draining_warnings,
+    excused,
     health,
     info,
     mirror_body,
@@ -237,7 +239,9 @@ async def metrics(api: Api, request: Request) -> Response:
 def _cluster_scrape(api: Api) -> ClusterScrape | None:
     if api.config.map is None:
         return None
-    return ClusterScrape(map=api.topology.map, reachable=reachable(api))
+    return ClusterScrape(
+        map=api.topology.map, reachable=reachable(api), clocks_ns=api.clocks.ahead_ns
+    )
 
 
 async def throughput(api: Api, request: Request) -> Response:
@@ -263,15 +267,32 @@ async def livez(_: Api, __: Request) -> Response:
     return json_response(Alive())
 
 
-def _ready(checks: list[Check], request: Request, warnings: Sequence[str] = ()) -> Response:
-    told = readiness(checks, is_verbose="verbose" in request.query, warnings=warnings)
-    return json_response(told, status=503 if told.missing else 200)
+def _ready(
+    api: Api,
+    request: Request,
+    shards: Sequence[ShardReach],
+    others: Sequence[Check] = (),
+    warnings: Sequence[str] = (),
+) -> Response:
+    told = readiness(
+        [*(each.check for each in shards), *others],
+        is_verbose="verbose" in request.query,
+        warnings=warnings,
+        excused=excused(shards, is_alone=len(api.topology.map.nodes) == 1),
+    )
+    return json_response(told, status=200 if told.is_ready else 503)
+
+
+def _reach(shard: Shard, *, is_reached: bool) -> ShardReach:
+    why = f"the shard is unavailable or has no leader: {shard.last_error}"
+    return ShardReach(shard=shard.number, is_reached=is_reached, missing_s=shard.unled_s, why=why)
 
 
 async def readyz(api: Api, request: Request) -> Response:
     """Check that requests can be sent here (readiness)."""
     await trio.lowlevel.checkpoint()
-    checks = [Check(f"shard-{shard.number}", shard.is_up, _why(shard)) for shard in api.shards]
+    shards = [_reach(shard, is_reached=shard.is_up) for shard in api.shards]
+    checks = []
     if api.config.map is not None:
         why = why_not_member(
             api.topology.map, api.config.node, is_announced=api.map_keeper.is_announced
@@ -279,7 +300,7 @@ async def readyz(api: Api, request: Request) -> Response:
         checks.append(Check("cluster", not why, why))
     leaving = api.stopping.is_set()
     checks.append(Check("router", not leaving, "the server is stopping" if leaving else ""))
-    return _ready(checks, request, await _warnings(api))
+    return _ready(api, request, shards, checks, await _warnings(api))
 
 
 async def _warnings(api: Api) -> list[str]:
@@ -293,18 +314,11 @@ async def _warnings(api: Api) -> list[str]:
     return api.warnings
 
 
-def _why(shard: Shard) -> str:
-    return "" if shard.is_up else f"the shard is unavailable or has no leader: {shard.last_error}"
-
-
 async def startupz(api: Api, request: Request) -> Response:
     """Check that the start is complete."""
     await trio.lowlevel.checkpoint()
-    checks = [
-        Check(f"shard-{shard.number}", shard.term > 0, "" if shard.term else _why(shard))
-        for shard in api.shards
-    ]
-    return _ready(checks, request)
+    shards = [_reach(shard, is_reached=shard.term > 0) for shard in api.shards]
+    return _ready(api, request, shards)
 
 
 async def healthz(api: Api, _: Request) -> Response:
@@ -352,7 +366,7 @@ async def _get_cluster_status(api: Api) -> Response:
     found = {number: numbers for number, numbers in enumerate(seen) if isinstance(numbers, Numbers)}
     told = standings[0] if standings else None
     mirror = mirror_glance(mirror_body(_said(api, told), found))
-    view = overview(known, shards, own=own)
+    view = overview(known, shards, own=own, clocks=api.clocks)
     return json_response(cluster_status(api.config, seen, mirror, view))
 
 
@@ -475,9 +489,11 @@ ROUTES: Final[tuple[Route, ...]] = (
         action=Action.OPEN,
         summary="Check that requests can be sent here (readiness).",
         description=(
-            "200 if requests can be sent here: each shard has a leader, the server is not"
-            " stopping, and the cluster has accepted the node. `warnings` names what"
-            " an operator should look at meanwhile."
+            "200 if requests can be sent here: this node reaches a leader of each shard, the"
+            " server is not stopping, and the cluster has accepted the node. In a cluster, the"
+            " answer is 200 with the status `degraded`, too, if the node reaches a leader of some"
+            " shards, and the others have had none for 10 seconds; `missing` names them."
+            " `warnings` names what an operator should look at meanwhile."
         ),
         gives={200: Ready},
         query=(_VERBOSE,),
@@ -488,7 +504,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=startupz,
         action=Action.OPEN,
         summary="Check that the start is complete.",
-        description="200 if each shard has had a leader since the router started.",
+        description=(
+            "200 if each shard has had a leader since the router started. In a cluster, one shard"
+            " with a leader is enough after 10 seconds."
+        ),
         gives={200: Ready},
         query=(_VERBOSE,),
         problems=(503,),

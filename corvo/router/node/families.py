@@ -11,6 +11,7 @@ from corvo import __version__
 from corvo.model import STATES
 from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers, QueueNumbers
 from corvo.protocol.ops import NAMES
+from corvo.protocol.ops.schedules import SKIPPED
 from corvo.protocol.questions import ShardStanding, Standing
 from corvo.router.metrics import OTHER, Timing
 from corvo.router.node.exposition import Group, Page, counter, gauge, histogram
@@ -245,6 +246,13 @@ CLUSTER: Final = Group[ClusterScrape](
             "corvo_cluster_node_reachable",
             "1 if this router has a connection to a replica on the node. Only nodes with replicas.",
             lambda it: {(str(node),): int(is_up) for node, is_up in sorted(it.reachable.items())},
+            "node",
+        ),
+        gauge(
+            "corvo_cluster_clock_offset_seconds",
+            "Seconds by which the wall clock of another node is ahead of that of this node"
+            " (negative: behind).",
+            lambda it: {(str(node),): ns / 1e9 for node, ns in sorted(it.clocks_ns.items())},
             "node",
         ),
     ),
@@ -498,6 +506,29 @@ REPLICA: Final = Group[Numbers](
             "corvo_scheduler_purge_total",
             "Finished jobs deleted because their retention time had passed.",
             lambda it: _upkeep_done(it, "Purge"),
+        ),
+        gauge(
+            "corvo_schedules",
+            "Schedules of the shard.",
+            lambda it: it.schedules,
+        ),
+        counter(
+            "corvo_schedule_fired_total",
+            "Due times of schedules that created a job.",
+            lambda it: it.counted.fired,
+        ),
+        counter(
+            "corvo_schedule_skipped_total",
+            "Due times of schedules that created no job, by reason. After a long pause of the"
+            " server, fewer are counted than were `missed`.",
+            lambda it: {(reason,): it.counted.skipped.get(reason, 0) for reason in SKIPPED},
+            "reason",
+        ),
+        histogram(
+            "corvo_schedule_lateness_seconds",
+            "Seconds from a due time, its jitter included, to the entry that created the job."
+            " Due times that waited for the end of an earlier job are left out.",
+            lambda it: it.counted.lateness,
         ),
         gauge(
             "corvo_scheduler_last_promote_seconds",

@@ -1,6 +1,6 @@
 """The health of the node, for probes, `/cluster/status` and `/info`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ from corvo.protocol.numbers import WAITING_OPS_MAX, Loss, Numbers
 from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.cluster.bodies import ClusterView
 from corvo.router.config import RouterConfig
+from corvo.time_zones import tz_version
 from corvo.times import format_time_or_none
 
 API_VERSION: Final = "0.3.0"
@@ -35,12 +36,47 @@ class Alive(msgspec.Struct, frozen=True):
     status: str = "ok"
 
 
+UNLED_GRACE_S: Final = 10.0
+"""How long a node is not ready because a shard has no leader, while other shards have one. A shard
+that has no leader for longer has lost its majority: taking nodes out of service would not help it,
+and would stop the other shards."""
+
+
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that has to be there."""
 
     name: str
     ok: bool
     why: str = ""
+
+
+class ShardReach(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether this node reaches the leader of a shard."""
+
+    shard: int
+    is_reached: bool
+    missing_s: float
+    """How long it has not."""
+    why: str
+
+    @property
+    def check(self) -> Check:
+        """The same as a check."""
+        return Check(f"shard-{self.shard}", self.is_reached, "" if self.is_reached else self.why)
+
+
+def excused(shards: Sequence[ShardReach], *, is_alone: bool) -> list[str]:
+    """The checks of shards that do not make the node unready: other nodes could do no more.
+
+    A server that runs alone has all replicas itself, so each of them is required.
+    """
+    if is_alone or not any(each.is_reached for each in shards):
+        return []
+    return [
+        each.check.name
+        for each in shards
+        if not each.is_reached and each.missing_s >= UNLED_GRACE_S
+    ]
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,13 +89,32 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: list[str] = []
     checks: list[Check] = []
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether they should."""
+        return not self.code
 
-def readiness(checks: Sequence[Check], *, is_verbose: bool, warnings: Sequence[str] = ()) -> Ready:
-    """What checks come to together. Warnings are shown, and change nothing."""
+
+def readiness(
+    checks: Sequence[Check],
+    *,
+    is_verbose: bool,
+    warnings: Sequence[str] = (),
+    excused: Collection[str] = (),
+) -> Ready:
+    """What checks come to together. Warnings are shown, and change nothing.
+
+    A failed check that is `excused` is a warning, too.
+    """
     missing = [check for check in checks if not check.ok]
     shown = list(checks) if is_verbose else []
-    if not missing:
-        return Ready(status="ok", warnings=list(warnings), checks=shown)
+    if all(check.name in excused for check in missing):
+        return Ready(
+            status="degraded" if missing else "ok",
+            missing=[check.name for check in missing],
+            warnings=[*(f"{check.name}: {check.why}" for check in missing), *warnings],
+            checks=shown,
+        )
     return Ready(
         status="unavailable",
         code="NOT_READY",
@@ -75,8 +130,10 @@ def why_not_member(known: ClusterMap, own: int, *, is_announced: bool) -> str:
     node = known.node(own)
     if node is None:
         removed = known.removal_of(own)
-        why = f": {removed.reason}" if removed is not None else ""
-        return f"node {own} is not in the cluster map; it was removed{why}"
+        if removed is None:
+            return f"node {own} is not in the cluster map: it was removed from the cluster"
+        name = f"node {own} ({removed.name})"
+        return f"{name} was removed from the cluster by an operator: {removed.reason}"
     if is_announced and node.instance:
         return ""
     return "the cluster has not accepted the node yet"
@@ -143,6 +200,7 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     """What runs here."""
 
     server_version: str
+    tz_version: str
     api_version: str
     name: str
     node: int
@@ -155,13 +213,14 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
 def info(config: RouterConfig, *, is_open: bool, is_known: bool) -> Info:
     """Told by the config, and by whether anybody may do anything now.
 
-    The version, which says which faults a server has, is only for callers that are known.
+    Versions, which say which faults a server has, are only for callers that are known.
     """
     auth = "keys"
     if is_open:
         auth = "off" if config.is_auth_off else "open"
     return Info(
         server_version=__version__ if is_known else "",
+        tz_version=tz_version() if is_known else "",
         api_version=API_VERSION,
         name="corvo",
         node=config.node,

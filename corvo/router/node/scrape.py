@@ -1,6 +1,6 @@
 """The numbers of router, shards and mirror, collected for one scrape of the metrics."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -132,6 +132,8 @@ class ClusterScrape(msgspec.Struct, kw_only=True):
     map: ClusterMap
     reachable: dict[int, bool]
     """Whether there is a link to each node."""
+    clocks_ns: Mapping[int, int] = {}
+    """By node: its wall clock minus that of this node."""
 
     @property
     def states(self) -> dict[tuple[str, ...], float | Histogram]:

@@ -16,7 +16,7 @@ from corvo.router.auth.actions import Action
 from corvo.router.http.bodies import REQUEST_KEY_MAX
 from corvo.router.http.messages import FieldWarning, ProblemBody
 from corvo.router.http.params import NO_CONTROL
-from corvo.router.routes import Parameter, Route, Routes
+from corvo.router.routes import READS, Parameter, Route, Routes
 from corvo.router.texts import key_of, parameter_example, texts
 
 Json: TypeAlias = dict[str, object]
@@ -120,6 +120,12 @@ _HEADERS: Final[Json] = {
         "description": "Position in the log of each shard. Send it as `Corvo-Min-Seq`.",
         "schema": {"type": "string", "pattern": "^(s[0-9]+=[0-9]+(,s[0-9]+=[0-9]+)*)?$"},
         "example": "s0=1042,s3=77",
+    },
+    "Corvo-Leader-Contact-Ms": {
+        "description": "With `consistency=local`: milliseconds since the replica that answered"
+        " received a message of its leader; `unknown` if it has received none since its start.",
+        "schema": {"type": "string", "pattern": "^([0-9]+|unknown)$"},
+        "example": "120",
     },
     "Corvo-Warnings": {
         "description": "The field `warnings` of other answers, for an answer without a body.",
@@ -310,7 +316,8 @@ def _query_parameter(parameter: Parameter) -> Json:
         schema["pattern"] = parameter.pattern
     name = parameter.name
     text = parameter.description or texts().fields[key_of(parameter.of, name)].about
-    return _parameter(name, "query", text, schema, parameter_example(name))
+    example = parameter.example or parameter_example(name)
+    return _parameter(name, "query", text, schema, example)
 
 
 def _headers(row: Route) -> list[Json]:
@@ -365,6 +372,8 @@ def problems_of(row: Route) -> list[int]:
 def _responses(named: str, row: Route, names: _Names) -> Json:
     responses: dict[int, Json] = {}
     seq = ["Corvo-Seq"] if row.changes or row.has_min_seq else []
+    if READS in row.query:
+        seq.append("Corvo-Leader-Contact-Ms")
     for status, gives in sorted(row.gives.items()):
         also = ["Corvo-Warnings"] if status in _NO_BODY and row.changes else []
         headers = _named(*seq, *also)

@@ -11,6 +11,7 @@ from corvo import clock
 from corvo.protocol.queries import Form
 from corvo.protocol.questions import (
     LIMIT_MAX,
+    SUMMARY_MINUTES_MAX,
     TEXT_BYTES_MAX,
     Freshness,
     FullText,
@@ -25,6 +26,7 @@ from corvo.router.api import Api
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import RESULT, found_by_path
 from corvo.router.caller import Caller
+from corvo.router.cluster.asking import reachable
 from corvo.router.http import params
 from corvo.router.http.bodies import Body, body_of
 from corvo.router.http.messages import Request, Response, json_response, raw_response
@@ -32,16 +34,19 @@ from corvo.router.jobs.bodies import read_stored
 from corvo.router.jobs.find import find_job
 from corvo.router.jobs.timeline import Timeline, timeline
 from corvo.router.queues.endpoints import all_queues
-from corvo.router.routes import CONSISTENCY, EXAMPLE_ID, Parameter, Route
+from corvo.router.routes import CONSISTENCY, EXAMPLE_ID, READS, Parameter, Route
 from corvo.router.search import bodies
 from corvo.router.search.bodies import QUERY_TEXT_MAX, FoundBody, TextFoundBody
 from corvo.router.summary import (
+    NOTHING_TOLD,
     SummaryBody,
+    SummaryCluster,
     SummaryShard,
     mirror_status,
     queues_at_a_glance,
-    summary_queues,
+    summary_cluster,
     totals,
+    with_workers,
 )
 from corvo.router.workers.endpoints import count_workers
 from corvo.scopes import is_reserved
@@ -94,53 +99,83 @@ def _pass_on(answer: MirrorAnswer) -> Response:
 
 async def get_timeline(api: Api, request: Request) -> Response:
     """Read the history of a job with durations."""
-    job, _, seen = await find_job(api, request.caller, params.job_id_of(request), Form.STORED)
-    return json_response(timeline(read_stored(job.json), clock.now_ns()), reached=seen)
+    caller = params.reader_of(request)
+    job, _, seen = await find_job(api, caller, params.job_id_of(request), Form.STORED)
+    response = json_response(timeline(read_stored(job.json), clock.now_ns()), reached=seen)
+    return params.with_contact(response, caller)
 
 
 # The summary.
 
 
-async def summary(api: Api, caller: Caller, freshness: Freshness | None = None) -> SummaryBody:
+async def summary(
+    api: Api, caller: Caller, freshness: Freshness | None = None, *, minutes: int = 0
+) -> SummaryBody:
     """Everything at a glance that the caller's scope has. Raises `Problem`.
 
     While the mirror is away, the shards are asked, which know no rates.
     """
-    answer = await api.mirror.ask_now(
-        GetSummary(), caller, freshness=freshness, patience_s=_PATIENCE_S
-    )
-    told = _read_summary(answer.body) if answer is not None else Told(queues=[])
-    queues = summary_queues(told.queues)
+    last = api.summaries.last(caller)
+    question = GetSummary(minutes=minutes, known=positions_of(last.as_of), known_minute=last.minute)
+    answer = await api.mirror.ask_now(question, caller, freshness=freshness, patience_s=_PATIENCE_S)
+    told = _read_summary(answer.body) if answer is not None else NOTHING_TOLD
+    queues = last.queues if told.is_unchanged else told.queues
     if answer is None:
         queues = queues_at_a_glance(await all_queues(api, caller))
-    shown = [
-        queue for queue in queues if caller.scope.covers(queue.name) and not is_reserved(queue.name)
-    ]
+    workers = await count_workers(api, caller)
+    shown = with_workers(
+        [
+            queue
+            for queue in queues
+            if caller.scope.covers(queue.name) and not is_reserved(queue.name)
+        ],
+        workers.by_queue,
+    )
+    if answer is not None and not minutes:
+        api.summaries.keep(caller, replace(told, queues=shown))
     return SummaryBody(
         at=format_time(clock.now_ns()),
+        minute=told.minute or msgspec.UNSET,
         queues=shown,
         totals=totals(shown),
-        workers=await count_workers(api, caller),
+        workers=workers.by_state,
         shards=[
             SummaryShard(
                 shard=shard.number,
                 status="up" if shard.is_up else "away",
                 leader=shard.leader,
+                term=shard.led_term,
                 mirror=mirror_status(told.as_of, shard.number),
             )
             for shard in api.shards
         ],
+        cluster=_cluster(api),
         source="mirror" if answer is not None else "shards",
         as_of=told.as_of,
         is_behind=told.is_behind,
     )
 
 
+def _cluster(api: Api) -> SummaryCluster | msgspec.UnsetType:
+    if api.config.map is None:
+        return msgspec.UNSET
+    return summary_cluster(
+        api.topology.map,
+        own=api.config.node,
+        reachable=reachable(api),
+        voters={shard: each.voters for shard, each in api.history.members.items()},
+    )
+
+
 async def get_summary(api: Api, request: Request) -> Response:
     """Everything at a glance, for a dashboard."""
     consistency, caller = params.consistency_of(request), request.caller
-    freshness = await api.freshness(caller, consistency, api.shards_of(caller.scope))
-    told = await summary(api, caller, freshness)
+    minutes = params.number_of(request, "minutes", default=0, at_most=SUMMARY_MINUTES_MAX)
+    if consistency == "stale" and not (minutes or caller.min_seq):
+        told = await api.summaries.get(caller, partial(summary, api))
+    else:
+        freshness = await api.freshness(caller, consistency, api.shards_of(caller.scope))
+        told = await summary(api, caller, freshness, minutes=minutes)
     return json_response(told, reached=positions_of(told.as_of))
 
 
@@ -279,6 +314,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="GET",
         path="/api/v1/jobs/{id}/timeline",
         endpoint=get_timeline,
+        query=(READS,),
         rights=found_by_path("id"),
         summary="Read the history of a job with durations",
         description=(
@@ -333,9 +369,19 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Read queues, workers and shards at a glance",
         description="Reads queues, workers and shards for a dashboard in one request.",
         gives={200: SummaryBody},
-        query=(CONSISTENCY,),
+        query=(
+            Parameter(
+                "minutes",
+                "integer",
+                "Number of last whole minutes that `minutes` of each queue has. Default: 0.",
+                1,
+                SUMMARY_MINUTES_MAX,
+            ),
+            CONSISTENCY,
+        ),
         gives_example={
             "at": "2026-02-20T10:00:07.5Z",
+            "minute": "2026-02-20T10:00:00Z",
             "queues": [
                 {
                     "name": "mail",
@@ -345,9 +391,13 @@ ROUTES: Final[tuple[Route, ...]] = (
                         "active": 1,
                         "dead": 2,
                     },
+                    "workers": 3,
                     "enqueued_1m": 60,
                     "completed_1m": 58,
                     "failed_1m": 3,
+                    "enqueued_this_minute": 8,
+                    "completed_this_minute": 7,
+                    "failed_this_minute": 0,
                     "oldest_pending_at": "2026-02-20T09:59:59.5Z",
                 }
             ],
@@ -358,6 +408,7 @@ ROUTES: Final[tuple[Route, ...]] = (
                     "shard": 2,
                     "status": "up",
                     "leader": 1,
+                    "term": 3,
                     "mirror": "following",
                 }
             ],

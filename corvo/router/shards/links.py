@@ -18,18 +18,25 @@ from corvo.link import Call, LinkClient, LinkLost
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
 from corvo.protocol.ops import NUMBERS
-from corvo.protocol.ops.base import Op, encode_json
+from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
-from corvo.protocol.queries import Query
+from corvo.protocol.queries import AskHere, Here, Query
+from corvo.protocol.versions import held_back
 from corvo.router.config import RouterConfig
 from corvo.router.http.messages import UNKNOWN, Problem, overloaded
 from corvo.router.http.problems import problem_of, read_refusal
-from corvo.shard_links import ShardLinks
+from corvo.shard_links import Member, ShardLinks
 from corvo.telemetry import SILENT, Log
 from corvo.topology import Topology
 
+_HERE_S: Final = 1.0
+"""How long one replica has to answer from its own state, before another one is asked."""
 _LEADER_RETRY_S: Final = 0.1
 """Between two tries of a request, while the shard's leader is unknown."""
+_LEAST_OF_WAIT: Final = 3
+"""One part in so many of the wait for a leader is left to a request whose link was lost late."""
+_LOOK_S: Final = 0.4
+"""Between two looks at links to other nodes over which requests wait for an answer."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -37,6 +44,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
     body: bytes
     index: int
+
+
+class AnswerHere(NamedTuple):
+    """The answer of one replica from its own state."""
+
+    answer: Answer
+    contact_ms: int | None  # see `corvo.protocol.queries.Here`
 
 
 class Sent(NamedTuple):
@@ -68,6 +82,8 @@ class Begun(msgspec.Struct):
     is_query: bool = False
     is_local: bool = False
     """Whether any replica may answer: the question is about the replica itself."""
+    refused: Rejected | None = None
+    """Why it is not sent at all."""
 
 
 class Shard:
@@ -87,8 +103,10 @@ class Shard:
         self.number: Final = number
         self._on_change = changed
         self._config = config
+        self._topology = topology
         self._on_up = came_up
         self._came_up = trio.Event()
+        self._unled_since: float | None = None
         self._links: Final = ShardLinks(
             number,
             topology,
@@ -119,6 +137,13 @@ class Shard:
         return self._links.led_term
 
     @property
+    def unled_s(self) -> float:
+        """How long there has been no link to a leader; 0 while there is one."""
+        if self.is_up or self._unled_since is None:
+            return 0.0
+        return trio.current_time() - self._unled_since
+
+    @property
     def last_error(self) -> str:
         """Why there is no link, while there is none."""
         return self._links.last_error
@@ -130,12 +155,21 @@ class Shard:
 
     async def run(self, log: Log = SILENT) -> None:
         """Keep links to the shard's replicas."""
+        self._unled_since = trio.current_time()
         await self._links.run(log)
+
+    def look(self) -> None:
+        """Give up links to other nodes that are silent while requests wait for an answer."""
+        self._links.look()
 
     def _note_leader(self) -> None:
         """Wake requests that wait for a leader; a new one does not know which fetches wait."""
         self._on_change()
-        if self.is_up:
+        if not self.is_up:
+            if self._unled_since is None:
+                self._unled_since = trio.current_time()
+        else:
+            self._unled_since = None
             self._came_up.set()
             self._came_up = trio.Event()
             self._on_up(self.number)
@@ -152,6 +186,7 @@ class Shard:
         """Have a question answered. Raises `Problem`."""
         number, body = QUERY_NUMBERS[type(query)], encode_json(query)
         begun = Begun(number, body, True, None, is_query=True, is_local=query.is_local)
+        begun.refused = held_back(query, self._topology.map)
         return await self.finish(begun)
 
     def replicas(self) -> list[ReplicaLink]:
@@ -183,6 +218,38 @@ class Shard:
                 return Answer(answer.body, answer.index)
         return "there is no link to the replica"
 
+    async def ask_here(self, query: Query) -> AnswerHere:
+        """Have a question answered from the state of one replica, that of this node if possible.
+
+        Raises `Problem`. Nothing is waited for but the answer of a replica that is linked.
+        """
+        outer = _here(query)
+        asked = encode_json(outer)
+        reasons: list[str] = []
+        for member in sorted(
+            self._links.members, key=lambda each: (each.node != self._topology.node, not each.leads)
+        ):
+            found = await _ask_here(member, asked)
+            if isinstance(found, AnswerHere):
+                return found
+            reasons.append(f"node {member.node}: {found}")
+        # A replica of an older release was passed over, as long as another one could answer.
+        refused = held_back(outer, self._topology.map)
+        if refused is not None:
+            raise problem_of(refused)
+        why = "; ".join(reasons) or "no node is known that has a replica"
+        error = f"no replica of shard {self.number} answers: {why}; nothing was changed"
+        raise Problem(503, "LEADER_UNAVAILABLE", error, retry_after_ms=1_000)
+
+    async def ask_each_here(self, query: Query) -> list[Answer]:
+        """The answers of all replicas that answer, each from its own state.
+
+        A replica that the leader cannot reach has an old one.
+        """
+        asked = encode_json(_here(query))
+        found = [await _ask_here(member, asked) for member in self._links.members]
+        return [each.answer for each in found if isinstance(each, AnswerHere)]
+
     def begin(self, op: Op) -> Begun:
         """Send an op at once, and wait for it later with `finish`.
 
@@ -190,7 +257,10 @@ class Shard:
         """
         number, body = NUMBERS[type(op)], encode_json(op)
         begun = Begun(number, body, op.is_safe_twice, None)
-        begun.sent = self._send(begun)
+        # Not left to the leader: an older one does not know the op, and cannot tell what to do.
+        begun.refused = held_back(op, self._topology.map)
+        if begun.refused is None:
+            begun.sent = self._send(begun)
         return begun
 
     def _send(self, begun: Begun) -> Sent | None:
@@ -210,7 +280,12 @@ class Shard:
 
         With `shield`, the answer is waited for even if the caller is cancelled meanwhile.
         """
+        if begun.refused is not None:
+            raise problem_of(begun.refused)
         sent = begun.sent
+        is_unknown = False  # an attempt was sent and not answered
+        wait_s = self._config.limits.leader_wait_ms / 1_000
+        began = trio.current_time()
         until: float | None = None
         while True:
             came_up = self._came_up
@@ -227,6 +302,7 @@ class Shard:
                 except LinkLost as lost:
                     if not begun.may_repeat:
                         raise self._unknown() from lost
+                    is_unknown = not begun.is_query
                 else:
                     if isinstance(answer, wire.Reply):
                         if answer.code:
@@ -238,22 +314,22 @@ class Shard:
                             retry_after_ms=answer.retry_after_ms,
                         )
                     self._links.not_leader(client, term)
+            now = trio.current_time()
             if until is None:
-                until = trio.current_time() + self._config.limits.leader_wait_ms / 1_000
-            await self._wait(came_up, until, shield=shield)
+                # An attempt on a link that was lost has taken time already.
+                until = max(began + wait_s, now + wait_s / _LEAST_OF_WAIT)
+            with trio.move_on_at(min(until, now + _LEADER_RETRY_S), shield=shield):
+                await came_up.wait()
+            if trio.current_time() >= until:
+                raise self._unknown() if is_unknown else self._unavailable()
 
-    async def _wait(self, came_up: trio.Event, until: float, *, shield: bool) -> None:
-        """Wait for a leader, or for the next try. Raises `Problem` when it takes too long."""
-        next_try = trio.current_time() + _LEADER_RETRY_S
-        with trio.move_on_at(min(until, next_try), shield=shield):
-            await came_up.wait()
-        if trio.current_time() >= until:
-            raise Problem(
-                503,
-                "LEADER_UNAVAILABLE",
-                f"shard {self.number} has no leader: {self.last_error}; nothing was changed",
-                retry_after_ms=1_000,
-            )
+    def _unavailable(self) -> Problem:
+        return Problem(
+            503,
+            "LEADER_UNAVAILABLE",
+            f"shard {self.number} has no leader: {self.last_error}; nothing was changed",
+            retry_after_ms=1_000,
+        )
 
     def _unknown(self) -> Problem:
         return Problem(
@@ -264,6 +340,38 @@ class Shard:
             outcome=UNKNOWN,
             retry_after_ms=1_000,
         )
+
+
+def _here(query: Query) -> AskHere:
+    """A question that a replica answers from its own state."""
+    return AskHere(number=QUERY_NUMBERS[type(query)], query=msgspec.Raw(encode_json(query)))
+
+
+async def _ask_here(member: Member, asked: bytes) -> AnswerHere | str:
+    """The answer of one replica, or why another one is to be asked. Raises `Problem`."""
+    if member.client is None:
+        return member.link.last_error
+    answer: wire.Answer | None = None
+    with trio.move_on_after(_HERE_S):
+        try:
+            answer = await member.client.ask(_ASK_HERE, asked)
+        except LinkLost as lost:
+            return str(lost)
+    if not isinstance(answer, wire.Reply):
+        return "the replica has too many requests" if answer else f"no answer in {_HERE_S:.0f} s"
+    if answer.code:
+        refused = read_refusal(answer.body)
+        if answer.code in _NOT_HERE:
+            return refused.error
+        raise problem_of(refused)
+    found = _decode_here(answer.body)
+    return AnswerHere(Answer(bytes(found.answer), answer.index), found.contact_ms)
+
+
+_ASK_HERE: Final = QUERY_NUMBERS[AskHere]
+_NOT_HERE: Final = frozenset({"unknown_query", "no_state"})
+"""Refusals of a replica of an older release, and of one that is being made."""
+_decode_here: Final = msgspec.json.Decoder(Here).decode
 
 
 class Shards:
@@ -301,3 +409,7 @@ class Shards:
         async with trio.open_nursery() as nursery:
             for shard in self._all:
                 nursery.start_soon(shard.run, log)
+            while True:
+                await trio.sleep(_LOOK_S)
+                for shard in self._all:
+                    shard.look()

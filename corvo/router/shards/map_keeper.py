@@ -7,26 +7,32 @@ it and updates the other processes.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 import trio
 
+from corvo import __version__
 from corvo.child import Notice
 from corvo.errors import CorvoError
+from corvo.protocol import wire
 from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.ops.cluster import HOME, Announced, announcement
 from corvo.protocol.queries import GetMap, MapFound
+from corvo.protocol.versions import OLDER_RELEASE, too_old
 from corvo.router.config import RouterConfig
 from corvo.router.http.messages import Problem
-from corvo.router.shards.links import Shards
-from corvo.telemetry import Log
+from corvo.router.shards.links import Answer, Shards
+from corvo.telemetry import SILENT, Log
 from corvo.topology import Topology
 
 CONFIRM_S: Final = 10.0
 """Between two readings when nothing happens."""
 _RETRY_S: Final = 0.5
-_REFUSED: Final = frozenset({"other_instance", "node_removed", "name_taken", "node_not_found"})
+_REFUSED: Final = frozenset(
+    {"other_instance", "node_removed", "name_taken", "node_not_found", OLDER_RELEASE}
+)
 """Refusals of a node that must not run as it is."""
 
 
@@ -49,6 +55,7 @@ class MapKeeper:
         self._topology = topology
         self._tell = tell
         self._bell = trio.Event()
+        self._log = SILENT
         self.is_announced = config.own is None
         """Whether the map has this node as it is now."""
 
@@ -58,6 +65,7 @@ class MapKeeper:
 
     async def run(self, log: Log) -> None:
         """Announce the node, and keep the map. Raises `NodeRefused`."""
+        self._log = log
         while self._config.own is not None:
             self._bell = trio.Event()
             pause_s = CONFIRM_S
@@ -70,6 +78,7 @@ class MapKeeper:
                 if problem.reason in _REFUSED:
                     raise NodeRefused(problem.error) from problem
                 log.debug("cluster.map_unread", reason=problem.error)
+                await self._read_anywhere()
                 pause_s = _RETRY_S
             with trio.move_on_after(pause_s):
                 await self._bell.wait()
@@ -86,14 +95,42 @@ class MapKeeper:
         self._take(announced.map)
 
     async def _read(self) -> None:
-        found = _decode_found((await self._shard.ask(GetMap())).body).map
+        self._take_answer(await self._shard.ask(GetMap()))
+
+    async def _read_anywhere(self) -> None:
+        """Read the maps that replicas have: the leader may be on a node that this one lacks.
+
+        All are asked. A replica on this node cannot answer such a leader, and so it gets no
+        entries: its map is as old as the one that is known.
+        """
+        with suppress(Problem):
+            for answer in await self._shard.ask_each_here(GetMap()):
+                self._take_answer(answer)
+
+    def _take_answer(self, answer: Answer) -> None:
+        found = _decode_found(answer.body).map
         if found is not None:
             self._take(found)
 
     def _take(self, found: ClusterMap) -> None:
-        if found.version > self._topology.map.version:
+        before = self._topology.map
+        if found.version > before.version:
+            reason = too_old(found, has=wire.OP_VERSION, release=__version__)
+            if reason:
+                raise NodeRefused(reason)
+            if before.node(self._config.node) and not found.node(self._config.node):
+                self._log_removal(found)
             self._topology.update(found, self._topology.sockets)
             self._tell(Notice(map=found))
+
+    def _log_removal(self, found: ClusterMap) -> None:
+        removed = found.removal_of(self._config.node)
+        self._log.error(
+            "cluster.removed",
+            node=self._config.node,
+            reason=removed.reason if removed is not None else "",
+            then="stop this node; it can join again with an empty data directory",
+        )
 
 
 _decode_announced: Final = msgspec.json.Decoder(Announced).decode

@@ -12,9 +12,10 @@ from typing import Final
 import msgspec
 import trio
 
+from corvo.connections import UnixAddress
 from corvo.errors import WireError
 from corvo.kept_link import KeptLink
-from corvo.link import Link, LinkClient, LinkLost, UnixAddress, open_client
+from corvo.link import Link, LinkClient, LinkLost, open_client
 from corvo.protocol import wire
 from corvo.protocol.questions import (
     NUMBERS,

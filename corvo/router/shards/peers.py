@@ -1,21 +1,26 @@
 """The routers of the other nodes: links to them, and what they are asked.
 
-A worker fetches from one node, and may be asked about at any. So what a router has seen of workers
-is put together from all routers of the cluster. An answer is used again for a moment, because
-dashboards ask often. A router that does not answer makes the whole incomplete, and says nothing.
+A worker fetches from one node, and may be asked about at any. So what routers have seen of workers,
+and of the cluster, is put together from all routers. Answers are used again for a moment, because
+dashboards ask often. A router that does not answer makes the whole incomplete. What clients use of
+their rates is sent to all of them (`corvo.router.auth.sharing`).
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import trio
 
+from corvo.clock_offsets import Reading
+from corvo.clock_readings import read_clock_of
+from corvo.connections import Route
 from corvo.errors import WireError
 from corvo.kept_link import BETWEEN_NODES, KeptLink
-from corvo.link import Link, LinkClient, LinkLost, Route, open_client
+from corvo.link import Link, LinkClient, LinkLost, open_client
 from corvo.protocol import wire
-from corvo.protocol.routers import GET_SEEN_WORKERS, SeenWorker, SeenWorkers
+from corvo.protocol.routers import GET_EVENTS, GET_SEEN_WORKERS, ObservedEvents, SeenWorkers
 from corvo.router.config import RouterConfig
 from corvo.telemetry import SILENT, Log
 from corvo.topology import Topology
@@ -24,12 +29,30 @@ _PATIENCE_S: Final = 0.5
 _USED_S: Final = 1.0
 """How long an answer is used again."""
 
+T = TypeVar("T")
 
-class SeenElsewhere(msgspec.Struct, frozen=True):
-    """The workers that other routers have seen."""
 
-    workers: list[SeenWorker]
-    is_whole: bool  # whether every other node of the cluster has answered
+class Answers(msgspec.Struct, Generic[T], frozen=True):
+    """The answers of the other routers to one question."""
+
+    by_node: dict[int, T]
+    missing: list[int]  # nodes whose routers did not answer
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every other node of the cluster has answered."""
+        return not self.missing
+
+
+class Question(Generic[T]):
+    """A question without arguments, which all routers are asked at once."""
+
+    def __init__(self, number: int, decode: Callable[[bytes], T]) -> None:
+        self.number: Final = number
+        self.decode: Final = decode
+        self.turn: Final = trio.Lock()
+        self.answers: Answers[T] | None = None
+        self.asked_at = 0.0
 
 
 class PeerRouters:
@@ -40,9 +63,10 @@ class PeerRouters:
         self._hello = wire.make_hello(config, wire.ROUTER, shard=wire.ALL_SHARDS)
         self._scopes: dict[int, trio.CancelScope] = {}
         self._clients: dict[int, LinkClient] = {}
-        self._asking = trio.Lock()
-        self._seen: SeenElsewhere | None = None
-        self._seen_at = 0.0
+        self.workers: Final = Question(GET_SEEN_WORKERS, _decode_workers)
+        """The workers that the routers have seen."""
+        self.events: Final = Question(GET_EVENTS, _decode_events)
+        """The changes of the cluster that the routers have observed."""
 
     async def run(self, log: Log = SILENT) -> None:
         """Keep a link to the router of each other node in the map."""
@@ -75,36 +99,56 @@ class PeerRouters:
         with self._scopes[node]:
             await link.run(log)
 
-    async def seen(self) -> SeenElsewhere:
-        """The workers that the other routers have seen, as of a second ago at most."""
-        async with self._asking:
+    async def ask(self, question: Question[T]) -> Answers[T]:
+        """The answers of the other routers, as of a second ago at most."""
+        async with question.turn:
             now = trio.current_time()
-            if self._seen is None or now - self._seen_at > _USED_S:
-                self._seen, self._seen_at = await self._ask_all(), now
-            return self._seen
+            if question.answers is None or now - question.asked_at > _USED_S:
+                question.answers, question.asked_at = await self._ask_all(question), now
+            return question.answers
 
-    async def _ask_all(self) -> SeenElsewhere:
-        nodes = {route.node for route in self._topology.to_nodes()}
-        found: dict[int, list[SeenWorker]] = {}
+    def tell(self, number: int, body: bytes) -> None:
+        """Send the routers that are linked something that they only confirm."""
+        for client in self._clients.values():
+            with suppress(LinkLost):  # it has just been lost, and its task does not know yet
+                client.begin_query(number, body)
+
+    async def read_clocks(self) -> dict[int, Reading]:
+        """The clocks of the routers that answer in time, by their nodes."""
+        found: dict[int, Reading] = {}
+
+        async def read(node: int, client: LinkClient) -> None:
+            reading = await read_clock_of(client)
+            if reading is not None:
+                found[node] = reading
+
+        with trio.move_on_after(_PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                for node, client in list(self._clients.items()):
+                    nursery.start_soon(read, node, client)
+        return {node: found[node] for node in sorted(found)}
+
+    async def _ask_all(self, question: Question[T]) -> Answers[T]:
+        nodes = [route.node for route in self._topology.to_nodes()]
+        found: dict[int, T] = {}
 
         async def ask(node: int, client: LinkClient) -> None:
             try:
-                answer = await client.ask(GET_SEEN_WORKERS, b"")
+                answer = await client.ask(question.number, b"")
                 if isinstance(answer, wire.Reply) and not answer.code:
-                    found[node] = _decode(answer.body).workers
-            except (LinkLost, WireError, msgspec.MsgspecError):
-                return  # which makes the whole incomplete
+                    found[node] = question.decode(answer.body)
+            except (LinkLost, WireError, msgspec.MsgspecError, UnicodeError):
+                return  # the node is named as missing
 
         with trio.move_on_after(_PATIENCE_S):
             async with trio.open_nursery() as nursery:
                 for node, client in list(self._clients.items()):
                     nursery.start_soon(ask, node, client)
-        return SeenElsewhere(list(_together(found)), is_whole=found.keys() >= nodes)
+        return Answers(
+            {node: found[node] for node in sorted(found)},
+            [node for node in nodes if node not in found],
+        )
 
 
-def _together(found: dict[int, list[SeenWorker]]) -> Iterator[SeenWorker]:
-    for node in sorted(found):
-        yield from found[node]
-
-
-_decode: Final = msgspec.msgpack.Decoder(SeenWorkers).decode
+_decode_workers: Final = msgspec.msgpack.Decoder(SeenWorkers).decode
+_decode_events: Final = msgspec.msgpack.Decoder(ObservedEvents).decode

@@ -1,5 +1,6 @@
 """Workers: those that fetched lately, each with its health."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -66,6 +67,8 @@ class ClassifiedWorkers(NamedTuple):
 
     workers: list[tuple[KnownWorker, WorkerState]]
     knows_jobs: bool
+    knows_all: bool
+    """Whether each worker that fetches now is among them."""
 
 
 async def classify_workers(api: Api, workers: Iterable[Worker]) -> ClassifiedWorkers:
@@ -74,12 +77,11 @@ async def classify_workers(api: Api, workers: Iterable[Worker]) -> ClassifiedWor
     answer = await api.mirror.ask_now(GetBeats(), ROUTER)
     told = _read_beats(answer.body) if answer is not None else Beats(workers=[])
     knows_jobs = answer is not None and all(place.is_whole for place in told.as_of.values())
-    elsewhere = await api.peers.seen()
+    elsewhere = await api.peers.ask(api.peers.workers)
+    seen_elsewhere = [each for told in elsewhere.by_node.values() for each in told.workers]
     now_ns = clock.now_ns()
     heard: dict[str, KnownWorker] = {}
-    for _ in gather_by_steps(
-        heard, workers, told.workers, api.sightings, now_ns, elsewhere.workers
-    ):
+    for _ in gather_by_steps(heard, workers, told.workers, api.sightings, now_ns, seen_elsewhere):
         await trio.lowlevel.checkpoint()
     classified: list[tuple[KnownWorker, WorkerState]] = []
     for each in in_order(heard.values()):
@@ -89,14 +91,33 @@ async def classify_workers(api: Api, workers: Iterable[Worker]) -> ClassifiedWor
         classified.append((each, state))
         if len(classified) % STEP == 0:
             await trio.lowlevel.checkpoint()
-    return ClassifiedWorkers(classified, knows_jobs)
+    knows_all = elsewhere.is_whole and api.worker_health.knows(now_ns)
+    return ClassifiedWorkers(classified, knows_jobs, knows_all)
 
 
-async def count_workers(api: Api, caller: Caller) -> SummaryWorkers:
+class CountedWorkers(NamedTuple):
+    """Numbers of workers."""
+
+    by_state: SummaryWorkers
+    by_queue: Counter[str] | None
+    """Workers that fetch from each queue; None while there may be others."""
+
+
+async def count_workers(api: Api, caller: Caller) -> CountedWorkers:
     """How many workers there are that fetch from a queue of the caller's scope."""
     classified = await classify_workers(api, ())
-    states = [state for heard, state in classified.workers if _names_for(caller, heard)]
-    return SummaryWorkers(alive=states.count(ALIVE), not_fetching=states.count(NOT_FETCHING))
+    states: Counter[WorkerState] = Counter()
+    queues: Counter[str] = Counter()
+    for count, (heard, state) in enumerate(classified.workers, start=1):
+        names = _names_for(caller, heard)
+        if names:
+            states[state] += 1
+        if state == ALIVE:
+            queues.update(names)
+        if count % STEP == 0:
+            await trio.lowlevel.checkpoint()
+    by_state = SummaryWorkers(alive=states[ALIVE], not_fetching=states[NOT_FETCHING])
+    return CountedWorkers(by_state, queues if classified.knows_all else None)
 
 
 ROUTES: Final[tuple[Route, ...]] = (

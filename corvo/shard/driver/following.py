@@ -13,7 +13,7 @@ from corvo.kv.feed import Page, Walk
 from corvo.link import Link, LinkLost
 from corvo.protocol import wire
 from corvo.shard.machine import Machine
-from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk, seek
+from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk, must_wait, seek
 from corvo.shard.replica import Replica
 
 REQUESTS_MAX: Final = 8
@@ -76,7 +76,7 @@ async def _answer(
             case wire.Follow():
                 answer = await _follow(replica, signal, request)
             case wire.Scan():
-                answer = await _scan(replica, request)
+                answer = await _scan(replica, signal, request)
             case wire.Seek():
                 answer = seek(replica.machine, request)
             case _:
@@ -110,10 +110,13 @@ async def _follow(
             return end_page(machine, request, page)
 
 
-async def _scan(replica: Replica, request: wire.Scan) -> wire.Scanned:
-    """A page of all documents."""
+async def _scan(replica: Replica, signal: AppliedSignal, request: wire.Scan) -> wire.Scanned:
+    """A page of all documents, once they are as new as the follower needs them."""
     while True:
         machine = replica.machine
+        if must_wait(replica, request):
+            await signal.wait(machine.applied)
+            continue
         walk = begin_walk(machine, request)
         if await is_made(replica, machine, walk):
             return end_walk(machine, request, walk)

@@ -16,6 +16,7 @@ import msgspec
 from corvo.errors import StoreDamaged
 from corvo.kv.store import States
 from corvo.kv.tables import Meta, read_meta
+from corvo.protocol import wire
 from corvo.raft import Kind, LogDamaged, Membership, Node
 from corvo.raft import Settings as RaftSettings
 from corvo.raft.disk.filesystem import Files
@@ -139,6 +140,7 @@ def assemble(
         random,
         applied=applied,
         repair=storage.repairing,
+        returned=config.has_left,
     )
     settings = Settings(
         retention_ms=config.retention_ms,
@@ -147,6 +149,7 @@ def assemble(
         election_ticks=config.election_ticks,
         settled_ticks=_SETTLED_MS // config.tick_ms,
         again_ticks=_AGAIN_MS // config.tick_ms,
+        op_version=wire.OP_VERSION,
     )
     machine = machine_on(config, states)
     clock = SteeredClock(

@@ -44,8 +44,10 @@ from corvo.child import (
     say_ready,
     tell,
 )
+from corvo.connections import accept_link, listen_unix
 from corvo.errors import (
     CorvoError,
+    NewerEntry,
     Poisoned,
     StoreDamaged,
     StoreError,
@@ -58,12 +60,7 @@ from corvo.handover import serve_handed
 from corvo.kv import directories
 from corvo.kv.checkpoints import LevelStates, read_newest
 from corvo.kv.tables import read_meta
-from corvo.link import (
-    Link,
-    LinkLost,
-    accept_link,
-    listen_unix,
-)
+from corvo.link import Link, LinkLost
 from corvo.placement import fnv32a
 from corvo.process_stats import ProcessStatsReader
 from corvo.protocol import wire
@@ -111,7 +108,7 @@ _PULSE_S: Final = 1.0
 _SWITCH_S: Final = 50e-6
 """How long the thread that syncs waits for the interpreter while entries are applied. Every write
 waits with it, twice, and the default is a hundred times as long as it has to do."""
-_TICKS_ALONE: Final = 5
+_TICKS_ALONE: Final = 3
 """Of a replica that has nobody beside it, so many go in one: no timeout is at stake, and a node
 that idles should cost next to nothing."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -346,9 +343,11 @@ class Process:
         self._is_standing = False
 
     async def _tell_when_unneeded(self) -> None:
-        await wait_until_unneeded(self._config, self._topology)
-        self._log.info("replica.unneeded", then="its node may stop it, and remove its data")
-        tell(Notice(unneeded=self._config.shard))
+        # Again and again: the node ignores a report that is older than its map.
+        while True:
+            await wait_until_unneeded(self._config, self._topology)
+            self._log.info("replica.unneeded", then="its node may stop it, and remove its data")
+            tell(Notice(unneeded=self._config.shard))
 
     async def leave(self) -> None:
         """Hand leadership over before the end, and let clients read their last answers."""
@@ -431,7 +430,10 @@ class Process:
 
     def _look_at_members(self) -> None:
         """Let the group follow the map, and have a link to each replica that belongs to it now."""
-        self._replica.place = self._topology.map.places[self._config.shard]
+        known = self._topology.map
+        if known is not self._replica.map:
+            self._replicas.close_older(known.op_version)
+            self._replica.map, self._replica.place = known, known.places[self._config.shard]
         membership = self._replica.node.membership
         if membership is not self._linked:
             self._linked = membership
@@ -483,7 +485,7 @@ class Process:
                 self._count()
                 self._look_at_effects()
                 self._bell.set()
-            elif self._replica.node.is_due:
+            elif self._replica.node.is_due or self._replica.has_answers:
                 self._bell.set()
 
     def _look_at_clock(self) -> None:
@@ -750,7 +752,8 @@ class Process:
     async def _serve_node(self, stream: trio.SocketStream) -> None:
         """Serve a process of another node."""
         security, judge = self._topology.security, self._topology.refusal
-        accepting = accept_link(stream, self._hello, security=security, log=self._log, judge=judge)
+        hello = self._topology.hello(self._hello)
+        accepting = accept_link(stream, hello, security=security, log=self._log, judge=judge)
         await self._serve_link(accepting)
 
     async def _serve_link(self, accepting: AbstractAsyncContextManager[Link]) -> None:
@@ -873,7 +876,7 @@ def main(disk: Disk | None = None) -> int:
 def end(error: BaseException) -> int:
     """Say why this process ends; returns the exit code."""
     match error:
-        case BadConfig() | DirectoryRefused() | StoreRefused():
+        case BadConfig() | DirectoryRefused() | StoreRefused() | NewerEntry():
             return complain("shard", MISCONFIGURED, "refused", error)
         case LogDamaged() | StoreDamaged() | Poisoned() | ShardLost():
             return complain("shard", DAMAGED, "stays down", error)

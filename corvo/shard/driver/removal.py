@@ -67,7 +67,10 @@ async def _is_outside(client: LinkClient, node: int) -> bool:
         except LinkLost:
             return False
         if isinstance(answer, wire.Reply) and not answer.code:
-            seen = _decode(answer.body)
-            members = {*seen.voters, *seen.outgoing, *seen.learners}
-            return seen.role == "leader" and node not in members
+            return leads_without(_decode(answer.body), node)
     return False
+
+
+def leads_without(seen: Numbers, node: int) -> bool:
+    """Whether a replica leads a group without that node."""
+    return seen.role == "leader" and node not in {*seen.voters, *seen.outgoing, *seen.learners}

@@ -12,8 +12,9 @@ from typing import Final
 
 import trio
 
+from corvo.connections import Route
 from corvo.kept_link import KeptLink, Retry
-from corvo.link import Link, LinkAbsent, LinkLost, Route
+from corvo.link import Link, LinkAbsent, LinkLost
 from corvo.protocol import wire
 from corvo.shard.config import ShardConfig
 from corvo.telemetry import Log
@@ -57,6 +58,12 @@ class ReplicaLinks:
         link = self._open.get(replica)
         if link is not None:
             link.send(wire.Peer(frame))
+
+    def close_older(self, op_version: int) -> None:
+        """Send nothing more to replicas that are older than this; a new link is refused."""
+        for link in [*self._open.values()]:
+            if link.peer.op_version < op_version:
+                link.close(f"the cluster has op version {op_version} now")
 
     def follow(self, members: Iterable[int]) -> None:
         """These belong to the group now."""

@@ -7,10 +7,10 @@ import msgspec
 from corvo.errors import BadKey
 from corvo.protocol import ops as of_clients
 from corvo.protocol.ops.base import Limits, Op, Rejected
-from corvo.shard.ops import cluster, enqueue, jobs, keys, queues, transfer, upkeep, work  # noqa: F401 -- they apply their ops
+from corvo.shard.ops import cluster, enqueue, jobs, keys, queues, schedules, transfer, upkeep, work  # noqa: F401 -- they apply their ops
 from corvo.shard.state.applying import apply
 
-_OF_SHARDS: Final = vars(transfer) | vars(upkeep) | vars(cluster)
+_OF_SHARDS: Final = vars(transfer) | vars(upkeep) | vars(cluster) | vars(schedules)
 OPS: Final[dict[int, type[Op]]] = of_clients.OPS | {
     number: _OF_SHARDS[name] for number, name in of_clients.OF_SHARDS.items()
 }

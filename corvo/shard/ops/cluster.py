@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from corvo.protocol.cluster import (
     NODES_MAX,
+    OP_VERSION_FIRST,
     REMOVED_MAX,
     ClusterMap,
     ClusterNode,
@@ -30,6 +31,7 @@ from corvo.protocol.ops.cluster import (
     RemoveNode,
     SetReplicas,
 )
+from corvo.protocol.versions import OLDER_RELEASE, too_old
 from corvo.shard.state.applying import apply
 from corvo.shard.state.tx import Tx
 
@@ -48,9 +50,23 @@ class Place(MapOp, frozen=True, kw_only=True):
     """Set which nodes are to have a replica of each shard."""
 
     PRIVATE: ClassVar[bool] = True
+    SINCE: ClassVar[int] = 3
     base: Annotated[int, Meta(ge=1)]
     """The version of the map that the places were computed for."""
     places: Places
+
+
+class RaiseOpVersion(MapOp, frozen=True, kw_only=True):
+    """Raise the op version of the cluster: every node can decode the ops of that version.
+
+    It is the first op of version 4 that a cluster can have: only such nodes may raise it.
+    """
+
+    PRIVATE: ClassVar[bool] = True
+    SINCE: ClassVar[int] = 4
+    base: Annotated[int, Meta(ge=1)]
+    """The version of the map in which all nodes have it."""
+    op_version: Annotated[int, Meta(ge=4)]
 
 
 # A node that starts.
@@ -72,6 +88,9 @@ def announce(op: Announce, tx: Tx) -> Announced | Rejected:
     found = _find(op, known)
     if isinstance(found, Rejected):
         return found
+    # Not below the first version, which old logs have announced less than.
+    if OP_VERSION_FIRST < known.op_version > op.op_version:
+        return Rejected(OLDER_RELEASE, too_old(known, has=op.op_version, release=op.version))
     after = _with_node(op, known, found)
     if after != before:
         after = tx.put_map(after)
@@ -194,6 +213,9 @@ def apply_to_map(op: MapOp, tx: Tx) -> MapDone | Rejected:
         case Place():
             status = "placed"
             changed = _place(op, known, tx.shards)
+        case RaiseOpVersion():
+            status = "raised"
+            changed = _raise(op, known)
         case SetReplicas():
             status = "ok"
             changed = known
@@ -281,3 +303,22 @@ def _place(op: Place, known: ClusterMap, shards: int) -> ClusterMap | Rejected:
     if fault:
         return Rejected("bad_places", f"the places cannot be used: {fault}", field="places")
     return replace(known, places=op.places, is_placed=True)
+
+
+def _raise(op: RaiseOpVersion, known: ClusterMap) -> ClusterMap | Rejected:
+    if op.base != known.version:
+        return Rejected(
+            MAP_CHANGED,
+            f"op version {op.op_version} is for version {op.base} of the cluster map, which has"
+            f" version {known.version}: look again which one all nodes have",
+        )
+    if op.op_version <= known.op_version:
+        return known
+    for node in known.nodes:
+        if node.op_version < op.op_version:
+            return Rejected(
+                OLDER_RELEASE,
+                f"node {node.number} ({node.name}) has op version {node.op_version}: upgrade it"
+                f" before the cluster has op version {op.op_version}",
+            )
+    return replace(known, op_version=op.op_version)

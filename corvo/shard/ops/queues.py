@@ -1,20 +1,24 @@
 """Effects of ops on queues: settings, clear and delete."""
 
-from typing import TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
 from msgspec.structs import replace
 
 from corvo.model import Queue
 from corvo.protocol.ops import queues as ops
-from corvo.shard.state import presence
+from corvo.protocol.ops.base import Rejected
+from corvo.shard.state import presence, schedules
 from corvo.shard.state.applying import apply
 from corvo.shard.state.limits import counted_since_ns, forget_rows
 from corvo.shard.state.tables import QUEUES
 from corvo.shard.state.tx import Tx
 
+SCHEDULES_MAX: Final = 1_000
+"""Schedules that are deleted with their queue, in one entry."""
+
 
 @apply.register
-def apply_to_queue(op: ops.QueueOp, tx: Tx) -> ops.QueueDone:
+def apply_to_queue(op: ops.QueueOp, tx: Tx) -> ops.QueueDone | Rejected:
     """Change a queue."""
     name = op.queue
     status = "ok"
@@ -42,6 +46,9 @@ def apply_to_queue(op: ops.QueueOp, tx: Tx) -> ops.QueueDone:
             _mark_cleared(tx, name)
             status = "cleared"
         case ops.DeleteQueue():
+            if not schedules.remove_all(tx, name, SCHEDULES_MAX):
+                error = f"queue {name} has more than {SCHEDULES_MAX} schedules: delete them first"
+                return Rejected("too_many_schedules", error)
             _mark_deleted(tx, name)
             status = "deleted"
         case _:

@@ -384,6 +384,7 @@ class ReceiveMany(TypedOp[ReceivedMany | Rejected], frozen=True, kw_only=True):
     """Take effects of another shard, as if each were an op of its own."""
 
     PRIVATE: ClassVar[bool] = True
+    SINCE: ClassVar[int] = 2
 
     effects: Annotated[list[Receive], msgspec.Meta(min_length=1, max_length=ITEMS_MAX)]
 
@@ -450,6 +451,7 @@ class BeginEpoch(TypedOp[Begun], frozen=True, kw_only=True):
     """A leader begins an epoch: its first op, if there are other shards."""
 
     PRIVATE: ClassVar[bool] = True
+    SINCE: ClassVar[int] = 3
 
 
 @apply.register
@@ -469,6 +471,7 @@ class Renumber(TypedOp[Forgotten], frozen=True, kw_only=True):
     """Another shard has taken effects that this one has forgotten: continue after their numbers."""
 
     PRIVATE: ClassVar[bool] = True
+    SINCE: ClassVar[int] = 3
 
     shard: Annotated[int, msgspec.Meta(ge=0)]
     common: Number
@@ -490,6 +493,7 @@ class Skip(TypedOp[Forgotten], frozen=True, kw_only=True):
     """This shard has forgotten effects that it took, and that their shard has removed since."""
 
     PRIVATE: ClassVar[bool] = True
+    SINCE: ClassVar[int] = 3
 
     source: Annotated[int, msgspec.Meta(ge=0)]
     seq: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]

@@ -9,8 +9,18 @@ from msgspec.structs import replace
 
 from corvo.model import Job, State
 from corvo.protocol.ops.base import encode_json
-from corvo.shard.state import batches, chains, dependencies, outbox, spawning
-from corvo.shard.state.outbox import Consequence, Forget, JobEnded, Spawn, Tally, Watch, WatchAnswer
+from corvo.shard.state import batches, chains, dependencies, outbox, schedules, spawning
+from corvo.shard.state.outbox import (
+    Consequence,
+    Forget,
+    JobEnded,
+    ScheduleArrival,
+    ScheduleLanded,
+    Spawn,
+    Tally,
+    Watch,
+    WatchAnswer,
+)
 from corvo.shard.state.tables import FORWARDS
 from corvo.shard.state.tx import Tx
 
@@ -20,6 +30,8 @@ def follow(tx: Tx, job: Job, *, why: str = "", is_removed: bool = False) -> None
 
     The end of a job that is being removed is that of a cancelled one, but ends its chain.
     """
+    if "@" in job.id:
+        schedules.job_became(tx, job.id, job.state.value)
     if not (job.chain_id or job.batch_id or job.awaited or job.born_in >= 0):
         return
     if job.chain_id and not is_removed:
@@ -34,6 +46,8 @@ def follow(tx: Tx, job: Job, *, why: str = "", is_removed: bool = False) -> None
 
 def reopened(tx: Tx, job: Job) -> None:
     """Undo the effects of an end: `job`, as it still is, becomes pending again."""
+    if "@" in job.id:
+        schedules.job_became(tx, job.id, "")
     if job.born_in >= 0:
         _tell_home(tx, job, step=-1)
     elif job.batch_id:
@@ -82,6 +96,8 @@ def _job_ended(tx: Tx, ended: JobEnded) -> None:
     state = State(ended.state)
     if forward is not None:  # else this shard has lost entries, and its operator has accepted that
         FORWARDS.put(tx, replace(forward, state=ended.state if ended.step > 0 else ""))
+    if "@" in ended.job_id:
+        schedules.job_became(tx, ended.job_id, ended.state if ended.step > 0 else "")
     if ended.batch_id:
         batches.count(tx, ended.batch_id, state, ended.step)
     if ended.step > 0:
@@ -112,3 +128,7 @@ def take(tx: Tx, source: int, effect: Consequence) -> None:
             dependencies.watched(tx, source, job_id, wait_ms)
         case WatchAnswer(job_id=job_id, state=state):
             dependencies.answered(tx, job_id, state)
+        case ScheduleArrival():
+            schedules.arrive(tx, source, effect)
+        case ScheduleLanded():
+            schedules.landed(tx, effect)

@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.kv.keys import INBOX, META, OUTBOX
-from corvo.model import Epoch, Job, Outgoing
+from corvo.model import Epoch, Job, Outgoing, Schedule
 from corvo.protocol.ops.base import encode_json
 from corvo.shard.state import epochs
 from corvo.shard.state.epochs import FOLLOWS
@@ -132,7 +132,24 @@ class WatchAnswer(msgspec.Struct, frozen=True, tag="told"):
     state: str
 
 
-Consequence: TypeAlias = Forget | JobEnded | Tally | Spawn | Watch | WatchAnswer
+class ScheduleArrival(msgspec.Struct, frozen=True, tag="schedule"):
+    """A schedule moves to a queue of another shard: see `corvo.shard.state.schedules`."""
+
+    SINCE = 5
+    schedule: Schedule
+
+
+class ScheduleLanded(msgspec.Struct, frozen=True, tag="schedule_landed"):
+    """The other shard has the schedule; or has refused it, as it has another one of its name."""
+
+    SINCE = 5
+    schedule_id: str
+    is_refused: bool
+
+
+Consequence: TypeAlias = (
+    Forget | JobEnded | Tally | Spawn | Watch | WatchAnswer | ScheduleArrival | ScheduleLanded
+)
 """Effects beside an arrival: see `corvo.shard.state.consequences`. Their tags are stored."""
 Effect: TypeAlias = Arrival | Consequence
 

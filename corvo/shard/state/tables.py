@@ -7,6 +7,7 @@ Events of a job or a queue follow from two documents, the one before and the one
 that no op can leave an event out.
 """
 
+import zlib
 from enum import IntEnum
 from functools import lru_cache
 from typing import Final
@@ -27,10 +28,12 @@ from corvo.model import (
     Priority,
     Queue,
     Request,
+    Schedule,
     State,
     Worker,
     may_follow,
 )
+from corvo.times import MS
 
 
 class Timer(IntEnum):
@@ -44,6 +47,7 @@ class Timer(IntEnum):
     SWEEP = 6  # a queue has jobs that were cleared, or was deleted
     WORKER = 7  # a worker has not fetched for long
     ENDING = 8  # a job has ended, and not all its dependents are settled
+    SCHEDULE = 9  # a schedule is due, or its next due time is to be computed
 
 
 TIMERS: Final = {timer: Group(keys.TIMER.prefix + bytes((timer,))) for timer in Timer}
@@ -259,6 +263,29 @@ def _of_queue(what: EventType, tx: Transaction, queue: Queue) -> Told:
     return what.stored, "", queue.name, "", "", 0, tx.by
 
 
+def _tell_schedule(tx: Transaction, before: Schedule | None, schedule: Schedule) -> None:
+    """Add the events of a schedule. A run that makes a job is an event of that job."""
+    if before is None:
+        tx.told.append(_of_schedule(EventType.SCHEDULE_CREATED, tx, schedule))
+        return
+    if schedule.paused is not before.paused:
+        paused, resumed = EventType.SCHEDULE_PAUSED, EventType.SCHEDULE_RESUMED
+        tx.told.append(_of_schedule(paused if schedule.paused else resumed, tx, schedule))
+    elif schedule.changes != before.changes:
+        tx.told.append(_of_schedule(EventType.SCHEDULE_CHANGED, tx, schedule))
+    if schedule.skipped != before.skipped:
+        why = schedule.runs[-1].skipped if schedule.runs else ""
+        tx.told.append(_of_schedule(EventType.SCHEDULE_SKIPPED, tx, schedule, why))
+
+
+def _tell_schedule_gone(tx: Transaction, schedule: Schedule, what: str, why: str) -> None:
+    tx.told.append((what, schedule.id, schedule.queue, "", "", 0, tx.by, why))
+
+
+def _of_schedule(what: EventType, tx: Transaction, schedule: Schedule, why: str = "") -> Told:
+    return what.stored, schedule.id, schedule.queue, "", "", 0, tx.by, why
+
+
 REQUEST_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000
 """Retention of the answer to a request key: longer than clients retry."""
 WORKER_KEPT_NS: Final = 24 * 3_600 * 1_000_000_000
@@ -271,6 +298,34 @@ def _queue_indexes(queue: Queue) -> tuple[IndexKey, ...]:
     if not sweep_ns:
         return (name,)
     return (name, timer_key(Timer.SWEEP, sweep_ns, queue.name.encode()))
+
+
+def jitter_ns(schedule: Schedule, due_ns: int) -> int:
+    """How long after a due time the job is created: another time for each, alike everywhere."""
+    if not schedule.jitter_ms:
+        return 0
+    return zlib.crc32(b"%b@%d" % (schedule.id.encode(), due_ns)) % (schedule.jitter_ms + 1) * MS
+
+
+def missed_after_ns(schedule: Schedule) -> int:
+    """How late a due time is missed. What the jitter delays is not late."""
+    return (schedule.missed_after_ms + schedule.jitter_ms) * MS
+
+
+def wakes_ns(schedule: Schedule) -> int:
+    """Time at which the leader has to look at a schedule; 0 if it does not."""
+    if schedule.paused or schedule.moving_to:
+        return 0
+    if not schedule.is_planned:
+        return schedule.changed_ns
+    if schedule.queued_ns and not schedule.running:
+        return schedule.queued_ns
+    return schedule.next_ns + jitter_ns(schedule, schedule.next_ns) if schedule.next_ns else 0
+
+
+def _schedule_indexes(schedule: Schedule) -> tuple[IndexKey, ...]:
+    wake_ns = wakes_ns(schedule)
+    return (timer_key(Timer.SCHEDULE, wake_ns, schedule.id.encode()),) if wake_ns else ()
 
 
 def is_swept(queue: Queue, job: Job) -> bool:
@@ -303,6 +358,17 @@ QUEUES: Final = Table(
     indexes=_queue_indexes,
     is_fed=True,
     tell=_tell_queue,
+    json=True,
+)
+SCHEDULES: Final = Table(
+    "schedule",
+    keys.SCHEDULE.prefix,
+    Schedule,
+    key=lambda schedule: schedule.id,
+    indexes=_schedule_indexes,
+    is_fed=True,
+    tell=_tell_schedule,
+    tell_gone=_tell_schedule_gone,
     json=True,
 )
 WORKERS: Final = Table(

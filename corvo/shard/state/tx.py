@@ -16,7 +16,7 @@ from corvo.kv.feed import FEED_BYTES_MAX
 from corvo.kv.keys import META
 from corvo.kv.store import Store
 from corvo.kv.tables import CACHE_BYTES_MAX, Meta, Transaction
-from corvo.model import Epoch
+from corvo.model import Epoch, Run
 from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.ops.cluster import HOME as MAP_HOME
 from corvo.shard.state.entry import Stamp
@@ -69,6 +69,7 @@ class Tx(Transaction):
         "minutes",
         "outbox",
         "rates",
+        "runs",
         "seen",
         "shard",
         "shards",
@@ -106,9 +107,12 @@ class Tx(Transaction):
         self.keys_changed = False
         """Whether an entry changed an API key since somebody looked and cleared this."""
         self.map_changed = False
-        """Whether an entry changed the cluster map since somebody looked and cleared this."""
+        """Whether an entry changed the cluster map since this was cleared."""
         self.rates: dict[str, list[bytes]] = {}
         """Rows of the present window by queue with a rate limit: see `corvo.shard.state.limits`."""
+        self.runs: list[tuple[Run, int | None]] = []
+        """Due times of schedules that the entry has fired or skipped, each with the time from it to
+        the entry; None for one that waited. Only metrics are made from it."""
         self.has_old_answers = False
         """Whether the op's answer is kept and is from before version 2 of the ops: a replay has to
         come to the same bytes."""
@@ -127,6 +131,7 @@ class Tx(Transaction):
         self.begin(index=index, term=term, stamp_ns=stamp.now_ns)
         self.dice = stamp.dice
         self.seen = ""
+        self.runs = []
         self.errands_left = ERRANDS_MAX
         self.mint = Mint(self.shard, self.now_ns, index)
         self.token = index << TOKEN_BITS

@@ -12,8 +12,10 @@ that goes wrong in `tests.sim`, of which this is the upper half. Where what is:
     workers     who fetches, and what becomes of the jobs then
     neighbour   another shard: jobs move to it, and come back
     people      who pauses, limits, cancels, moves, retries and clears
+    schedulers  who creates, changes, runs and moves schedules
     clients     all of them, and reads
     book        every applied entry once more by the rules, and what all replicas must agree on
+    timetables  what becomes of each due time of a schedule
     times       the stamps of all entries: they follow elapsed time, whatever wall clocks show
     history     what clients were told, judged by what was applied
     unanswered  requests that a replica has neither answered nor proposed

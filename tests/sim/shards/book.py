@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from corvo.kv import keys
-from corvo.model import STATES, Job
+from corvo.model import STATES, Job, Schedule
 from corvo.shard.machine import Answer
 from tests.shard.reference import Reference
 from tests.shard.shapes import Fields, number, rows, text
 from tests.shard.witness import Witness
 from tests.sim.failures import Violation
+from tests.sim.shards.timetables import Timetables
 from tests.sim.shards.words import NAMES
 from tests.support.memory import MemoryStore
 
@@ -40,6 +41,7 @@ class Book:
         self.last = 0
         """The last entry that any replica applied."""
         self._now_ns = 0
+        self.timetables = Timetables(world, self)
         self._forgotten: dict[str, None] = {}
 
     def is_forgotten(self, key: str) -> bool:
@@ -69,10 +71,21 @@ class Book:
         try:
             self.reference.begin(now_ns=now_ns, dice=dice)
             self._witness.begin(now_ns)
+            schedules: dict[str, Schedule] = {}
+            shown: list[Schedule] = []
+            if self._world.options.has("schedules"):
+                schedules = schedules_in(self._world.host(replica).states.store)
+                # One that was deleted in this entry is in an answer only.
+                shown = [*schedules.values(), *schedules_of(answers)]
+                self.timetables.swept(shown)
             if len(records) != len(answers):
                 raise Violation("answers", f"{len(answers)} to {len(records)} ops at {index}")
             for (op, body), answer in zip(records, answers, strict=True):
                 self._take(index, NAMES[op], msgspec.json.decode(body, type=Fields), answer)
+                if shown:
+                    self.timetables.swept(shown)
+            if self._world.options.has("schedules"):
+                self.timetables.compare(replica, schedules)
         except AssertionError as error:
             rule, colon, _ = str(error).partition(":")
             raise Violation(rule if colon and len(rule) == 2 else "book", str(error)) from error
@@ -109,6 +122,14 @@ class Book:
         if op == "Sweep" and not seen["more"]:
             self.reference.cleared.pop(text(fields, "queue"), None)
         self._witness.saw(op, fields, seen)
+        self.timetables.look()
+
+    def created(self, asked: Fields) -> bool:
+        """A schedule creates a job, unless it is there."""
+        if self.reference.enqueue(asked)["unique_existing"]:
+            return False
+        self._witness.created(asked)
+        return True
 
     # The state.
 
@@ -148,6 +169,23 @@ class Book:
 
 def _rows(store: MemoryStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     yield from store.scan(prefix, keys.prefix_end(prefix), limit=_EVERYTHING)
+
+
+def schedules_in(store: MemoryStore) -> dict[str, Schedule]:
+    """The schedules of a state, by their ids."""
+    return {
+        key.removeprefix(keys.SCHEDULE.prefix).decode(): msgspec.json.decode(value, type=Schedule)
+        for key, value in _rows(store, keys.SCHEDULE.prefix)
+    }
+
+
+def schedules_of(answers: Iterable[Answer]) -> Iterator[Schedule]:
+    """The schedules that answers show."""
+    for answer in answers:
+        if not answer.code and b'"schedule":' in answer.body:
+            shown = msgspec.json.decode(answer.body, type=Fields).get("schedule")
+            if isinstance(shown, dict):  # else a tag of a job has this name
+                yield msgspec.convert(shown, Schedule)
 
 
 def _job(data: bytes) -> Job:

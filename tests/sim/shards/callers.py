@@ -1,7 +1,8 @@
 """Who asks a shard for things: attempts, patience, another replica, the same request key again.
 
-A `Caller` keeps a link to each replica it has spoken to and follows the leader, as a router does.
-Every attempt says in `by` which one it is, so that what became of it can be found in the log.
+A `Caller` keeps a link to each replica, and asks the one that reports itself as leader in the
+highest term, as a router does (`corvo.leader_reports`). Every attempt says in `by` which one it is,
+so that what became of it can be found in the log.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from corvo.leader_reports import Report, leading
 from corvo.protocol import wire
 from tests.shard.shapes import Fields, text
 from tests.sim.chance import fork
@@ -29,6 +31,18 @@ _PATIENCE: Final = 30
 """Ticks after which a caller takes an attempt for lost; more for each attempt before, up to a bound
 below that of a standstill: a replica that has left its group may never answer."""
 _GROWTHS_MAX: Final = 4
+_REOPEN_TICKS_MAX: Final = 16.0
+"""Between two tries to open a link; the first one follows after a tick or two."""
+
+
+class Told(Report):
+    """The link to one replica, and what the replica reports."""
+
+    def __init__(self, replica: int) -> None:
+        super().__init__(replica)
+        self.link: Link | None = None
+        self.pause = 1.0
+        """In ticks, before the link is opened again."""
 
 
 class Call:
@@ -56,10 +70,10 @@ class Caller:
         self.random = fork(world.options.seed, f"client {name}")
         self.waits = 0
         """Requests that are not answered for good yet."""
-        self._links: dict[int, Link] = {}
-        self._waiting: dict[tuple[Link, int], tuple[Call, str]] = {}
+        self._told: dict[int, Told] = {}
+        self._waiting: dict[tuple[Link, int], tuple[Call, str, int]] = {}
         self._number = 0
-        self._target: int | None = None
+        self._leader: Told | None = None
         self._term = 0
 
     # Asking.
@@ -77,12 +91,15 @@ class Caller:
         self.world.later(int(ticks * TICK_NS) + 1, action)
 
     def _attempt(self, call: Call) -> None:
-        call.attempts += 1
         link = self.link()
+        if link is None:
+            self.later(1 + self.random.random(), partial(self._attempt, call))
+            return
+        call.attempts += 1
         tag = f"{call.name}.{call.attempts}"
         self._number += 1
         body = msgspec.json.encode({**call.fields, "by": tag})
-        self._waiting[link, self._number] = (call, tag)
+        self._waiting[link, self._number] = (call, tag, self._term)
         self.world.history.asked(tag, call.op)
         link.send(wire.Submit(self._number, NUMBERS[call.op], body))
         growth = 1.5 ** min(call.attempts, _GROWTHS_MAX)
@@ -91,16 +108,26 @@ class Caller:
             patience = self.random.choice((patience, self.random.random() * 4))
         self.later(patience, partial(self._give_up, link, self._number))
 
-    def link(self) -> Link:
-        """The link to whoever is thought to lead."""
-        target = self._target
-        if target is None:
-            target = self.random.choice(list(self.world.hosts))
-            self._target = target
-        link = self._links.get(target)
-        if link is None:
-            link = self._links[target] = self.open_link(self.world.host(target))
-        return link
+    def link(self) -> Link | None:
+        """The link to the leader; None while none is known."""
+        for replica in self.world.hosts:
+            self.link_to(replica)
+        return self._leader.link if self._leader is not None else None
+
+    @property
+    def open_links(self) -> list[Link]:
+        """Those that are there, as far as the caller knows."""
+        return [told.link for told in self._told.values() if told.link is not None]
+
+    def link_to(self, replica: int) -> Link:
+        """The link to one replica: opened now, unless it is there."""
+        told = self._told.get(replica)
+        if told is None:
+            told = self._told[replica] = Told(replica)
+        if told.link is None:
+            told.link = self.open_link(self.world.host(replica))
+            told.is_open = True
+        return told.link
 
     def open_link(self, host: "ReplicaHost") -> Link:
         """A new connection."""
@@ -112,24 +139,31 @@ class Caller:
 
     def heard(self, link: Link, message: wire.Answer | wire.Push) -> None:
         """A message came."""
+        told = self._told.get(link.host.replica)
         match message:
             case wire.Leading():
-                self._follow(message)
+                if told is not None and told.link is link:
+                    told.pause = 1.0
+                    told.heard(message.leader, message.term)
+                    self._choose()
             case wire.WorkAvailable():
-                self.told(message.queues)
+                if told is not None and told is self._leader:
+                    self.told(message.queues)
             case wire.KeysChanged() | wire.MapChanged():
                 pass  # nobody here has a key, or looks for nodes
             case _:
                 waiting = self._waiting.pop((link, message.id), None)
                 if waiting is not None:
-                    self._answered(*waiting, message)
+                    self._answered(link, *waiting, message)
 
-    def _answered(self, call: Call, tag: str, message: wire.Answer) -> None:
+    def _answered(self, link: Link, call: Call, tag: str, term: int, message: wire.Answer) -> None:
         history = self.world.history
         match message:
             case wire.NotLeader():
                 history.refused(tag)
-                self._target = message.leader
+                told = self._told.get(link.host.replica)
+                if told is not None and told.link is link and told.refused(term):
+                    self._choose()
                 pause = (0.5 + self.random.random()) * min(call.attempts, 8)
                 self.later(pause, partial(self._attempt, call))
             case wire.Busy():
@@ -145,30 +179,34 @@ class Caller:
                 else:
                     self._over(call, fields)
 
-    def _follow(self, message: wire.Leading) -> None:
-        if message.leader is None or message.term < self._term:
-            return
-        has_changed = (message.leader, message.term) != (self._target, self._term)
-        self._target, self._term = message.leader, message.term
-        if has_changed:
-            self.told(())
+    def _choose(self) -> None:
+        """Ask the replica that leads from now on."""
+        best = leading(self._told.values())
+        term = best.term if best is not None else 0
+        if best is not self._leader or term != self._term:
+            self._leader, self._term = best, term
+            if best is not None:
+                self.told(())
 
     def told(self, queues: tuple[str, ...]) -> None:
         """There may be work, in these queues or, with a new leader, in any."""
 
     def lost(self, link: Link) -> None:
         """A link broke: what was asked over it may have been done."""
-        self._drop(link)
-        self.later(self.random.random(), partial(self.told, ()))
-
-    def _drop(self, link: Link) -> None:
-        if self._links.get(link.host.replica) is link:
-            del self._links[link.host.replica]
-        if self._target == link.host.replica:
-            self._target = None
+        told = self._told.get(link.host.replica)
+        if told is not None and told.link is link:
+            told.link = None
+            told.closed()
+            self._choose()
+            self.later(told.pause * (0.5 + self.random.random()), partial(self._reopen, told))
+            told.pause = min(2 * told.pause, _REOPEN_TICKS_MAX)
         for key in [key for key in self._waiting if key[0] is link]:
-            call, _ = self._waiting.pop(key)
+            call, *_ = self._waiting.pop(key)
             self._unknown(call)
+
+    def _reopen(self, told: Told) -> None:
+        if not self.world.hosts[told.node].is_retired:
+            self.link_to(told.node)
 
     def _give_up(self, link: Link, request: int) -> None:
         """It took too long: perhaps another replica knows better."""

@@ -12,6 +12,7 @@ from tests.sim.shards.links import Link
 from tests.sim.shards.neighbour import Neighbour
 from tests.sim.shards.people import Nodes, Operator
 from tests.sim.shards.producers import Producer
+from tests.sim.shards.schedulers import Scheduler
 from tests.sim.shards.words import GET_QUEUE
 from tests.sim.shards.workers import Worker
 from tests.sim.workload import Workload
@@ -23,11 +24,17 @@ if TYPE_CHECKING:
 class Prober(Caller):
     """Tries whether a shard takes anything."""
 
+    _probed: Host | None = None
+
     def open_probe(self, host: Host) -> None:
         """Have one host take a setting that changes nothing."""
-        self._target = host.replica
+        self._probed = host
         fields = {"queue": "probe", "retention_ms": 0}
         self.call("SetRetention", dict(fields), lambda _: None, again=False)
+
+    def link(self) -> Link | None:
+        """The link to that host, whether it leads or not."""
+        return self.link_to(self._probed.replica) if self._probed is not None else None
 
 
 class Reader:
@@ -78,7 +85,7 @@ class Clients(Workload):
         self.queues = tuple(f"q{options.shards * number}" for number in range(options.queues))
         self.known: dict[str, None] = {}
         """Jobs that somebody has heard of."""
-        self.links: dict[Link, None] = {}
+        self.links = world.links
         self.asking: dict[Reader, None] = {}
 
     def begin(self) -> None:
@@ -87,6 +94,7 @@ class Clients(Workload):
         self.prober = Prober(world, "probe")
         self.operator = Operator(world, "o0")
         self.nodes = Nodes(world, "m0")
+        self.scheduler = Scheduler(world, "s0")
         self.neighbour = Neighbour(world)
         self.producers = [Producer(world, f"p{number}") for number in range(options.producers)]
         self.workers = [Worker(world, f"w{number}") for number in range(options.workers)]
@@ -98,6 +106,8 @@ class Clients(Workload):
             self.operator.begin()
         if options.has("nodes"):
             self.nodes.begin()
+        if options.has("schedules"):
+            self.scheduler.begin()
         if options.has("effects"):
             self.neighbour.begin()
         if options.reads:
@@ -114,7 +124,7 @@ class Clients(Workload):
     @property
     def is_waiting(self) -> bool:
         """Whether anybody still waits for an answer."""
-        others = (self.operator, self.neighbour, self.nodes)
+        others = (self.operator, self.neighbour, self.nodes, self.scheduler)
         return any(caller.waits for caller in (*others, *self.producers, *self.workers))
 
     def _next(self) -> None:

@@ -86,7 +86,7 @@ class History:
     def delivered(self, job_id: str, began: int) -> None:
         """Somebody was given a job by a fetch that began at a moment."""
         # The id of a job that is gone may be chosen again.
-        is_chosen = job_id.startswith("c")
+        is_chosen = job_id.startswith("c") or "@" in job_id
         done = self._acked.get(job_id)
         if done is not None and done < began and job_id not in self._anew and not is_chosen:
             raise Violation("D3", f"{job_id} was acknowledged, and is given out again")

@@ -7,7 +7,7 @@ from tests.sim.campaign import Kind
 from tests.sim.options import Options
 from tests.sim.shards.options import draw
 from tests.sim.shards.world import ShardWorld
-from tests.sim.world import Report
+from tests.sim.timeline import Report
 
 
 def _draw(seed: int, without: tuple[str, ...]) -> Options:

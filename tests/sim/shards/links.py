@@ -7,12 +7,10 @@ travels as the frame that it is in production.
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from corvo.protocol import wire
-
-if TYPE_CHECKING:
-    from tests.sim.shards.world import ShardWorld
+from tests.sim.timeline import Timeline
 
 
 class Server(Protocol):
@@ -47,7 +45,7 @@ class Link:
 
     def __init__(
         self,
-        world: "ShardWorld",
+        world: Timeline,
         listener: Listener,
         host: Server,
         random: Random,
@@ -91,7 +89,7 @@ class Link:
     def _lost(self) -> None:
         if self.is_open:
             self.is_open = False
-            self._world.clients.links.pop(self, None)
+            self._world.links.pop(self, None)
             self._listener.lost(self)
 
     def _delay(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 
 from corvo.protocol import wire
-from tests.shard.shapes import Fields, names, number, rows
+from tests.shard.shapes import Fields, names, number, rows, text
 from tests.sim.failures import Violation
 from tests.sim.shards.callers import Caller
 from tests.sim.shards.links import Link
@@ -124,18 +124,64 @@ class Neighbour(Caller):
             return
         if seq > self.taken + 1:
             raise Violation("X1", f"effect {seq} in a batch, behind {self.taken}")
-        [job_id, *_] = names(effect, "job")
+        job_id = self._named(effect)
         left = self.world.book.reference.left.get(seq)
         if left != job_id:
             raise Violation("X2", f"effect {seq} brings {job_id}, and {left} left with it")
         self.taken = seq
         self.world.counts["effects taken"] += 1
+        if effect["type"] == "schedule_landed":
+            self._schedule_landed(effect)
+            return
+        if effect["type"] == "schedule" and not self._takes(effect):
+            return
         ticks = self.random.expovariate(1 / 10) if not self.world.is_draining else 0.0
         self.later(min(ticks, 30.0), partial(self._send_back, effect))
 
     # What goes back.
 
+    def _named(self, effect: Fields) -> str:
+        """The job or the schedule that an effect is about."""
+        match effect["type"]:
+            case "schedule":
+                return text(cast("Fields", effect["schedule"]), "id")
+            case "schedule_landed":
+                return text(effect, "schedule_id")
+            case _:
+                return names(effect, "job")[0]
+
+    def _takes(self, effect: Fields) -> bool:
+        """Whether a schedule may stay here; the answer says so."""
+        schedule = cast("Fields", effect["schedule"])
+        is_refused = self.random.random() < 0.2
+        answer = {"schedule_id": schedule["id"], "is_refused": is_refused}
+        self._given.append({"type": "schedule_landed", **answer})
+        self._send()
+        if not is_refused:
+            self.world.book.timetables.check_sent(schedule)
+        return not is_refused
+
+    def _schedule_landed(self, effect: Fields) -> None:
+        """A schedule has come back to the other shard, or was refused there: then it stays here."""
+        self.world.counts["schedules refused"] += effect["is_refused"] is True
+
+    def _send_schedule_back(self, schedule: Fields) -> None:
+        """As its client would move it, with nothing fired here."""
+        queue = self.random.choice(self.world.clients.queues)
+        job = {**msgspec.json.decode(text(schedule, "job"), type=Fields), "queue": queue}
+        here = f"{_QUEUE}~{schedule['name']}"
+        changes = number(schedule, "changes", 1) + 1
+        moved: Fields = {**schedule, "id": here, "queue": _QUEUE, "moving_to": queue}
+        moved |= {"changes": changes, "job": msgspec.json.encode(job).decode()}
+        moved["runs"] = [run for run in rows({"runs": [], **schedule}, "runs") if is_over(run)]
+        self._given.append({"type": "schedule", "schedule": moved})
+        self._send()
+
     def _send_back(self, effect: Fields) -> None:
+        if effect["type"] == "schedule":
+            if not self.world.is_draining:
+                self._send_schedule_back(cast("Fields", effect["schedule"]))
+            return
         queue = self.random.choice(self.world.clients.queues)
         self._given.append({**effect, "queue": queue})
         self._send()
@@ -174,7 +220,7 @@ class Neighbour(Caller):
     def end(self) -> None:
         """The process ends: all of its links break, and what was on them is lost."""
         self.world.counts["ends of the other shard"] += 1
-        for link in [*self._links_in, *self._links.values()]:
+        for link in [*self._links_in, *self.open_links]:
             link.break_off()
 
     def check_settled(self) -> None:
@@ -184,3 +230,8 @@ class Neighbour(Caller):
         due = (reference.sent, len(self._given), len(self._given))
         if found != due:
             raise Violation("X5", f"taken here, taken there, confirmed: {found}, not {due}")
+
+
+def is_over(run: Fields) -> bool:
+    """Whether a run of a schedule has no job that goes on."""
+    return not run.get("job_id") or bool(run.get("state") or run.get("skipped"))

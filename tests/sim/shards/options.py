@@ -21,10 +21,11 @@ OWN_FAULTS: Final = (
     "impatience",
     "effects",
     "nodes",
+    "schedules",
 )
 """What can go wrong with clients, and with clocks that people read; whether there is another
-shard, which jobs move to and come back from, and whose process ends now and then; and whether nodes
-join and leave the cluster."""
+shard, which jobs move to and come back from, and whose process ends now and then; whether nodes
+join and leave the cluster; and whether there are schedules."""
 
 ELSEWHERE: Final = ("damage", "wipe", "apply_lag", "snapshot")
 """A damaged log ends the process of a shard for good; entries are applied as they come, and
@@ -64,7 +65,12 @@ def draw(seed: int, *, without: tuple[str, ...] = ()) -> Options:
     below = raft.draw(seed, without=without)
     random = fork(seed, "shard options")
     share = random.choice((0.2, 0.5, 0.8))
-    own = [fault for fault in OWN_FAULTS if fork(seed, f"option {fault}").random() < share]
+    shares = {"schedules": 0.3}
+    own = [
+        fault
+        for fault in OWN_FAULTS
+        if fork(seed, f"option {fault}").random() < shares.get(fault, share)
+    ]
     return Options(
         seed=seed,
         faults=tuple(

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from corvo.protocol import wire
 from tests.shard.shapes import Fields
 from tests.sim.shards.callers import Caller
 
@@ -131,6 +132,11 @@ class Nodes(Caller):
             case _:
                 return "SetReplicas", {"replicas": random.choice((1, 2, 3))}
 
+    @property
+    def _release(self) -> Fields:
+        """Without schedules, nodes are of the first release."""
+        return {"op_version": wire.OP_VERSION} if self.world.options.has("schedules") else {}
+
     def _announced(self, number: int) -> Fields:
         random = self.random
         is_first = number <= FIRST_NODES
@@ -139,6 +145,7 @@ class Nodes(Caller):
             "name": f"n{number}",
             "instance": f"directory {number} {life}",
             "zone": random.choice(("", "", "", "z")),
+            **self._release,
             **({"number": number, "first": self._first()} if is_first else {}),
         }
 
@@ -148,5 +155,6 @@ class Nodes(Caller):
         return {
             "nodes": [{"number": number, "name": f"n{number}"} for number in numbers],
             "last_number": FIRST_NODES,
+            **self._release,
             "places": [numbers[shard:] + numbers[:shard] for shard in range(shards)],
         }

@@ -130,14 +130,14 @@ CLOCKS: Final[tuple[Row, ...]] = (
         "steered_clock",
         "is_absurd = wall_ns - last_ns > self._ahead_max_ns and last_ns >= UNSET_NS",
         "is_absurd = False",
-        88,
+        89,
     ),
     (
         "leader-not-followed",
         "shard.replica",
         "                self.clock.follow(self._elapsed_ns, machine.now_ns)",
         "                pass",
-        2,
+        51,
     ),
 )
 
@@ -189,7 +189,7 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.replica",
         "        self.node.stored(token, intact=intact)\n        self._note_membership()",
         "        self.node.stored(token, intact=intact)",
-        8,
+        51,
     ),
     (
         "read-before-it-is-applied",
@@ -258,7 +258,7 @@ EFFECTS: Final[tuple[Row, ...]] = (
         "shard.relaying",
         "        self.sent = self.taken\n",
         "        pass\n",
-        6,
+        10,
     ),
     (
         "effects-removed-when-sent",
@@ -280,9 +280,9 @@ NODES: Final[tuple[Row, ...]] = (
     (
         "places-of-an-earlier-map",
         "shard.ops.cluster",
-        "    if op.base != known.version:\n",
-        "    if False:\n",
-        5,
+        "shards: int) -> ClusterMap | Rejected:\n    if op.base != known.version:\n",
+        "shards: int) -> ClusterMap | Rejected:\n    if False:\n",
+        6,
     ),
     (
         "number-given-again",
@@ -335,6 +335,114 @@ NODES: Final[tuple[Row, ...]] = (
     ),
 )
 
-BUGS: Final = (*LEASES, *QUEUES, *CLOCKS, *REPLICAS, *EFFECTS, *NODES)
+SCHEDULES: Final[tuple[Row, ...]] = (
+    (
+        "due-time-not-noted",
+        "shard.ops.schedules",
+        "        from_ns=planned.until_ns,\n",
+        "        from_ns=found.document.from_ns,\n",
+        5,
+    ),
+    (
+        "plan-of-an-earlier-definition",
+        "shard.ops.schedules",
+        "if (planned.changes, planned.from_ns) != (schedule.changes, schedule.from_ns):",
+        "if planned.from_ns != schedule.from_ns:",
+        110,
+    ),
+    (
+        "plan-of-an-earlier-time",
+        "shard.ops.schedules",
+        (
+            "    if (planned.changes, planned.from_ns) != (schedule.changes, schedule.from_ns):\n"
+            "        return False\n"
+            "    times = [each.due_ns for each in planned.due]\n"
+            "    if planned.missed:\n"
+            "        times.insert(0, planned.missed_ns)\n"
+            "    first_ns, last_ns = max(schedule.from_ns + 1, schedule.starts_ns),"
+        ),
+        (
+            "    if planned.changes != schedule.changes:\n"
+            "        return False\n"
+            "    times = [each.due_ns for each in planned.due]\n"
+            "    if planned.missed:\n"
+            "        times.insert(0, planned.missed_ns)\n"
+            "    first_ns, last_ns = schedule.starts_ns,"
+        ),
+        126,
+    ),
+    (
+        "client-before-the-due-time",
+        "shard.ops.schedules",
+        "    fire_due(tx, found)\n    return found\n",
+        "    return found\n",
+        53,
+    ),
+    (
+        "pause-is-made-up-for",
+        "shard.ops.schedules",
+        "after = _unplanned(replace(after, from_ns=tx.now_ns))\n",
+        "after = _unplanned(after)\n",
+        5,
+    ),
+    (
+        "moving-schedule-goes-on",
+        "shard.ops.schedules",
+        "    SCHEDULES.change(tx, found, after)\n    schedules.send(tx, after)\n",
+        "    schedules.send(tx, after)\n",
+        18,
+    ),
+    (
+        "due-time-lost-on-the-way",
+        "shard.state.schedules",
+        '        moving_to="",\n        runs=',
+        '        moving_to="",\n        from_ns=0,\n        next_ns=0,\n        runs=',
+        18,
+    ),
+    (
+        "overlap-not-seen",
+        "shard.ops.schedules",
+        'if running and schedule.overlap in {"skip", "queue"}:\n        skipped',
+        'if running and schedule.overlap == "queue":\n        skipped',
+        12,
+    ),
+    (
+        "waiting-due-time-lost",
+        "shard.state.schedules",
+        "SCHEDULES.change(tx, found, replace(schedule, runs=runs))",
+        "SCHEDULES.change(tx, found, replace(schedule, runs=runs, queued_ns=0))",
+        12,
+    ),
+    (
+        "job-without-its-due-time",
+        "shard.ops.schedules",
+        'return f"{schedule.id}@{prefix}{format_time(due_ns)}"',
+        'return f"{schedule.id}@{prefix}"',
+        5,
+    ),
+    (
+        "jitter-is-late",
+        "shard.state.tables",
+        "return (schedule.missed_after_ms + schedule.jitter_ms) * MS",
+        "return schedule.missed_after_ms * MS",
+        76,
+    ),
+    (
+        "job-in-the-queue-of-a-refused-move",
+        "protocol.ops.schedules",
+        "return replace(_decode_job(schedule.job), queue=schedule.queue)",
+        "return _decode_job(schedule.job)",
+        187,
+    ),
+    (
+        "all-that-was-missed",
+        "shard.firing",
+        "kept = found[-keep:] if keep else []",
+        "kept = found",
+        5,
+    ),
+)
+
+BUGS: Final = (*LEASES, *QUEUES, *CLOCKS, *REPLICAS, *EFFECTS, *NODES, *SCHEDULES)
 
 BY_NAME: Final = {row[0]: Bug(*row, package="corvo") for row in BUGS}

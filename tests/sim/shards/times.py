@@ -1,13 +1,17 @@
 """The stamps of all entries: they follow elapsed time, whatever is done to wall clocks.
 
 It is known when each entry was proposed, by the time of the run and by its machine's elapsed time;
-the code under test knows the second alone. Two rules are held between an entry and the one before:
+the code under test knows the second alone. Two rules are held between an entry and those before:
 
     the same process made both    the stamps are as far apart as the elapsed time, and a tenth of it
                                   more or less in the direction of the wall clock
-    any two                       they are not farther apart than a fast leader would make them
+    another process made it       it is not later than a fast leader would be that had gone on from
+                                  some earlier entry
 
-The second has two exceptions, both for a process that starts without knowing for how long its
+It need not be the last one. A leader whose virtual machine stood still without knowing is late by
+that time, and its successor is not: that goes by an earlier entry, and by its own elapsed time.
+
+The second rule has two exceptions, both for a process that starts without knowing for how long its
 machine was off. It believes its wall clock, unless that is more than a year ahead, and begins again
 from there. And it may begin too early, where it ignores its wall clock or where its log has lost
 entries that were not committed: then the next leader, which knows better, is as far ahead as the
@@ -74,6 +78,9 @@ class Times:
         self._proposed: dict[bytes, Proposed] = {}
         self._last: tuple[Proposed, int] | None = None
         """The last entry that anybody applied, and its time."""
+        self._fastest: tuple[int, int] = (0, 0)
+        """Of all entries that anybody applied, that from which a fast leader would be latest now:
+        when it was proposed, and its time."""
         self.latest_ns = 0
         """The latest stamp that was proposed."""
         self.latest_at_ns = 0
@@ -111,6 +118,13 @@ class Times:
         if self._last is None or time_ns > self._last[1]:
             self._check(made, time_ns)
             self._last = made, time_ns
+            if time_ns >= self._fast_at(made.now_ns):
+                self._fastest = made.now_ns, time_ns
+
+    def _fast_at(self, now_ns: int) -> int:
+        """What the latest of all fast leaders would stamp at a moment of the run."""
+        since_ns, time_ns = self._fastest
+        return time_ns + _fast_ns(now_ns - since_ns)
 
     def _check(self, made: Proposed, time_ns: int) -> None:
         if self._last is None:
@@ -131,7 +145,7 @@ class Times:
         else:
             counts["stamps of another process"] += 1
             passed_ns = made.now_ns - before.now_ns
-            most_ns = before_ns + _fast_ns(passed_ns)
+            most_ns = self._fast_at(made.now_ns)
             began = before.began
             if began is not None:
                 counts["stamps after a start that may be too early"] += 1

@@ -53,6 +53,14 @@ NUMBERS: Final = {
     "RemoveNode": 87,
     "Place": 88,
     "SetReplicas": 89,
+    "RaiseOpVersion": 90,
+    "CreateSchedule": 91,
+    "ChangeSchedule": 92,
+    "PauseSchedule": 93,
+    "DeleteSchedule": 94,
+    "RunSchedule": 95,
+    "BackfillSchedule": 96,
+    "FireSchedules": 97,
 }
 NAMES: Final = {number: name for name, number in NUMBERS.items()}
 

@@ -14,13 +14,16 @@ from tests.sim.shards.host import ReplicaHost
 from tests.sim.shards.nemesis import ShardNemesis
 from tests.sim.shards.options import Options
 from tests.sim.shards.times import Times
+from tests.sim.timeline import Report
 from tests.sim.workload import Workload
-from tests.sim.world import Report, World
+from tests.sim.world import World
 
 _FINISHED: Final = ("completed", "dead", "cancelled")
 _STANDSTILL: Final = 300
 """Ticks in which something must be finished: leases, grace and delays are a few seconds each."""
 
+_LATE_TICKS: Final = 100
+"""Ticks after which no due time may be late that came when there was no leader."""
 _LOOKS_EVERY: Final = 10
 """Ticks between two looks of the operator at what waits for somebody's word."""
 
@@ -83,6 +86,9 @@ class ShardWorld(World):
                 self.clients.operator.release_everything(
                     [job_id for job_id, state, _ in left if state == "held"]
                 )
+                self.clients.scheduler.finish()
+            if tick > _LATE_TICKS:
+                self.book.timetables.check_lateness()
             self.run_until(self.now + TICK_NS)
 
     def _unfinished(self) -> list[tuple[str, str, str]]:
@@ -90,6 +96,7 @@ class ShardWorld(World):
         jobs = reference.jobs.values()
         left = [(job.id, job.state, job.queue) for job in jobs if job.state not in _FINISHED]
         left += [(job_id, "away", "") for job_id in reference.away]
+        left += [(twin.id, "schedule", "") for twin in self.book.timetables.all.values()]
         left += [(f"effect {seq}", "not removed", "") for seq in reference.outbox]
         return left if reference.map.is_placed else [*left, ("cluster map", "not placed", "")]
 

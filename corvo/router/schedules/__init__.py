@@ -1,0 +1,1 @@
+"""Schedules: jobs that are created at due times."""
