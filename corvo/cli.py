@@ -7,9 +7,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 from corvo import __version__
+from corvo.command_table import ABSENT, ALIASES, COMMANDS, GROUPS
 from corvo.nearest import nearest
 
 OK: Final = 0
@@ -19,20 +21,6 @@ _INTERRUPTED: Final = 130
 Run: TypeAlias = Callable[[Sequence[str]], int]
 
 
-class Command(NamedTuple):
-    """One word, and what does it."""
-
-    summary: str
-    place: str
-    """Module and function, which takes the arguments behind the word and returns the exit code."""
-
-
-COMMANDS: Final = {
-    "server": Command("start a server", "corvo.commands:server"),
-    "config": Command("show every setting, its value and its source", "corvo.commands:config"),
-    "openapi": Command("print the HTTP API as OpenAPI", "corvo.commands:openapi"),
-    "version": Command("print the version", "corvo.cli:version"),
-}
 _PROCESSES: Final = {
     "shard": "corvo.shard.driver.process",
     "router": "corvo.router.process",
@@ -44,13 +32,20 @@ _PROCESSES: Final = {
 def usage() -> str:
     """What `corvo --help` prints."""
     width = max(len(name) for name in COMMANDS)
-    lines = [f"  {name:<{width}}   {command.summary}" for name, command in COMMANDS.items()]
+    parts = []
+    for group in GROUPS:
+        lines = [
+            f"  {name:<{width}}   {command.summary}\n"
+            for name, command in COMMANDS.items()
+            if command.group == group
+        ]
+        parts.append(f"{group}:\n{''.join(lines)}\n")
     return (
         "Corvo, a job queue server with no database and no broker.\n"
         "\n"
         "usage: corvo COMMAND [OPTION ...]\n"
-        "\n" + "\n".join(lines) + "\n\n"
-        "`corvo COMMAND --help` shows the options of a command. To start: `corvo server`.\n"
+        "\n" + "".join(parts) + "`corvo COMMAND --help` shows the options of a command."
+        " To try it: `corvo dev`.\n"
     )
 
 
@@ -66,16 +61,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words:
         sys.stderr.write(usage())
         return BAD_USAGE
+    if words[0] == "help" and words[1:]:
+        words = [*words[1:], "--help"]
     name, *rest = words
     if name in {"-h", "--help", "help"}:
         sys.stdout.write(usage())
         return OK
     if name in {"-V", "--version"}:
         name = "version"
+    if name in ALIASES:
+        name, *rest = [*ALIASES[name], *rest]
     if name not in COMMANDS and name not in _PROCESSES:
         return unknown(name)
     try:
-        code = run_process(name) if name in _PROCESSES else resolve(COMMANDS[name])(rest)
+        code = run_process(name) if name in _PROCESSES else resolve(name)(rest)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -87,11 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def resolve(command: Command) -> Run:
+def resolve(name: str) -> Run:
     """The function of a command."""
-    module, _, function = command.place.partition(":")
-    run: Run = getattr(importlib.import_module(module), function)
-    return run
+    module, _, function = COMMANDS[name].place.partition(":")
+    room = importlib.import_module(module)
+    if function:
+        run: Run = getattr(room, function)
+        return run
+    run_verb = importlib.import_module("corvo.client_commands.options").run
+    return partial(run_verb, name, room.VERBS[name])
 
 
 def run_process(name: str) -> int:
@@ -102,7 +105,10 @@ def run_process(name: str) -> int:
 
 def unknown(name: str) -> int:
     """Say what may have been meant."""
-    near = nearest(name, tuple(COMMANDS))
+    if name in ABSENT:
+        sys.stderr.write(f"corvo: {name!r} is not available; {ABSENT[name]}\n")
+        return BAD_USAGE
+    near = nearest(name, (*COMMANDS, *ALIASES))
     hint = f"did you mean `corvo {near}`?" if near else "`corvo --help` lists all commands"
     sys.stderr.write(f"corvo: unknown command {name!r}; {hint}\n")
     return BAD_USAGE

@@ -1,0 +1,1 @@
+"""Commands that ask a server over HTTP: their options, what they do, and what they print."""

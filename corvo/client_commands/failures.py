@@ -1,0 +1,110 @@
+"""Errors of commands: their text, their JSON, and the exit code of each.
+
+0    done                          6   no answer, or not now: safe to repeat
+1    failed otherwise              7   partly done
+2    usage, or not confirmed       8   waited, and the time was over
+3    not found                     9   a job that was waited for is dead or cancelled
+4    API key missing, or          10   the state is not healthy
+     not allowed                 130   interrupted
+5    conflict
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from corvo.client.errors import BadClientOption, ClientError, RequestFailed
+from corvo.client_commands.tables import plain
+
+OK: Final = 0
+FAILED: Final = 1
+BAD_USAGE: Final = 2
+NOT_FOUND: Final = 3
+NOT_ALLOWED: Final = 4
+CONFLICT: Final = 5
+NO_ANSWER: Final = 6
+PARTLY: Final = 7
+TIME_OVER: Final = 8
+NOT_COMPLETED: Final = 9
+UNHEALTHY: Final = 10
+INTERRUPTED: Final = 130
+
+_BY_STATUS: Final[Mapping[int, int]] = {
+    400: BAD_USAGE,
+    401: NOT_ALLOWED,
+    403: NOT_ALLOWED,
+    404: NOT_FOUND,
+    409: CONFLICT,
+    422: CONFLICT,
+    429: NO_ANSWER,
+    502: NO_ANSWER,
+    503: NO_ANSWER,
+    504: NO_ANSWER,
+}
+_BY_CODE: Final[Mapping[str, int]] = {
+    "UNREACHABLE": NO_ANSWER,
+    "OUTCOME_UNKNOWN": NO_ANSWER,
+    "NOT_CAUGHT_UP": NO_ANSWER,
+    "NOT_FOUND": NOT_FOUND,
+    "PARTLY_DONE": PARTLY,
+    "FAILED": FAILED,
+    "TIME_OVER": TIME_OVER,
+    "NOT_COMPLETED": NOT_COMPLETED,
+    "INTERRUPTED": INTERRUPTED,
+}
+_HINTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "UNAUTHORIZED": ("pass an API key:   CORVO_API_KEY, or --api-key @FILE",),
+    "FORBIDDEN": ("the rights of each role:   docs/security.md",),
+    "NO_CLUSTER": ("start a cluster:   docs/cluster.md",),
+    "LEADER_UNAVAILABLE": ("see which shards have a leader:   corvo cluster status",),
+}
+
+
+class CommandFailed(ClientError):
+    """A command that does not ask a server, or not further."""
+
+
+def exit_code(error: ClientError) -> int:
+    """The exit code of a command that ends with an error."""
+    if isinstance(error, RequestFailed):
+        return _BY_STATUS.get(error.status, FAILED)
+    if isinstance(error, BadClientOption):
+        return BAD_USAGE
+    return _BY_CODE.get(error.code, BAD_USAGE if isinstance(error, CommandFailed) else FAILED)
+
+
+def hints_of(error: ClientError) -> list[str]:
+    """What to do, a line each."""
+    return [*error.hints, *_HINTS.get(error.code, ())]
+
+
+def as_text(error: ClientError) -> str:
+    """An error for people."""
+    parts = [error.code, f"exit {exit_code(error)}"]
+    if error.request_id:
+        parts.append(f"request {error.request_id}")
+    lines = [f"error: {error.message}", *(f"  {hint}" for hint in hints_of(error))]
+    return "".join(f"{plain(line)}\n" for line in [*lines, f"  [{', '.join(parts)}]"])
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+    outcome: str
+    hints: list[str]
+    request_id: str
+    exit: int
+
+
+def as_json(error: ClientError) -> str:
+    """The same for programs."""
+    shown = _Shown(
+        error.code,
+        error.message,
+        error.outcome,
+        hints_of(error),
+        error.request_id,
+        exit_code(error),
+    )
+    return msgspec.json.encode({"error": shown}).decode() + "\n"
