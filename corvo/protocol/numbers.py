@@ -154,6 +154,10 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     schedules: int = 0
     outgoing: tuple[int, ...] = ()
     """While the members are being changed: the voters of before, whose majority is needed too."""
+    map_version: int = 0
+    """Version of the cluster map that the replica follows; 0 without one."""
+    is_changing: bool = False
+    """Of a leader: whether it cannot change the members now, mostly because it does so already."""
     snapshot_received: tuple[int, int] | None = None
     """Bytes received, and bytes in all, of a snapshot that is being copied."""
 

@@ -15,6 +15,7 @@ from corvo.kv.tables import D, Table
 from corvo.model import STATES, Batch, Job, JobError, Priority, Queue, Schedule, State
 from corvo.protocol import numbers
 from corvo.protocol import queries as protocol
+from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.protocol.ops.cluster import HOME as MAP_HOME
 from corvo.protocol.ops.schedules import schedule_id
@@ -50,6 +51,7 @@ class Asked(Protocol):
     node: Node
     machine: Machine
     disk_is_full: bool
+    map: ClusterMap | None
 
     @property
     def clock(self) -> SteeredClock:
@@ -409,6 +411,8 @@ def _numbers(asked: Asked) -> numbers.Numbers:
         voters=seen.membership.voters,
         learners=seen.membership.learners,
         outgoing=seen.membership.outgoing,
+        map_version=asked.map.version if asked.map is not None else 0,
+        is_changing=asked.node.is_leader and not asked.node.may_change,
         snapshot_received=seen.snapshot_received,
         is_repairing=seen.is_repairing,
         uncommitted_bytes=seen.uncommitted_bytes,

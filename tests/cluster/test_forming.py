@@ -222,8 +222,13 @@ async def test_a_node_whose_directory_was_wiped_or_copied_is_refused(tmp_path: P
         with trio.fail_after(PATIENCE_S):
             await members[2].node.hear("cluster.map")
 
-        # A copy beside the node, at other ports, and with the same settings otherwise.
+        # A copy beside the node, at other ports, and with the same settings otherwise. The node
+        # must not replace files meanwhile.
+        members[2].kill()
+        await cluster.gone(members[2])
         shutil.copytree(members[2].data, copy.data, ignore=shutil.ignore_patterns("run"))
+        await cluster.start(members[2])
+        await members[2].node.hear("node.ready")
         copy.settings |= {"cluster.node_id": "c"}
         reason = await refused(cluster, copy)
         assert f"node 3 (c) runs at {members[2].peer} already" in reason

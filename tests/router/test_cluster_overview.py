@@ -217,6 +217,30 @@ def test_a_drained_node_is_no_fault_and_says_when_it_can_be_removed() -> None:
     assert ended.nodes[2].is_reachable is UNSET
 
 
+@pytest.mark.parametrize(
+    ("leader", "is_drained"),
+    [
+        ({"map_version": 7}, True),
+        ({}, True),  # of a release that does not say it
+        ({"map_version": 6}, False),
+        ({"map_version": 7, "is_changing": True}, False),
+        ({"role": "follower", "leader": None}, False),
+    ],
+)
+def test_a_node_is_drained_once_no_leader_can_add_a_replica_to_it_again(
+    leader: dict[str, object], is_drained: bool
+) -> None:
+    drained = with_node(MAP, 3, is_draining=True)
+    known = replace(drained, places=((1, 2), (1, 2)), replicas=2, version=7)
+    group = {"voters": (1, 2)}
+    late = shard(up(replica(1, **group, **leader)), up(replica(2, voters=(1, 2, 3))))
+    other = shard(up(replica(1, **group, map_version=7)), number=1)
+
+    view = seen(late, other, known=known)
+
+    assert view.nodes[2].replicas == ([] if is_drained else [0])
+
+
 def test_an_older_release_is_named_and_is_no_fault() -> None:
     older = with_node(MAP, 2, version="0.0.9")
     behind = with_node(with_node(with_node(MAP, 1, op_version=4), 2, op_version=3), 3, op_version=4)

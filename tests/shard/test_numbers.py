@@ -9,6 +9,7 @@ import pytest
 from corvo import clock
 from corvo.model import State
 from corvo.protocol import wire
+from corvo.protocol.cluster import ClusterNode, first_map
 from corvo.protocol.numbers import (
     PAGE_NUMBERS_MAX,
     PAGE_QUEUES,
@@ -24,6 +25,7 @@ from corvo.protocol.ops.queues import Pause
 from corvo.protocol.ops.schedules import CreateSchedule, NewSchedule
 from corvo.protocol.ops.work import Ack, AckItem, Fetch
 from corvo.protocol.queries import GetNumbers, GetQueueNumbers, GetWorkerNumbers, Query
+from corvo.raft import Action, Change, Step
 from corvo.shard import gathering
 from corvo.shard.ops import NUMBERS, OPS
 from tests.shard.processes import ask, calling, config_in, put, result, running
@@ -104,6 +106,23 @@ def test_a_replica_says_how_much_of_a_snapshot_it_has_copied(
     monkeypatch.setattr(node, "statistics", lambda: pulling)
 
     assert (before, numbers(group).snapshot_received) == (None, (3, 9))
+
+
+def test_a_leader_says_which_map_it_follows_and_that_it_changes_its_members() -> None:
+    group = Replicas(2)
+    nodes = [ClusterNode(number=number, name=f"n{number}") for number in (1, 2)]
+    known = first_map(nodes, shards=1, replicas=2)
+    group.replicas[1].map = msgspec.structs.replace(known, version=7)
+    before = numbers(group)
+    group.cut_off[2] = None
+    group.replicas[1].change_membership(Change((Step(Action.REMOVE, 2),)))
+    group.work(1)
+
+    during, follower = numbers(group), numbers(group, of=2)
+
+    assert (before.map_version, before.is_changing) == (7, False)
+    assert (during.map_version, during.is_changing) == (7, True)
+    assert (follower.map_version, follower.is_changing) == (0, False)
 
 
 def test_every_op_of_the_registry_can_be_counted() -> None:

@@ -178,7 +178,7 @@ def node_view(
     member_of = [
         shard.number
         for shard in shards
-        if number in (group_of(shard.best) if shard.best else known.places[shard.number])
+        if _is_member(number, shard, known) or (node.is_draining and _may_join(node, shard, known))
     ]
     links = [seen.link for shard in shards if (seen := shard.of(number)) is not None]
     is_reachable = True if number == own else any(link.is_up for link in links) if links else None
@@ -212,6 +212,24 @@ def node_view(
         reason=_text(findings),
     )
     return view, findings
+
+
+def _is_member(number: int, shard: ShardSeen, known: ClusterMap) -> bool:
+    return number in (group_of(shard.best) if shard.best else known.places[shard.number])
+
+
+def _may_join(node: ClusterNode, shard: ShardSeen, known: ClusterMap) -> bool:
+    """Whether a node may have a replica of a shard soon, although the map or its leader has none.
+
+    A drained node must stay without replicas. The leader of a shard may still follow an older map,
+    and add the node as a learner: it is asked what it follows, and what it is changing.
+    """
+    leader = shard.led_by
+    if node.number in known.places[shard.number]:
+        return True
+    if leader is None:
+        return any(node.number in group_of(each) for each in shard.answers.values())
+    return leader.is_changing or 0 < leader.map_version < known.version
 
 
 def _ms(ns: int | None) -> int | msgspec.UnsetType:
