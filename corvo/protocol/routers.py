@@ -13,6 +13,8 @@ REPORT_USE: Final = 3
 `Received`."""
 GET_CLOCK: Final = 4
 """The wall clock of the router; answered with `ClockShown`. Nodes that join ask for it, too."""
+GET_NODE_MAP: Final = 5
+"""The cluster map that the router has, however old; answered with `MapFound`."""
 
 UNAVAILABLE: Final = "unavailable"
 """The code of an answer to a node that joins, which may ask again: shard 0 has no leader now."""

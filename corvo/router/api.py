@@ -80,7 +80,9 @@ class Api:
         )
         self.keyring: Final = Keyring(config)
         self.keeper: Final = Keeper(self.keyring, self.shards)
-        self.map_keeper: Final = MapKeeper(config, self.shards, self.topology, child.tell)
+        self.map_keeper: Final = MapKeeper(
+            config, self.shards, self.topology, child.tell, self.peers.read_maps
+        )
         self.rates: Final = Rates(config.limits)
         self.rate_sharing: Final = RateSharing(self.rates, self.peers)
         self.guesses: Final = Guesses(config.limits.guess_delay_ms / 1_000, secrets.token_bytes())

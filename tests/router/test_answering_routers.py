@@ -4,8 +4,10 @@ import msgspec
 import pytest
 
 from corvo.protocol import wire
+from corvo.protocol.queries import MapFound
 from corvo.protocol.routers import (
     GET_EVENTS,
+    GET_NODE_MAP,
     GET_SEEN_WORKERS,
     REPORT_USE,
     ObservedEvents,
@@ -17,7 +19,7 @@ from corvo.router.auth.rates import Rates
 from corvo.router.cluster.joining import _reply_to_router
 from corvo.router.config import Limits
 from corvo.router.http.messages import Problem
-from tests.router.clusters import Cluster
+from tests.router.clusters import MAP, Cluster
 from tests.router.nests import run
 
 
@@ -29,10 +31,12 @@ def test_questions_and_reports_are_answered() -> None:
 
         workers = _reply_to_router(cluster.api, wire.Ask(1, GET_SEEN_WORKERS, b""))
         events = _reply_to_router(cluster.api, wire.Ask(2, GET_EVENTS, b""))
+        found = _reply_to_router(cluster.api, wire.Ask(4, GET_NODE_MAP, b""))
         received = _reply_to_router(cluster.api, wire.Ask(3, REPORT_USE, report))
 
         assert msgspec.msgpack.decode(workers.body, type=SeenWorkers).workers == []
         assert msgspec.msgpack.decode(events.body, type=ObservedEvents).events == []
+        assert msgspec.msgpack.decode(found.body, type=MapFound).map == MAP
         assert [(each.id, each.code) for each in (workers, events, received)] == [
             (1, ""),
             (2, ""),

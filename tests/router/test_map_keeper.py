@@ -73,7 +73,14 @@ class World:
         self.told: list[Notice] = []
         shards = Shards(config, self.topology, pushed=lambda _, __: None, came_up=lambda _: None)
         shards._all[0] = self.home  # type: ignore[call-overload]  # all that the keeper needs
-        self.keeper = MapKeeper(config, shards, self.topology, self.told.append)
+        self.maps_of_routers: list[ClusterMap] = []
+        self.keeper = MapKeeper(
+            config, shards, self.topology, self.told.append, self._read_maps_of_routers
+        )
+
+    async def _read_maps_of_routers(self) -> list[ClusterMap]:
+        await trio.lowlevel.checkpoint()
+        return self.maps_of_routers
 
 
 @asynccontextmanager
@@ -118,6 +125,22 @@ def test_a_newer_map_is_read_when_the_shard_rings_and_an_equal_one_is_not_told()
             made.home.map = version(6)
             await trio.sleep(CONFIRM_S + 1)
             assert made.told[-1] == Notice(map=version(6))
+
+    jumping(main)
+
+
+def test_a_node_that_was_cut_off_while_all_replicas_were_moved_asks_other_routers() -> None:
+    async def main() -> None:
+        made = World(OWN, version(4))
+        made.home.map = version(4)
+        async with keeping(made):
+            made.home.problems = [Problem(503, "LEADER_UNAVAILABLE", "no replica answers")]
+            made.maps_of_routers = [version(3), version(9), version(4)]
+            made.keeper.ring()
+            await trio.testing.wait_all_tasks_blocked()
+
+            assert made.told == [Notice(map=version(9))]
+            assert made.topology.map == version(9)
 
     jumping(main)
 

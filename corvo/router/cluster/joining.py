@@ -23,10 +23,11 @@ from corvo.protocol.ops import NUMBERS
 from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.protocol.ops.cluster import HOME, Announce
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
-from corvo.protocol.queries import GetMap
+from corvo.protocol.queries import GetMap, MapFound
 from corvo.protocol.routers import (
     GET_CLOCK,
     GET_EVENTS,
+    GET_NODE_MAP,
     GET_SEEN_WORKERS,
     REPORT_USE,
     UNAVAILABLE,
@@ -106,6 +107,8 @@ def _answer_router(api: Api, request: wire.Request) -> msgspec.Struct:
             return ObservedEvents(api.history.kept(now_ns), api.history.began_ns)
         case wire.Ask(query=number) if number == GET_CLOCK:
             return ClockShown(now_ns, tz_version())
+        case wire.Ask(query=number) if number == GET_NODE_MAP:
+            return MapFound(api.topology.map)
         case wire.Ask(query=number, body=body) if number == REPORT_USE:
             nodes = len(api.topology.map.nodes)
             api.rates.pay(_decode_used(body).uses, nodes=nodes, now_s=trio.current_time())

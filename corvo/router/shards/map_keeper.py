@@ -6,7 +6,7 @@ over, and now and then. A newer map goes to the links of this router, and to the
 it and updates the other processes.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -49,11 +49,14 @@ class MapKeeper:
         shards: Shards,
         topology: Topology,
         tell: Callable[[Notice], None],
+        read_maps: Callable[[], Awaitable[list[ClusterMap]]],
     ) -> None:
+        """`read_maps` asks the routers of the other nodes for the maps that they have."""
         self._config = config
         self._shard = shards[HOME]
         self._topology = topology
         self._tell = tell
+        self._read_maps: Final = read_maps
         self._bell = trio.Event()
         self._log = SILENT
         self.is_announced = config.own is None
@@ -98,14 +101,17 @@ class MapKeeper:
         self._take_answer(await self._shard.ask(GetMap()))
 
     async def _read_anywhere(self) -> None:
-        """Read the maps that replicas have: the leader may be on a node that this one lacks.
+        """Read the maps that others have: the leader may be on a node that this one lacks.
 
-        All are asked. A replica on this node cannot answer such a leader, and so it gets no
-        entries: its map is as old as the one that is known.
+        All replicas are asked. A replica on this node cannot answer such a leader, and so it gets
+        no entries: its map is as old as the one that is known. The routers of the other nodes are
+        asked too, because all replicas that are known may have been moved meanwhile.
         """
         with suppress(Problem):
             for answer in await self._shard.ask_each_here(GetMap()):
                 self._take_answer(answer)
+        for found in await self._read_maps():
+            self._take(found)
 
     def _take_answer(self, answer: Answer) -> None:
         found = _decode_found(answer.body).map

@@ -20,7 +20,15 @@ from corvo.errors import WireError
 from corvo.kept_link import BETWEEN_NODES, KeptLink
 from corvo.link import Link, LinkClient, LinkLost, open_client
 from corvo.protocol import wire
-from corvo.protocol.routers import GET_EVENTS, GET_SEEN_WORKERS, ObservedEvents, SeenWorkers
+from corvo.protocol.cluster import ClusterMap
+from corvo.protocol.queries import MapFound
+from corvo.protocol.routers import (
+    GET_EVENTS,
+    GET_NODE_MAP,
+    GET_SEEN_WORKERS,
+    ObservedEvents,
+    SeenWorkers,
+)
 from corvo.router.config import RouterConfig
 from corvo.telemetry import SILENT, Log
 from corvo.topology import Topology
@@ -67,6 +75,7 @@ class PeerRouters:
         """The workers that the routers have seen."""
         self.events: Final = Question(GET_EVENTS, _decode_events)
         """The changes of the cluster that the routers have observed."""
+        self._maps: Final = Question(GET_NODE_MAP, _decode_map)
 
     async def run(self, log: Log = SILENT) -> None:
         """Keep a link to the router of each other node in the map."""
@@ -106,6 +115,11 @@ class PeerRouters:
             if question.answers is None or now - question.asked_at > _USED_S:
                 question.answers, question.asked_at = await self._ask_all(question), now
             return question.answers
+
+    async def read_maps(self) -> list[ClusterMap]:
+        """The cluster maps that the other routers have."""
+        answers = await self.ask(self._maps)
+        return [found.map for found in answers.by_node.values() if found.map is not None]
 
     def tell(self, number: int, body: bytes) -> None:
         """Send the routers that are linked something that they only confirm."""
@@ -151,4 +165,5 @@ class PeerRouters:
 
 
 _decode_workers: Final = msgspec.msgpack.Decoder(SeenWorkers).decode
+_decode_map: Final = msgspec.msgpack.Decoder(MapFound).decode
 _decode_events: Final = msgspec.msgpack.Decoder(ObservedEvents).decode
