@@ -1,6 +1,6 @@
 """The router of a node: it announces the node, keeps the cluster map, and serves clients.
 
-The rules are those of `corvo.router.shards.map_keeper`; routers of other nodes are not asked for maps.
+The rules are those of `corvo.router.shards.map_keeper`, but other routers are not asked for maps.
 """
 
 from collections.abc import Callable
