@@ -15,6 +15,7 @@ import trio
 
 from corvo.placement import shard_of_queue
 from corvo.protocol.numbers import Numbers
+from tests.cluster.answers import Given
 from tests.cluster.comparing import Compared, compare, numbers_of
 from tests.cluster.figures import Times
 from tests.cluster.nodes import Cluster, Member, as_initial, cluster_of, members_in
@@ -31,13 +32,6 @@ _WORK: Final = 10
 """Jobs that are fetched and acknowledged together."""
 _HEAVY: Final = 5
 """One job of so many belongs to the second shard."""
-
-
-class Given(msgspec.Struct):
-    """A job that was fetched."""
-
-    job_id: str
-    lease_token: int
 
 
 class GivenMany(msgspec.Struct):

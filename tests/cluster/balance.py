@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import trio
 
+from tests.cluster.answers import Given, Made, Node, Nodes, Page
 from tests.cluster.comparing import Compared, compare
 from tests.cluster.nodes import PATIENCE_S, Cluster, Member, as_initial, cluster_of, members_in
 from tests.node.crowd import queue_on
@@ -28,45 +29,10 @@ _NODES: Final = f"{_API}/cluster/nodes"
 _LEADERS_APART: Final = 2
 
 
-class Node(msgspec.Struct):
-    """A node, as another one shows it."""
-
-    name: str
-    zone: str = ""
-    leads: list[int] = []
-    replicas: list[int] = []
-
-
-class Nodes(msgspec.Struct):
-    """All nodes."""
-
-    nodes: list[Node]
-
-
 class Status(msgspec.Struct):
     """The status of the cluster."""
 
     status: str
-
-
-class Made(msgspec.Struct):
-    """The answer for a job."""
-
-    job_id: str
-
-
-class Given(msgspec.Struct):
-    """A job that was fetched."""
-
-    job_id: str
-    lease_token: int
-
-
-class Page(msgspec.Struct):
-    """A page of a search."""
-
-    total: int
-    is_behind: bool = False
 
 
 class Stage(msgspec.Struct, frozen=True):

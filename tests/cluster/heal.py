@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 import trio
 
+from tests.cluster.answers import Given, Page
 from tests.cluster.comparing import Compared, compare
 from tests.cluster.failover import Standing
 from tests.cluster.nodes import (
@@ -83,26 +84,6 @@ class Problem(msgspec.Struct):
 
     code: str = ""
     outcome: str = ""
-
-
-class Made(msgspec.Struct):
-    """The answer for a job."""
-
-    job_id: str
-
-
-class Given(msgspec.Struct):
-    """A job that was fetched."""
-
-    job_id: str
-    lease_token: int
-
-
-class Page(msgspec.Struct):
-    """A page of a search."""
-
-    total: int
-    is_behind: bool = False
 
 
 class Chains:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
+from tests.cluster.answers import Made
 from tests.cluster.figures import Times
 from tests.cluster.nodes import Cluster, Member, as_initial, cluster_of, members_in
 from tests.cluster.syncing import bare_syncs
@@ -22,12 +23,6 @@ from tests.node.http import Answer, Client, Lost
 CLIENTS: Final = 8
 _CALM: Final = 200
 """Jobs that are acknowledged between two restarts."""
-
-
-class Made(msgspec.Struct):
-    """The answer for a job."""
-
-    job_id: str
 
 
 class Seen(msgspec.Struct):

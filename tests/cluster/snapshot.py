@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import trio
 
+from tests.cluster.answers import Status
 from tests.cluster.comparing import numbers_of
 from tests.cluster.figures import Times
 from tests.cluster.nodes import Cluster, Member, as_initial, cluster_of, members_in
@@ -28,31 +29,6 @@ _FILLERS: Final = 4
 _QUEUES: Final = 16
 _LOOK_S: Final = 0.2
 _PAUSE_S: Final = 0.05
-
-
-class Replica(msgspec.Struct):
-    """A replica, as a node shows it."""
-
-    node: int
-    is_voter: bool
-
-
-class Shard(msgspec.Struct):
-    """A shard, as a node shows it."""
-
-    replicas: list[Replica]
-
-
-class View(msgspec.Struct):
-    """A cluster, as a node shows it."""
-
-    shards: list[Shard]
-
-
-class Status(msgspec.Struct):
-    """The status of a cluster."""
-
-    cluster: View
 
 
 class Seen(msgspec.Struct):

@@ -1,6 +1,7 @@
 """The judge of places: equally many replicas and leaders, and different zones."""
 
-from tests.cluster.balance import Node, imbalance
+from tests.cluster.answers import Node
+from tests.cluster.balance import imbalance
 
 
 def test_an_imbalance_is_seen() -> None:

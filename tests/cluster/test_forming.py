@@ -11,6 +11,7 @@ import trio
 
 from corvo.child import MISCONFIGURED
 from corvo.datadir import open_directory
+from tests.cluster.answers import Given
 from tests.cluster.nodes import (
     PATIENCE_S,
     REAL,
@@ -25,13 +26,6 @@ from tests.support.nodes import running
 
 SECRET = "sixteen letters, or more"  # noqa: S105 -- of no cluster
 QUEUES = [f"mail-{number}" for number in range(8)]
-
-
-class Given(msgspec.Struct):
-    """A job that was fetched."""
-
-    job_id: str
-    lease_token: int = 0
 
 
 @on_sockets

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import trio
 
+from tests.cluster.answers import Page
 from tests.cluster.nodes import PATIENCE_S, as_initial, cluster_of, members_in
 from tests.node.http import Lost
 from tests.support.links import on_sockets
@@ -18,13 +19,6 @@ class Refused(msgspec.Struct):
     code: str
     outcome: str
     error: str
-
-
-class Page(msgspec.Struct):
-    """A page of a search."""
-
-    total: int
-    is_behind: bool = False
 
 
 @on_sockets

@@ -3,10 +3,10 @@
 import shutil
 from pathlib import Path
 
-import msgspec
 import trio
 
 from corvo.child import MISCONFIGURED
+from tests.cluster.answers import Node, Nodes, Page, Status
 from tests.cluster.nodes import PATIENCE_S, Cluster, Member, as_initial, cluster_of, members_in
 from tests.support.links import on_sockets
 
@@ -14,57 +14,10 @@ SECRET = "sixteen letters, or more"  # noqa: S105 -- of no cluster
 JOBS = 40
 
 
-class Node(msgspec.Struct):
-    """A node, as the cluster shows it."""
-
-    name: str
-    state: str
-    leads: list[int] = []
-    replicas: list[int] = []
-
-
-class Nodes(msgspec.Struct):
-    """All of them."""
-
-    nodes: list[Node]
-
-
-class Page(msgspec.Struct):
-    """A page of a search."""
-
-    total: int
-    is_behind: bool = False
-
-
 async def nodes_of(cluster: Cluster, member: Member) -> dict[str, Node]:
     """The nodes as one of them shows them."""
     answer = await cluster.until(member, "GET", "/api/v1/cluster/nodes")
     return {node.name: node for node in answer.read(Nodes).nodes}
-
-
-class Replica(msgspec.Struct):
-    """A replica of a shard."""
-
-    node: int
-    is_voter: bool
-
-
-class Shard(msgspec.Struct):
-    """A shard."""
-
-    replicas: list[Replica]
-
-
-class View(msgspec.Struct):
-    """The cluster."""
-
-    shards: list[Shard]
-
-
-class Status(msgspec.Struct):
-    """The status of the cluster."""
-
-    cluster: View
 
 
 async def voters_of(cluster: Cluster, member: Member) -> list[list[int]]:

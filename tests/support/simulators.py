@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.sim.bugs import Bug
 from tests.sim.campaign import RAFT, Kind, line_of, run
 from tests.sim.failures import Outcome
 
 ROOT = Path(__file__).parents[2]
+OF_A_STALE_TEXT = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
+"""What is raised by a planted text that calls what the product no longer has: any run finds it."""
 
 
 class Simulator:
@@ -41,3 +44,11 @@ class Simulator:
         """The seeds that failed once."""
         lines = self.kind.found.read_text(encoding="utf-8").splitlines()
         return [int(line.split()[0], 0) for line in lines if line and not line.startswith("#")]
+
+    def has_found(self, bug: Bug, *, budget: int) -> bool:
+        """Whether a planted bug is found within some seeds, by one that is well without it."""
+        hunt = self.command("--bug", bug.name, "--hunt", f"{budget}", "--from", f"{bug.seed}")
+        assert hunt.returncode in {Outcome.CORRECTNESS, Outcome.LIVENESS, Outcome.CRASH}, hunt
+        seed, found_as = hunt.stdout.split()
+        assert found_as not in OF_A_STALE_TEXT, f"{bug.name} no longer fits the changed code"
+        return self.failures([int(seed)]) == []
