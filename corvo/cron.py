@@ -82,7 +82,7 @@ class Timetable(msgspec.Struct, frozen=True):
     """Whether the expression is due at every matching instant, and not once for each wall time."""
 
     def next_after(self, after_ns: int, anchor_ns: int = 0) -> int | None:
-        """The first due time after a moment; None when there is none within 50 years.
+        """The first due time after a moment; None if it is more than 50 years away.
 
         Due times are after 1969. Only those of `@every` depend on the anchor.
         """
@@ -431,7 +431,7 @@ _STEP_SHOWN_MAX: Final = 8_000  # hours; 366 days have 8,784
 
 
 def _unknown(field: _Field, item: str) -> BadTimetable:
-    """The refusal of an item that is none of the forms."""
+    """The refusal of an item of an unknown form."""
     if not item:
         return _bad(field, item, "the list has an empty item")
     if "?" in item:

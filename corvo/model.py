@@ -404,8 +404,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missed_max: int = 100
     missed_after_ms: int = 60_000
     jitter_ms: int = 0
-    starts_ns: int = 0  # no due time before it; 0 is none
-    ends_ns: int = 0  # no due time after it; 0 is none
+    starts_ns: int = 0  # no due time before it; 0: no such limit
+    ends_ns: int = 0  # no due time after it; 0: no such limit
     paused: bool = False
     created_ns: int = 0
     changed_ns: int = 0
@@ -414,7 +414,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     anchor_ns: int = 0  # the time from which an interval is counted
     from_ns: int = 0  # all due times up to this one are fired or skipped
     is_planned: bool = False  # whether the next due time is computed
-    next_ns: int = 0  # the next due time; 0 if there is none
+    next_ns: int = 0  # the next due time; 0 without one
     next_local: str = ""  # the same in its time zone, for the payload
     tz: str = ""  # the version of the time zones by which that was computed
     error: str = ""  # why it could not be computed

@@ -161,7 +161,7 @@ def select(raw: msgspec.Raw | bytes, paths: Sequence[str]) -> msgspec.Raw | byte
 
 
 def pick(raw: msgspec.Raw | bytes, path: str) -> msgspec.Raw:
-    """The field at a path such as `payload.items.0.name`; `null` if there is none."""
+    """The field at a path such as `payload.items.0.name`; `null` without one."""
     found = msgspec.Raw(bytes(raw))
     for name in path.split("."):
         try:

@@ -60,7 +60,7 @@ class Firing:
         return max(due_ns, self._again_ns) if self._is_held else due_ns
 
     def op(self, tx: Tx, now_ns: int) -> FireSchedules | None:
-        """The op for the schedules that are due now; None if there is none."""
+        """The op for the schedules that are due now; None if no schedule is due."""
         tried: dict[str, Schedule] = {}
         planned: list[Planned] = []
         fires = size = 0

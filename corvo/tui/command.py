@@ -25,7 +25,7 @@ _INSTANT: Final = "instant"
 _SAMPLE_S: Final = 1.0
 """Between the two samples of `--once`, so that rates are real."""
 _AGE_S: Final = 1.0
-"""Ages on the screen are not older than this, whatever the delay is."""
+"""Ages on the screen are not older than this, with any delay."""
 
 
 class Options(argparse.Namespace):

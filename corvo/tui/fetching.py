@@ -65,7 +65,7 @@ class Collector:
         return last is None or last.minute != self._minute
 
     def fail(self, error: ClientError) -> None:
-        """Keep the data, with the reason why there is none that is newer."""
+        """Keep the data, with the reason why newer data are missing."""
         self.data = Data(
             summary=self.data.summary,
             rates=self.data.rates,

@@ -84,7 +84,7 @@ class Shell:
 
 @asynccontextmanager
 async def shell_in(directory: Path) -> AsyncIterator[Shell]:
-    """A shell; whatever happens, its jobs end with the block."""
+    """A shell; its jobs end with the block in every case."""
     programs = directory / "bin"
     programs.mkdir()
     for name, words in (("corvo", "-m corvo"), ("curl", "-m tests.cluster.page")):

@@ -44,7 +44,7 @@ async def follow(shell: Shell, step: Step, ports: dict[str, str]) -> None:
     )
     assert code == (10 if "status: degraded" in printed else 0), command
     if bound(command):
-        # As long as somebody needs to type the next command: nodes get their numbers in order.
+        # As long as a person needs to type the next command: nodes get their numbers in order.
         await ready(bound(command))
 
 

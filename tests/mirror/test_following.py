@@ -288,13 +288,13 @@ def test_a_rebuild_of_a_shard_that_is_away_is_tried_no_more_often(
 ) -> None:
     tries: list[float] = []
 
-    async def nobody(*_: object) -> trio.SocketStream:
+    async def unreachable(*_: object) -> trio.SocketStream:
         tries.append(trio.current_time())
         assert len(tries) < 100, "it spins"
         await trio.lowlevel.checkpoint()
         raise LinkLost("nobody is there", was_sent=False)
 
-    monkeypatch.setattr(corvo.connections, "connect", nobody)
+    monkeypatch.setattr(corvo.connections, "connect", unreachable)
 
     async def main() -> None:
         with TemporaryDirectory(prefix="c") as directory:

@@ -1,4 +1,4 @@
-"""Schedules: each due time makes its job once, whatever comes in between."""
+"""Schedules: each due time creates its job once, with any events in between."""
 
 from typing import Final
 
@@ -97,7 +97,7 @@ class Scene:
         self.shard.do(Ack(acks=[AckItem(job_id=job_id)]))
 
     def outcomes(self, identifier: str = ID) -> list[str]:
-        """The runs of a schedule: the state of the job, or why there is none."""
+        """The runs of a schedule: the state of the job, or why it has no job."""
         return [run.skipped or run.state or "running" for run in self.get(identifier).runs]
 
     def check(self) -> None:

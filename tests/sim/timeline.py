@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.sim.shards.links import Link
 
 _EVENTS_MAX: Final = 150_000
-"""Fifty times as many as a run has on average: whoever makes more of them gets nowhere."""
+"""Fifty times as many as a run has on average: a run with more of them makes no progress."""
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -129,7 +129,7 @@ async def running(
     entry: Sequence[str] = ("tests.support.nodes",),
     **environment: str,
 ) -> AsyncIterator[Running]:
-    """A node. Whatever happens, it ends with the block, and its processes with it.
+    """A node. In every case it ends with the block, and its processes with it.
 
     `prefix` is a command that becomes the node's; `entry` is a module with its first arguments.
     """

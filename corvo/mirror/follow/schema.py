@@ -86,7 +86,7 @@ def scheduled_max_retries(schedule: Schedule) -> int:
 
 
 def next_run(schedule: Schedule) -> str | None:
-    """The next due time of a schedule; None while it is paused, or if there is none."""
+    """The next due time of a schedule; None while it is paused, and after its end."""
     return sortable(schedule.next_ns) if schedule.next_ns and not schedule.paused else None
 
 

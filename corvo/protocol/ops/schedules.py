@@ -33,7 +33,7 @@ NAME_MAX: Final = 96
 SCHEDULES_MAX: Final = 100_000
 """Schedules of one shard."""
 PAYLOAD_BYTES_MAX: Final = 64 << 10
-"""Largest payload of a schedule. It is stored anew with each run."""
+"""Largest payload of a schedule. It is stored again with each run."""
 JOB_BYTES_MAX: Final = 256 << 10
 """Largest job of a schedule, with the steps of its chain: for the same reason."""
 MISSED_MAX: Final = 1_000

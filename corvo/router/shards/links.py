@@ -233,7 +233,7 @@ class Shard:
             if isinstance(found, AnswerHere):
                 return found
             reasons.append(f"node {member.node}: {found}")
-        # A replica of an older release was passed over, as long as another one could answer.
+        # A replica of an older release was ignored, as long as another one could answer.
         refused = held_back(outer, self._topology.map)
         if refused is not None:
             raise problem_of(refused)

@@ -72,7 +72,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until_ns: Nanos
     """The time up to which due times are fired or skipped by this."""
     next_ns: Nanos = 0
-    """The due time after that; 0 if there is none."""
+    """The due time after that; 0 without one."""
     next_local: Annotated[str, msgspec.Meta(max_length=40)] = ""
     tz: Annotated[str, msgspec.Meta(max_length=40)] = ""
     error: Annotated[str, msgspec.Meta(max_length=1_000)] = ""

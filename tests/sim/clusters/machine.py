@@ -50,7 +50,7 @@ class Machine:
         self.incarnation = 0
         self.is_alive = False
         self.is_wanted = False
-        """Whether somebody runs it, or would start it again."""
+        """Whether it runs, or would be started again."""
         self.refused = ""
         """Why the cluster does not take the node; empty while it does."""
         self.may_be_refused = False
@@ -99,7 +99,7 @@ class Machine:
         """A directory that has a number: another node is asked what became of it."""
         directory = self.directory
         assert directory.map is not None
-        other = self.world.somebody(self)
+        other = self.world.any_serving(self)
         if other is not None:
             newest = other.topology.map
             reason = refusal_of(newest, self.number, directory.instance)
@@ -113,7 +113,7 @@ class Machine:
     def _join(self) -> None:
         """Become a node: one of the first ones, or with a number from the cluster."""
         world = self.world
-        other = world.somebody(self)
+        other = world.any_serving(self)
         if world.first.named(self.name) is not None:
             self._begin_first(other)
         elif other is None or not other.router.announce(self, number=0, then=self._joined):

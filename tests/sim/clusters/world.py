@@ -110,7 +110,7 @@ class ClusterWorld(Timeline):
         cut = self.network.cut
         return bool(cut) and ((one, other) in cut or (other, one) in cut)
 
-    def somebody(self, machine: Machine) -> Machine | None:
+    def any_serving(self, machine: Machine) -> Machine | None:
         """Another node that a machine can ask."""
         found = [
             other
