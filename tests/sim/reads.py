@@ -4,6 +4,7 @@ A leader may answer a read only when a majority has answered a heartbeat that it
 asked (Raft 6.4). Heartbeats and their answers are followed here by their round, as they travel.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,7 +33,7 @@ class ReadRule:
         self._moment = 0
         self._sent: dict[tuple[int, int], int] = {}  # (term, round) -> when it was first sent
         self._answered: dict[tuple[int, int], int] = {}  # (term, follower) -> newest round
-        self._asked: dict[tuple[int, int, int], Asked] = {}  # (leader, asker, context)
+        self._asked: dict[tuple[int, int, int], deque[Asked]] = {}  # (leader, asker, context)
 
     def sent(self, message: AnyMessage) -> None:
         """A message leaves a host."""
@@ -53,8 +54,8 @@ class ReadRule:
         if host.raft.leadership is not None:
             self._moment += 1
             question = Asked(self._moment, host.raft.log.applied)
-            # A question that the network doubled may be answered with the first.
-            self._asked.setdefault((host.replica, asker, context), question)
+            # The network may double a question. Each copy is answered, in their order.
+            self._asked.setdefault((host.replica, asker, context), deque()).append(question)
 
     def answers(self, host: "Host", message: ReadResponse) -> None:
         """A leader answers another replica."""
@@ -63,9 +64,10 @@ class ReadRule:
 
     def check(self, host: "Host", asker: int, context: int, *, term: int) -> None:
         """Whether an answer is due. A follower only hands on what its leader answered."""
-        asked = self._asked.pop((host.replica, asker, context), None)
-        if asked is None:
+        copies = self._asked.get((host.replica, asker, context))
+        if not copies:
             return
+        asked = copies.popleft()
         leader = host.replica
 
         def confirms(voter: int) -> bool:
