@@ -1,6 +1,6 @@
 """The router of a node: it announces the node, keeps the cluster map, and serves clients.
 
-The rules are those of `corvo.router.shards.map_keeper`, but other routers are not asked for maps.
+The rules are those of `corvo.router.shards.map_keeper`.
 """
 
 from collections.abc import Callable
@@ -105,7 +105,7 @@ class Router:
             self._read_anywhere()
 
     def _read_anywhere(self) -> None:
-        """Read the maps that replicas have: the leader may be on a node that this one lacks."""
+        """Read the maps of others: the leader may be on a node that this one does not know."""
         here = AskHere(number=NUMBERS[GetMap], query=msgspec.Raw(encode_json(GetMap())))
         body = encode_json(here)
 
@@ -116,6 +116,17 @@ class Router:
         self.linked(HOME).request_each(
             lambda number: wire.Ask(number, NUMBERS[AskHere], body), read
         )
+        own = self._machine
+        for node in own.topology.map.nodes:
+            other = own.world.owner(node.number)
+            if other is not None:
+                own.do(TICK_NS, partial(self._read_of_router, other))
+
+    def _read_of_router(self, other: "Machine") -> None:
+        """Read the map of another node, if it answers."""
+        own = self._machine
+        if own.world.can_ask(own, other) and own.topology.map.version < other.topology.map.version:
+            own.take_map(other.topology.map)
 
     def _again(self) -> None:
         self._is_asking = False

@@ -110,16 +110,14 @@ class ClusterWorld(Timeline):
         cut = self.network.cut
         return bool(cut) and ((one, other) in cut or (other, one) in cut)
 
+    def can_ask(self, machine: Machine, other: Machine) -> bool:
+        """Whether another node answers a machine."""
+        is_cut = self.is_cut(machine.id, other.id)
+        return other is not machine and other.is_serving and not other.is_paused and not is_cut
+
     def any_serving(self, machine: Machine) -> Machine | None:
         """Another node that a machine can ask."""
-        found = [
-            other
-            for other in self.machines.values()
-            if other is not machine
-            and other.is_serving
-            and not other.is_paused
-            and not self.is_cut(machine.id, other.id)
-        ]
+        found = [other for other in self.machines.values() if self.can_ask(machine, other)]
         return self.dice.choice(found) if found else None
 
     def anybody(self, random: Random) -> Machine | None:
