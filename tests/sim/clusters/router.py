@@ -125,6 +125,8 @@ class Router:
     def _read_of_router(self, other: "Machine") -> None:
         """Read the map of another node, if it answers."""
         own = self._machine
+        if not own.number:
+            return  # the node has ended meanwhile, and its directory was replaced
         if own.world.can_ask(own, other) and own.topology.map.version < other.topology.map.version:
             own.take_map(other.topology.map)
 
