@@ -1,6 +1,7 @@
 """What all tests share: how hard hypothesis tries, and a plain word about what was not covered."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,11 @@ settings.register_profile("ci", max_examples=300, deadline=None, derandomize=Tru
 settings.register_profile("deep", max_examples=10_000, deadline=None)
 # `pytest --hypothesis-profile=deep` overrules this.
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# A shell lets its background jobs ignore SIGINT, and all their children: commands under test would
+# go on for ever. With a handler here, they begin with the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
