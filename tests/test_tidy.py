@@ -100,6 +100,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
     "threading": (
         "corvo/{telemetry,watchdog}.py",
         "corvo/client_commands/{bulk_runs,dev,interrupts,jobs,worker,worker_commands}.py",
+        "corvo/mirror/written_queues.py",
         "corvo/shard/driver/syncing.py",
         "corvo/tui/fetching.py",
     ),

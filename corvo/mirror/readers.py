@@ -23,6 +23,7 @@ from corvo.mirror.query.reading import Reading, TimeOver, prepare
 from corvo.mirror.query.reports import get_beats, get_rates, get_summary, get_throughput
 from corvo.mirror.query.search import count, search, select, understood
 from corvo.mirror.query.terms import NotAnswered
+from corvo.mirror.written_queues import WrittenQueues
 from corvo.protocol.ops.base import encode_json
 from corvo.protocol.questions import (
     AllRates,
@@ -67,6 +68,7 @@ class Readers:
         self.interrupted = 0
         self._path = path
         self._writer = writer
+        self._written = writer.written
         self._free: list[sqlite3.Connection] = []
         self._busy: dict[sqlite3.Connection, Reading] = {}
         self._begun = trio.Event()
@@ -82,7 +84,7 @@ class Readers:
         `trio.TooSlowError` when there was no free connection in the question's time.
         """
         try:
-            task = task_of(question)
+            task = task_of(question, self._written)
         except NotAnswered as error:
             return error.refused
         async with self._connection(question.budget_ms, needs_scan=task.needs_scan) as connection:
@@ -167,7 +169,7 @@ class Task(NamedTuple):
     """Whether it may read jobs that do not match, and so need all of its time."""
 
 
-def task_of(question: Question) -> Task:
+def task_of(question: Question, written: WrittenQueues | None = None) -> Task:
     """How a question is answered. Raises `NotAnswered`."""
     match question:
         case Search():
@@ -188,7 +190,7 @@ def task_of(question: Question) -> Task:
         case GetBeats():
             return Task(question, partial(get_beats, question=question))
         case GetSummary():
-            return Task(question, partial(get_summary, question=question))
+            return Task(question, partial(get_summary, question=question, written=written))
         case _:
             name = type(question).__name__
             raise NotAnswered("unknown_query", f"{name} is not answered from the tables")

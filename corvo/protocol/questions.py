@@ -181,8 +181,8 @@ class GetSummary(Question, frozen=True, kw_only=True, omit_defaults=True):
 
     minutes: Annotated[int, msgspec.Meta(ge=0, le=SUMMARY_MINUTES_MAX)] = 0
     """Last whole minutes that are counted one by one."""
-    known: dict[int, int] = {}
-    """By shard, the positions of a summary that the router has."""
+    known: str = ""
+    """The `mark` of a summary that the router has."""
     known_minute: str = ""
     """The `minute` of that summary."""
 
@@ -431,8 +431,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[SummaryQueue]
     minute: str = ""
     """The start of the minute that has not ended yet."""
-    is_unchanged: bool = False
-    """Whether the queues are those of the summary that the router has."""
+    mark: str = ""
+    """Names this summary in a later question; empty if it cannot be continued."""
+    changed: list[str] | None = None
+    """Queues that may differ from the summary that the router has; those that are not in `queues`
+    are gone. None: `queues` has all queues."""
     as_of: AsOf = {}
     is_behind: IsBehind = msgspec.UNSET
 

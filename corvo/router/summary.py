@@ -153,6 +153,27 @@ def mirror_status(as_of: AsOf, shard: int) -> str:
 
 
 NOTHING_TOLD: Final = Told(queues=[])
+
+
+def continued(last: Told, told: Told) -> Told:
+    """A whole summary of the mirror, from the last one and what changed since."""
+    if told.changed is None:
+        return told
+    if not told.changed:
+        return replace(told, queues=last.queues)
+    changed = {queue.name: queue for queue in told.queues}
+    gone = set(told.changed)
+    kept = []
+    for queue in last.queues:
+        if queue.name not in gone:
+            kept.append(queue)
+        elif (now := changed.pop(queue.name, None)) is not None:
+            kept.append(now)
+    if changed:
+        kept = sorted([*kept, *changed.values()], key=lambda queue: queue.name)
+    return replace(told, queues=kept)
+
+
 SumUp: TypeAlias = Callable[[Caller], Awaitable[SummaryBody]]
 
 
@@ -169,7 +190,7 @@ class Summaries:
         return self._told.get((caller.namespace, caller.scope), NOTHING_TOLD)
 
     def keep(self, caller: Caller, told: Told) -> None:
-        """Keep what the mirror has told: while nothing changes, it is not sent again."""
+        """Keep what the mirror has told: queues that do not change are not sent again."""
         if len(self._told) >= SCOPES_MAX:
             self._told.clear()
         self._told[caller.namespace, caller.scope] = told

@@ -3,7 +3,6 @@
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from corvo.model import Job, State
 from corvo.protocol.questions import (
@@ -25,7 +24,6 @@ from corvo.protocol.questions import (
     SearchBody,
     Summary,
     Throughput,
-    positions_of,
 )
 from corvo.scopes import EVERYTHING, NOTHING, Scope
 from tests.mirror.shelves import NOW_NS, Shelf
@@ -263,27 +261,6 @@ def test_the_summary_counts_the_present_minute_and_lists_those_before_it() -> No
     assert (a.draining, a.max_concurrency) == (True, 8)
     assert (b.enqueued_this_minute, b.enqueued_1m, b.minutes) == (0, 0, msgspec.UNSET)
     assert [queue.minutes for queue in plain.queues] == [msgspec.UNSET, msgspec.UNSET]
-
-
-def test_a_summary_that_the_router_has_is_not_sent_again_while_nothing_changes() -> None:
-    shelf = shelf_of(("a", 0, 0, 5))
-    shelf.connection.execute("INSERT INTO queues (name, shard, created_at) VALUES ('a', 0, '')")
-    first = shelf.ask(GetSummary(scope=EVERYTHING), Summary)
-    known = positions_of(first.as_of)
-    question = GetSummary(scope=EVERYTHING, known=known, known_minute=first.minute)
-
-    again = shelf.ask(question, Summary)
-    later = shelf.ask(replace(question, known_minute="2026-02-11T10:09:00Z"), Summary)
-    moved = shelf.ask(replace(question, known={**known, 0: known[0] - 1}), Summary)
-    history = shelf.ask(replace(question, minutes=3), Summary)
-    shelf.connection.execute("UPDATE cursors SET pass_key = x'00' WHERE shard = 1")
-    passing = shelf.ask(question, Summary)
-
-    assert (again.is_unchanged, again.queues) == (True, [])
-    assert again.as_of == first.as_of
-    for other in (later, moved, history, passing):
-        assert not other.is_unchanged
-        assert [queue.name for queue in other.queues] == ["a"]
 
 
 def test_a_report_that_has_no_time_is_refused() -> None:

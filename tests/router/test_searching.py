@@ -517,16 +517,18 @@ def test_queues_that_have_not_changed_are_kept_and_their_workers_are_those_of_no
         nest = Nest()
         mirror = give(nest.api)
         nest.api.worker_health = WorkerHealth(wait_s_max=1, began_ns=0)
-        mirror.answers[GetSummary] = replace(_summary(A, B), minute=AT)
+        mirror.answers[GetSummary] = replace(_summary(A, B), minute=AT, mark="m1")
         first = await nest.read(JSON, "/api/v1/summary")
-        assert mirror.last(GetSummary).known == {}
+        assert mirror.last(GetSummary).known == ""
 
-        mirror.answers[GetSummary] = Summary(queues=[], minute=AT, is_unchanged=True, as_of=AS_OF)
+        mirror.answers[GetSummary] = Summary(
+            queues=[], minute=AT, mark="m1", changed=[], as_of=AS_OF
+        )
         nest.api.sightings.asks("w", "", [A], clock.now_ns())
         for _ in range(2):
             again = await nest.read(JSON, "/api/v1/summary")
             assert (mirror.last(GetSummary).known, mirror.last(GetSummary).known_minute) == (
-                {0: 12, 2: 7},
+                "m1",
                 AT,
             )
             assert again["totals"] == first["totals"]
@@ -536,6 +538,33 @@ def test_queues_that_have_not_changed_are_kept_and_their_workers_are_those_of_no
         nest.put(B)
         [own] = msgspec.convert((await nest.read(JSON, "/api/v1/summary"))["queues"], list[JSON])
         assert own["name"] == B
+
+    run(main)
+
+
+def test_queues_that_have_changed_take_the_place_of_those_that_were_kept() -> None:
+    async def main() -> None:
+        nest = Nest()
+        mirror = give(nest.api)
+        mirror.answers[GetSummary] = replace(_summary("a", "c", "d"), minute=AT, mark="m1")
+        await nest.ask("GET", "/api/v1/summary")
+
+        told = _summary("b", "c")
+        counted = [replace(queue, counts={"pending": 9}) for queue in told.queues]
+        mirror.answers[GetSummary] = replace(
+            told, queues=counted, minute=AT, mark="m2", changed=["b", "c", "d", "foreign"]
+        )
+        answer = await nest.read(JSON, "/api/v1/summary")
+        await nest.ask("GET", "/api/v1/summary")
+
+        shown = msgspec.convert(answer["queues"], list[JSON])
+        assert [(each["name"], each["counts"]) for each in shown] == [
+            ("a", {"pending": 2, "dead": 1}),
+            ("b", {"pending": 9}),
+            ("c", {"pending": 9}),
+        ]
+        assert answer["totals"] == {"pending": 20, "dead": 1}
+        assert mirror.last(GetSummary).known == "m2"
 
     run(main)
 

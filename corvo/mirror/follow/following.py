@@ -51,6 +51,7 @@ class WriterTask:
         self, writing: Writing, progress: Progress, config: MirrorConfig, log: Log
     ) -> None:
         self.lag: Final = empty(LAG_BOUNDS_MS)  # by how many ms rows were late when written
+        self.written: Final = writing.written
         self._writing = writing
         self._progress = progress
         self._config = config

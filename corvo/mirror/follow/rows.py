@@ -32,6 +32,9 @@ class Rows:
 
     def __init__(self, shard: int) -> None:
         self.shard: Final = shard
+        self.queues: set[str] = set()
+        """Queues of which something is written or counted anew. Whenever a job leaves a queue, the
+        same entry of the log changes the counts of that queue, or puts another job there."""
         self.jobs: list[Row] = []
         self.locks: list[Row] = []
         self.locks_of: list[Row] = []
@@ -43,6 +46,7 @@ class Rows:
         """Take pairs in. Raises `BadDocument`."""
         shard = self.shard
         jobs, locks, locks_of = self.jobs.append, self.locks.append, self.locks_of.append
+        in_queue = self.queues.add
         job_prefix, decode = _JOB, _decode_job
         job_row, lock_row = schema.JOB.row, schema.LOCK.row
         try:
@@ -53,6 +57,7 @@ class Rows:
                     job = decode(data)
                     jobs(job_row(shard, job, ()))
                     locks_of((job.id, shard))
+                    in_queue(job.queue)
                     if job.unique_until_ns:
                         locks(lock_row(shard, job, ()))
                 else:
@@ -66,6 +71,8 @@ class Rows:
         prefix = prefix_of(key)
         put, row = _FED[prefix]
         self._put[put].append(row(self.shard, key, data))
+        if prefix in _OF_QUEUES:
+            self.queues.add(str(fields_of(key)[0]))
         if prefix == _THROUGHPUT:  # the row in its place is of another minute
             self._remove(key)
 
@@ -73,6 +80,8 @@ class Rows:
         prefix = prefix_of(key)
         removed = (*fields_of(key), self.shard)
         self._removed[_REMOVE[prefix]].append(removed)
+        if prefix in _OF_QUEUES:
+            self.queues.add(str(removed[0]))
         if prefix == _JOB:
             self.locks_of.append(removed)
 
@@ -117,6 +126,8 @@ _JOB: Final = keys.JOB.prefix
 _JOB_ERROR: Final = keys.JOB_ERROR.prefix
 _THROUGHPUT: Final = keys.THROUGHPUT.prefix
 
+_OF_QUEUES: Final = frozenset({keys.QUEUE_CONFIG.prefix, keys.COUNTS.prefix, _THROUGHPUT})
+"""Spaces whose keys begin with the name of a queue."""
 _REMOVE: Final = {
     _JOB: "DELETE FROM jobs WHERE id = ? AND shard = ?",
     _JOB_ERROR: "DELETE FROM job_errors WHERE job_id = ? AND number = ? AND shard = ?",

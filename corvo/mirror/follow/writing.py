@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import astuple, replace
 
+from corvo import clock
 from corvo.errors import CorvoError, StoreFull
 from corvo.kv import directories
 from corvo.kv.directories import Held
@@ -25,6 +26,7 @@ from corvo.mirror.follow.building import Unfit
 from corvo.mirror.follow.progress import Cursor, Page
 from corvo.mirror.follow.rows import Rows
 from corvo.mirror.follow.stale import stale
+from corvo.mirror.written_queues import WrittenQueues
 
 NAME: Final = "mirror.db"
 STALE_MAX: Final = 5_000
@@ -77,6 +79,9 @@ class Writing:
         self._directory = directory
         self._held = held
         self.path: Final = directory / NAME
+        self.written: Final = WrittenQueues(f"{clock.now_ns()}")
+        self._entries: dict[int, int] = {}
+        """By shard, the index of its last page, if that page ended with an entry."""
 
     def cursors(self, shards: int) -> list[Cursor]:
         """How far each shard was followed."""
@@ -90,17 +95,37 @@ class Writing:
     def write(self, pages: Sequence[Page]) -> None:
         """Write pages. Raises `Stuck` and `Damaged`."""
         try:
+            are_whole = [self._is_whole_entries(page) for page in pages]
+            if not all(are_whole):
+                self.written.begin(None)
             for page in pages:
                 self._remove_many(page)
             self._connection.execute("BEGIN IMMEDIATE")
             for page in pages:
-                self._write_page(page)
+                self.written.begin(self._write_page(page))
             self._connection.execute("COMMIT")
+            self.written.commit()
         except sqlite3.Error as error:
             self._roll_back()
             raise _meaning(error) from error
 
-    def _write_page(self, page: Page) -> None:
+    def _is_whole_entries(self, page: Page) -> bool:
+        """Whether the queues of a page follow from its documents.
+
+        The row of a job that is gone does not name its queue, whose counts the same entry of the
+        log changes. They are in another page if it is one of a pass, or a part of an entry.
+        """
+        cursor = page.cursor
+        before = self._entries.pop(cursor.shard, None)
+        if page.scanned is not None or not cursor.is_whole:
+            return False
+        if before is not None and cursor.index <= before:
+            return False  # the entry goes on in the next page
+        self._entries[cursor.shard] = cursor.index
+        return before is not None
+
+    def _write_page(self, page: Page) -> set[str]:
+        """Write a page; returns the queues of which it has something."""
         connection = self._connection
         cursor = page.cursor
         rows = Rows(cursor.shard)
@@ -116,6 +141,7 @@ class Writing:
             else:
                 connection.executemany(statement, values)
         connection.execute(schema.PUT_CURSOR, astuple(cursor))
+        return rows.queues
 
     def _stale(self, page: Page) -> Iterable[bytes]:
         assert page.scanned is not None

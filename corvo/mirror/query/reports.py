@@ -7,9 +7,9 @@ import msgspec
 from corvo.mirror.query.counting import queue_counts
 from corvo.mirror.query.reading import Reading
 from corvo.mirror.query.terms import NOT_RESERVED, STATE_WORDS, Condition, all_of, in_scope
+from corvo.mirror.written_queues import WrittenQueues
 from corvo.protocol.questions import (
     AllRates,
-    AsOf,
     Beat,
     Beats,
     GetBeats,
@@ -22,11 +22,12 @@ from corvo.protocol.questions import (
     Summary,
     SummaryQueue,
     Throughput,
-    positions_of,
 )
 from corvo.times import MINUTE_NS, MS, format_time, parse_sortable, without_zeros
 
 _MINUTES: Final = 5
+_CHANGED_MAX: Final = 500
+"""Queues of a summary that are read one by one: with more of them, reading all costs as much."""
 
 
 def present_minute(reading: Reading) -> int:
@@ -138,19 +139,31 @@ def _both(one: Beat, other: Beat) -> Beat:
     )
 
 
-def get_summary(reading: Reading, question: GetSummary) -> Summary:
-    """Every queue at a glance. Raises `TimeOver`."""
-    seen = all_of([in_scope("queue", question.scope), NOT_RESERVED])
+def get_summary(
+    reading: Reading, question: GetSummary, written: WrittenQueues | None = None
+) -> Summary:
+    """Every queue at a glance, or those that changed since a summary. Raises `TimeOver`.
+
+    `written` tells which queues changed; without it, all are read.
+    """
+    conditions = [in_scope("queue", question.scope), NOT_RESERVED]
     present = present_minute(reading)
+    minute = format_time(present * MINUTE_NS)
     first = present - max(question.minutes, 1)
+    mark = written.mark() if written is not None else ""
     with reading.snapshot(), reading.until(question.budget_ms):
         as_of = reading.as_of()
-        minute = format_time(present * MINUTE_NS)
-        if _is_known(question, as_of, minute):
-            return Summary(queues=[], minute=minute, is_unchanged=True, as_of=as_of)
+        changed = _changed(question, written, minute)
+        if changed == []:
+            return Summary(queues=[], minute=minute, mark=mark, changed=[], as_of=as_of)
+        if changed is not None:
+            names = msgspec.json.encode(changed).decode()
+            conditions.append(Condition("queue IN (SELECT value FROM json_each(?))", (names,)))
+        seen = all_of(conditions)
         counts = queue_counts(reading, seen)
         settings = _settings(reading, seen)
-        minutes = _minutes(reading, seen, first)
+        events_of = _EVENTS_OF_ALL if changed is None else _EVENTS_OF_SOME
+        minutes = _minutes(reading, events_of, seen, first)
         oldest = _oldest(reading, seen)
     queues = []
     for name in sorted({*counts, *settings}):
@@ -174,18 +187,18 @@ def get_summary(reading: Reading, question: GetSummary) -> Summary:
                 oldest_pending_at=oldest.get(name, msgspec.UNSET),
             )
         )
-    return Summary(queues=queues, minute=minute, as_of=as_of)
+    return Summary(queues=queues, minute=minute, mark=mark, changed=changed, as_of=as_of)
 
 
-def _is_known(question: GetSummary, as_of: AsOf, minute: str) -> bool:
-    """Whether nothing can differ from the summary that the router has.
+def _changed(question: GetSummary, written: WrittenQueues | None, minute: str) -> list[str] | None:
+    """The queues that may differ from the summary that the router has; None: read all of them.
 
-    During a full pass, rows change while the position stays.
+    With the minute, the events of all queues change.
     """
-    if question.minutes or minute != question.known_minute:
-        return False
-    is_whole = all(place.is_whole for place in as_of.values())
-    return is_whole and positions_of(as_of) == question.known
+    if written is None or question.minutes or minute != question.known_minute:
+        return None
+    found = written.since(question.known)
+    return None if found is not None and len(found) > _CHANGED_MAX else found
 
 
 # Of these reads, each row of a queue costs about a microsecond, and a sum of SQLite another one:
@@ -215,16 +228,23 @@ Events: TypeAlias = tuple[int, int, int]
 """Jobs that were enqueued and completed, and attempts that failed."""
 _NOTHING: Final[Events] = (0, 0, 0)
 _NO_EVENTS: Final[dict[int, Events]] = {}
-_EVENTS: Final = """
+_EVENTS_OF_ALL: Final = """
 SELECT queue, minute, enqueued, completed, failed
 FROM throughput INDEXED BY idx_throughput_minute WHERE minute >= ? AND ({seen})
 """
+# Without the index of minutes, which has the rows of all queues.
+_EVENTS_OF_SOME: Final = """
+SELECT queue, minute, enqueued, completed, failed
+FROM throughput WHERE +minute >= ? AND ({seen})
+"""
 
 
-def _minutes(reading: Reading, seen: Condition, first: int) -> dict[str, dict[int, Events]]:
+def _minutes(
+    reading: Reading, events_of: str, seen: Condition, first: int
+) -> dict[str, dict[int, Events]]:
     """Events by queue and minute."""
     found: dict[str, dict[int, Events]] = {}
-    rows = reading.run(_EVENTS.format(seen=seen.text), (first, *seen.parameters))
+    rows = reading.run(events_of.format(seen=seen.text), (first, *seen.parameters))
     for queue, minute, enqueued, completed, failed in rows:
         events = found.setdefault(queue, {})
         before = events.get(minute, _NOTHING)

@@ -42,6 +42,7 @@ from corvo.router.summary import (
     SummaryBody,
     SummaryCluster,
     SummaryShard,
+    continued,
     mirror_status,
     queues_at_a_glance,
     summary_cluster,
@@ -116,10 +117,10 @@ async def summary(
     While the mirror is away, the shards are asked, which know no rates.
     """
     last = api.summaries.last(caller)
-    question = GetSummary(minutes=minutes, known=positions_of(last.as_of), known_minute=last.minute)
+    question = GetSummary(minutes=minutes, known=last.mark, known_minute=last.minute)
     answer = await api.mirror.ask_now(question, caller, freshness=freshness, patience_s=_PATIENCE_S)
-    told = _read_summary(answer.body) if answer is not None else NOTHING_TOLD
-    queues = last.queues if told.is_unchanged else told.queues
+    told = continued(last, _read_summary(answer.body)) if answer is not None else NOTHING_TOLD
+    queues = told.queues
     if answer is None:
         queues = queues_at_a_glance(await all_queues(api, caller))
     workers = await count_workers(api, caller)
