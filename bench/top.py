@@ -1,7 +1,7 @@
 """What `corvo top` costs with a thousand queues: the server's processes, and the program itself.
 
-A node has jobs in each of many queues. The use of the processors is read for a while without and
-with a `corvo top` that refreshes every second in a terminal of 140 columns and 45 lines; the
+A node has jobs in each of many queues. The use of the processors is read by turns while a `corvo
+top` is stopped, and while it refreshes every second in a terminal of 140 columns and 45 lines; the
 difference is what it costs. A busy machine has fewer refreshes than one a second, so they are
 counted.
 """
@@ -9,6 +9,7 @@ counted.
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -28,9 +29,12 @@ from corvo.client.calls import Client
 QUEUES: Final = 1_000
 JOBS: Final = 5
 """Pending jobs of each queue."""
-MEASURED_S: Final = 30.0
+TURNS: Final = 4
+MEASURED_S: Final = 10.0
+"""Of each turn."""
 _BATCH: Final = 500
 _SETTLING_S: Final = 3.0
+_TURNING_S: Final = 1.0
 _PAUSE_S: Final = 0.2
 _READ_BYTES: Final = 1 << 16
 _FIRST_LINE: Final = b"\x1b[1;1H"
@@ -47,20 +51,40 @@ def measure(directory: Path) -> Iterator[Measurement]:
 
 
 def _compared(server: Server, what: str) -> Iterator[Measurement]:
-    sleep(_SETTLING_S)
-    alone, seconds, _ = _used_in(server)
-    idle = [used / seconds for used in alone]
+    alone, beside = _Use(), _Use()
     with _top(server.url) as screen:
         sleep(_SETTLING_S)
-        beside, seconds, refreshes = _used_in(server, screen)
+        for _ in range(TURNS):
+            os.kill(screen.process, signal.SIGSTOP)
+            sleep(_TURNING_S)
+            alone.add(*_used_in(server, screen))
+            os.kill(screen.process, signal.SIGCONT)
+            sleep(_TURNING_S)
+            beside.add(*_used_in(server, screen))
     costs = [
-        100 * (used - each * seconds) / refreshes for used, each in zip(beside, idle, strict=True)
+        100 * (used - idle * beside.seconds / alone.seconds) / beside.refreshes
+        for used, idle in zip(beside.used, alone.used, strict=True)
     ]
     title = f"top: {QUEUES} queues, {what}, each second"
     for name, cost in zip(("router", "mirror", "shards"), costs[:-1], strict=True):
         yield Measurement(f"{title}: {name}", cost, "% of core")
     yield Measurement(f"{title}: server", sum(costs[:-1]), "% of core")
     yield Measurement(f"{title}: corvo top", costs[-1], "% of core")
+
+
+class _Use:
+    """What processes used in some turns."""
+
+    def __init__(self) -> None:
+        self.used = [0.0] * 4
+        self.seconds = 0.0
+        self.refreshes = 0
+
+    def add(self, used: list[float], seconds: float, refreshes: int) -> None:
+        """Add a turn."""
+        self.used = [before + now for before, now in zip(self.used, used, strict=True)]
+        self.seconds += seconds
+        self.refreshes += refreshes
 
 
 @contextmanager
@@ -106,16 +130,15 @@ class _Screen:
             return  # the other end is closed
 
 
-def _used_in(server: Server, screen: _Screen | None = None) -> tuple[list[float], float, int]:
+def _used_in(server: Server, screen: _Screen) -> tuple[list[float], float, int]:
     """What router, mirror, shards and a screen use in some seconds, and its refreshes."""
-    process = screen.process if screen is not None else 0
-    refreshes = screen.refreshes if screen is not None else 0
-    before, begun = _used(server, process), monotonic()
+    refreshes = screen.refreshes
+    before, begun = _used(server, screen.process), monotonic()
     sleep(MEASURED_S)
     seconds = monotonic() - begun
-    after = _used(server, process)
+    after = _used(server, screen.process)
     used = [now - then for then, now in zip(before, after, strict=True)]
-    return used, seconds, screen.refreshes - refreshes if screen is not None else 0
+    return used, seconds, screen.refreshes - refreshes
 
 
 def _used(server: Server, process: int) -> list[float]:
@@ -123,7 +146,7 @@ def _used(server: Server, process: int) -> list[float]:
         processor_seconds(server.router),
         processor_seconds(server.mirror),
         sum(map(processor_seconds, server.shards)),
-        processor_seconds(process) if process else 0.0,
+        processor_seconds(process),
     ]
 
 

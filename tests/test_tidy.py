@@ -92,6 +92,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "corvo/raft/disk/files.py",
         "corvo/router/server/serving.py",
         "corvo/shard/driver/{known,poison,process,timekeeping}.py",
+        "corvo/tui/pictures.py",
     ),
     "plyvel": ("corvo/kv/level.py",),
     "rich": ("corvo/tui/*.py",),
@@ -161,7 +162,7 @@ SPELLING: Final = {
 SPELT_OTHERWISE: Final = {
     "corvo/router/leases/verbs.py": '"cance[l]ed"',
     "corvo/tui/terminal.py": "[Cc]olo[r]_?[Ss]ystem",
-    "tests/tui/pictures.py": "colo[r]_system",
+    "corvo/tui/pictures.py": "colo[r]_system",
 }
 """By file, a name of the HTTP API or of a library that has the other spelling."""
 

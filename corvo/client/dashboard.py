@@ -10,7 +10,8 @@ from corvo.client.calls import Client, new_request_key, read, segment
 Unset: TypeAlias = msgspec.UnsetType
 
 MINUTES: Final = 15
-"""Minutes of the history of a queue."""
+"""Minutes of the history of a queue that every server knows."""
+MINUTES_MAX: Final = 60
 
 
 class Minutes(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +130,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     payload: msgspec.Raw = msgspec.Raw(b"null")
     result: msgspec.Raw | None = None
     progress: msgspec.Raw | None = None
+    checkpoint: msgspec.Raw | None = None
     scheduled_at: str = ""
     created_at: str = ""
     started_at: str = ""
@@ -168,11 +170,11 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     phases_ms: dict[str, int] = {}
 
 
-def read_summary(client: Client, *, has_minutes: bool) -> Summary:
-    """Everything at a glance; with or without the history of queues. Raises `ClientError`."""
+def read_summary(client: Client, *, minutes: int = 0) -> Summary:
+    """Everything at a glance, with so many minutes of history. Raises `ClientError`."""
     query: dict[str, str | int] = {"consistency": "stale"}
-    if has_minutes:
-        query["minutes"] = MINUTES
+    if minutes:
+        query["minutes"] = minutes
     return read(client.get("/api/v1/summary", query), Summary)
 
 
@@ -194,12 +196,6 @@ def read_job(client: Client, job_id: str) -> Job:
 def read_timeline(client: Client, job_id: str) -> Timeline:
     """The history of a job. Raises `ClientError`."""
     return read(client.get(f"/api/v1/jobs/{segment(job_id)}/timeline"), Timeline)
-
-
-def change_queue(client: Client, name: str, action: str) -> None:
-    """`pause` or `resume` a queue. Raises `ClientError`."""
-    path = f"/api/v1/queues/{segment(name)}/{action}"
-    client.change("POST", path, request_key=new_request_key())
 
 
 def change_jobs(client: Client, job_ids: list[str], action: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 QUEUES_MAX: Final = 20_000
-"""Queues that are noted; beyond, those of the oldest transactions are forgotten."""
+"""Queues that are noted; beyond, the older half of the transactions is forgotten."""
 
 
 class WrittenQueues:
@@ -41,7 +41,7 @@ class WrittenQueues:
                 self._numbers.pop(queue, None)
                 self._numbers[queue] = number
             if len(self._numbers) > QUEUES_MAX:
-                self._forget_until(next(iter(self._numbers.values())))
+                self._forget_until(list(self._numbers.values())[QUEUES_MAX // 2])
 
     def _forget_until(self, number: int) -> None:
         self._known_from = number

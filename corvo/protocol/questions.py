@@ -22,8 +22,8 @@ STATES_MAX: Final = 8
 IDS_MAX: Final = 5_000
 """Jobs that one `Select` names."""
 MINUTES_MAX: Final = 60
-SUMMARY_MINUTES_MAX: Final = 15
-"""Fewer, because each is sent for every queue."""
+SUMMARY_MINUTES_MAX: Final = 60
+"""Minutes that a summary has of each queue."""
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_BYTES_MAX)]
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
 Attempts: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]

@@ -16,11 +16,16 @@ from corvo.tui import keys, plain
 from corvo.tui.fetching import Collector, Fetcher
 from corvo.tui.frame import frame
 from corvo.tui.looks import Look
+from corvo.tui.pictures import save
+from corvo.tui.places import Place
 from corvo.tui.terminal import Terminal
-from corvo.tui.ui import Ask, Change, Quit, Redraw, Ui
-from corvo.tui.views import QUEUE_COLUMNS, Place
+from corvo.tui.ui import Ask, Change, Copy, Mouse, Quit, Redraw, Save, Ui, Wish
+from corvo.tui.views import QUEUE_COLUMNS
 
 SUMMARY: Final = "show queues, workers, shards and failing jobs live in the terminal"
+AUTO, MONO, HIGH_CONTRAST = "auto", "mono", "high-contrast"
+THEMES: Final = (AUTO, "dark", "light", MONO, HIGH_CONTRAST)
+_THEME: Final = "CORVO_THEME"
 _INSTANT: Final = "instant"
 _SAMPLE_S: Final = 1.0
 """Between the two samples of `--once`, so that rates are real."""
@@ -35,12 +40,14 @@ class Options(argparse.Namespace):
     delay: float
     count: int
     view: str
+    queue: str
     sort: str
     once: str | None
     json: bool
     jsonl: bool
     plain: bool
     no_color: bool
+    theme: str | None
     ascii: bool
     read_only: bool
 
@@ -70,6 +77,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--view", choices=keys.TABS, default=keys.QUEUES, help="the first view (default: queues)"
     )
     parser.add_argument(
+        "--queue",
+        default="",
+        metavar="PATTERN",
+        help="show only queues whose names match, such as emails.*",
+    )
+    parser.add_argument(
         "--sort",
         default="",
         metavar="COLUMN[:asc|:desc]",
@@ -91,6 +104,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--plain", action="store_true", help="print all rows at each refresh, without a screen"
     )
     parser.add_argument("--no-color", action="store_true", help="no colours, as with NO_COLOR")
+    parser.add_argument(
+        "--theme",
+        choices=THEMES,
+        default=None,
+        help="mono: no colours; high-contrast: no dim letters; auto, dark and light: the colours of"
+        " the terminal (default: CORVO_THEME, or auto)",
+    )
     parser.add_argument("--ascii", action="store_true", help="use ASCII only")
     parser.add_argument("--read-only", action="store_true", help="refuse all changes")
 
@@ -99,8 +119,8 @@ def top(session: Session, options: argparse.Namespace) -> int:
     """Run it as the options say."""
     own = Options(**vars(options))
     sort, is_reversed = read_sort(own.sort)
-    collector = Collector(session.client)
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    collector = Collector(session.client, queues=own.queue)
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and has_screen(os.environ)
     own.json = own.json or session.output == JSON
     own.jsonl = own.jsonl or session.output == JSONL
     if own.json or own.jsonl or own.plain or own.once is not None or not is_terminal:
@@ -116,8 +136,22 @@ def top(session: Session, options: argparse.Namespace) -> int:
         is_read_only=own.read_only,
     )
     encoding = "ascii" if ui.look.is_ascii else "utf-8"
-    with Terminal(has_colour=has_colour(own.no_color, os.environ), encoding=encoding) as terminal:
+    theme = read_theme(own.theme, os.environ)
+    colours = has_colour(own.no_color or theme == MONO, os.environ)
+    with Terminal(
+        has_colour=colours, has_dim=theme != HIGH_CONTRAST, encoding=encoding
+    ) as terminal:
         return _loop(terminal, ui, collector, own.count)
+
+
+def read_theme(wanted: str | None, environment: Mapping[str, str]) -> str:
+    """The theme of an option or of the environment. Raises `CommandFailed`."""
+    found = wanted or environment.get(_THEME) or AUTO
+    if found not in THEMES:
+        raise CommandFailed(
+            "BAD_USAGE", f"{_THEME}={found} is invalid: expected one of {', '.join(THEMES)}"
+        )
+    return found
 
 
 def is_ascii(is_wanted: bool, encoding: str) -> bool:
@@ -125,9 +159,14 @@ def is_ascii(is_wanted: bool, encoding: str) -> bool:
     return is_wanted or encoding.lower().replace("-", "") != "utf8"
 
 
+def has_screen(environment: Mapping[str, str]) -> bool:
+    """Whether a terminal can move its cursor."""
+    return environment.get("TERM") != "dumb"
+
+
 def has_colour(is_off: bool, environment: Mapping[str, str]) -> bool:
     """Whether colours are used."""
-    return not (is_off or environment.get("NO_COLOR") or environment.get("TERM") == "dumb")
+    return not (is_off or environment.get("NO_COLOR"))
 
 
 def read_sort(text: str) -> tuple[str, bool]:
@@ -170,18 +209,33 @@ def _loop(terminal: Terminal, ui: Ui, collector: Collector, count: int) -> int:
             for key in terminal.wait(_AGE_S):
                 is_pressed = True
                 for wish in ui.press(key):
-                    match wish:
-                        case Quit():
-                            return OK
-                        case Redraw():
-                            terminal.forget()
-                        case Change():
-                            fetcher.do(wish)
-                        case Ask():
-                            fetcher.want(ui.wanted, ui.delay_s, now=True)
-                fetcher.want(ui.wanted, ui.delay_s)
+                    if isinstance(wish, Quit):
+                        return OK
+                    _grant(wish, terminal, ui, fetcher)
+                fetcher.want(ui.wanted, ui.delay_s, ui.span)
     finally:
         fetcher.stop()
+
+
+def _grant(wish: Wish, terminal: Terminal, ui: Ui, fetcher: Fetcher) -> None:
+    """Do what a key asked for."""
+    match wish:
+        case Redraw():
+            terminal.forget()
+        case Change():
+            fetcher.do(wish)
+        case Ask():
+            fetcher.want(ui.wanted, ui.delay_s, ui.span, now=True)
+        case Copy():
+            terminal.copy(wish.text)
+        case Mouse():
+            terminal.mouse(is_on=wish.is_on)
+            ui.message = f"mouse {'on' if wish.is_on else 'off'}"
+        case Save():
+            columns, lines = terminal.size
+            summary = ui.data.summary
+            at = summary.at if summary is not None else ""
+            ui.message = save(frame(ui, columns, lines), columns, at)
 
 
 # Without one.

@@ -6,18 +6,22 @@ is open. Every quarter of a minute has the history of the queues, when a new min
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
-from corvo.client import cluster, dashboard
+from corvo.client import cluster, dashboard, queues
 from corvo.client.calls import Client, read
-from corvo.client.errors import ClientError
+from corvo.client.dashboard import Jobs, Summary
+from corvo.client.errors import ClientError, RequestFailed
 from corvo.tui import keys
-from corvo.tui.model import Data, Detail, Document, Meter
+from corvo.tui.model import HOUR, QUARTER, Data, Detail, Document, Meter, together
+from corvo.tui.places import Place
 from corvo.tui.ui import Change
-from corvo.tui.views import ERRORS_READ, JOBS_READ, Place
+from corvo.tui.views import ERRORS_READ, JOBS_READ
 
 _EVENTS: Final = 500
 LATE_S: Final = 3.0
@@ -27,26 +31,36 @@ LATE_S: Final = 3.0
 class Collector:
     """Documents of a server, and the data that follows from them. For one thread."""
 
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: Client, clock: Callable[[], float] = time.monotonic, queues: str = ""
+    ) -> None:
+        """`queues` is a pattern of queue names; empty: all."""
         self._client = client
         self._clock = clock
+        self._queues = queues
+        self._has_hours = True
+        """Whether the server knows more than a quarter of an hour."""
         self._meter = Meter()
         self._minute = ""
+        self._asked = 0
+        """Minutes that were asked for last."""
         self._answered_at = clock()
         self.data = Data()
 
-    def collect(self, place: Place | None) -> None:
+    def collect(self, place: Place | None, span: str = QUARTER) -> None:
         """Ask for the summary and for the document of an open place. Raises `ClientError`."""
-        has_minutes = self._is_new_minute()
-        summary = dashboard.read_summary(self._client, has_minutes=has_minutes)
-        minutes = self.data.minutes
-        if has_minutes:
-            self._minute = summary.minute
+        wanted = dashboard.MINUTES_MAX if span == HOUR and self._has_hours else dashboard.MINUTES
+        is_new = self._is_new_minute() or wanted > self._asked
+        summary = self._summary(wanted if is_new else 0)
+        minutes, every = self.data.minutes, self.data.all_minutes
+        if is_new:
+            self._minute, self._asked = summary.minute, wanted
             minutes = {
                 queue.name: queue.minutes
                 for queue in summary.queues
                 if isinstance(queue.minutes, dashboard.Minutes)
             }
+            every = together(minutes.values())
         self._meter.add(summary)
         self._answered_at = self._clock()
         details: dict[str, Detail] = {}
@@ -56,8 +70,11 @@ class Collector:
             summary=summary,
             rates=self._meter.rates(),
             minutes=minutes,
+            all_minutes=every,
+            recent=self._meter.recent(),
             details=details,
             server=self._client.server.url.partition("://")[2],
+            pattern=self._queues,
         )
 
     def _is_new_minute(self) -> bool:
@@ -66,15 +83,36 @@ class Collector:
 
     def fail(self, error: ClientError) -> None:
         """Keep the data, with the reason why newer data are missing."""
-        self.data = Data(
-            summary=self.data.summary,
-            rates=self.data.rates,
-            minutes=self.data.minutes,
-            details=self.data.details,
-            server=self.data.server,
-            error=error.message,
-            silent_s=self._clock() - self._answered_at,
+        silent_s = self._clock() - self._answered_at
+        is_refused = isinstance(error, RequestFailed)
+        self.data = replace(
+            self.data, error=error.message, silent_s=silent_s, is_refused=is_refused
         )
+
+    def _summary(self, minutes: int) -> Summary:
+        try:
+            summary = dashboard.read_summary(self._client, minutes=minutes)
+        except RequestFailed as error:
+            if error.status != 400 or minutes <= dashboard.MINUTES:
+                raise
+            self._has_hours = False  # a server of an older version
+            summary = dashboard.read_summary(self._client, minutes=dashboard.MINUTES)
+        if not self._queues:
+            return summary
+        shown = [each for each in summary.queues if fnmatchcase(each.name, self._queues)]
+        totals: Counter[str] = Counter()
+        for each in shown:
+            totals.update(each.counts)
+        return replace(summary, queues=shown, totals=dict(totals))
+
+    def _jobs(self, wanted: dict[str, str | int]) -> Jobs:
+        if not self._queues:
+            return dashboard.search_jobs(self._client, wanted)
+        if "*" not in self._queues and "?" not in self._queues and "[" not in self._queues:
+            return dashboard.search_jobs(self._client, {"queue": self._queues, **wanted})
+        found = dashboard.search_jobs(self._client, wanted)
+        shown = [each for each in found.jobs if fnmatchcase(each.queue, self._queues)]
+        return replace(found, jobs=shown)
 
     def _detail(self, place: Place) -> Detail:
         try:
@@ -98,23 +136,26 @@ class Collector:
                 return job, dashboard.read_timeline(client, place.about)
             case keys.ERRORS:
                 wanted: dict[str, str | int] = {"state": "retrying,dead", "limit": ERRORS_READ}
-                return dashboard.search_jobs(client, wanted)
+                return self._jobs(wanted)
         wanted = {"state": "active,retrying,dead", "limit": JOBS_READ}
         if place.about:
             wanted["queue"] = place.about
         if place.worker:
             wanted["worker_id"] = place.worker
-        return dashboard.search_jobs(client, wanted)
+        return self._jobs(wanted)
 
     def change(self, change: Change) -> str:
         """Change something; returns a sentence about it."""
+        done: list[str] = []
         try:
-            if change.queue:
-                dashboard.change_queue(self._client, change.queue, change.action)
-            else:
+            for name in change.queues:
+                queues.act(self._client, name, change.action, change.body)
+                done.append(name)
+            if change.job_ids:
                 dashboard.change_jobs(self._client, list(change.job_ids), change.action)
         except ClientError as error:
-            return f"failed: {error.message}"
+            before = f" (done before: {', '.join(done)})" if done else ""
+            return f"failed: {error.message}{before}"
         return change.said
 
 
@@ -127,6 +168,7 @@ class Fetcher:
         self._wake = threading.Condition()
         self._place: Place | None = None
         self._delay_s = 2.0
+        self._span = QUARTER
         self._is_due = True
         self._is_over = False
         self._changes: list[Change] = []
@@ -145,10 +187,13 @@ class Fetcher:
             self._is_over = True
             self._wake.notify()
 
-    def want(self, place: Place | None, delay_s: float, *, now: bool = False) -> None:
-        """Say what is open, and how often to ask; `now` asks at once."""
+    def want(
+        self, place: Place | None, delay_s: float, span: str = QUARTER, *, now: bool = False
+    ) -> None:
+        """Say what is open, and how often to ask; `now` asks at once, as does a longer history."""
         with self._wake:
-            self._place, self._delay_s = place, delay_s
+            now = now or (span == HOUR and span != self._span)
+            self._place, self._delay_s, self._span = place, delay_s, span
             self._is_due = self._is_due or now
             self._wake.notify()
 
@@ -167,7 +212,7 @@ class Fetcher:
         waited_s = time.monotonic() - asked_at if asked_at is not None else 0.0
         if waited_s >= LATE_S and not data.error:
             error = f"{data.server} has not answered yet"
-            data = msgspec.structs.replace(data, error=error, silent_s=waited_s)
+            data = replace(data, error=error, silent_s=waited_s)
         return data, said
 
     def _run(self) -> None:
@@ -184,12 +229,12 @@ class Fetcher:
                 if self._is_over:
                     return
                 self._is_due = False
-                place, changes = self._place, self._changes
+                place, changes, span = self._place, self._changes, self._span
                 self._changes = []
                 begun_at = self._asked_at = time.monotonic()
             said = [self._collector.change(change) for change in changes]
             try:
-                self._collector.collect(place)
+                self._collector.collect(place, span)
             except ClientError as error:
                 self._collector.fail(error)
             took_s = time.monotonic() - begun_at

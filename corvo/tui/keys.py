@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 ESCAPE: Final = "esc"
 ENTER: Final = "enter"
 BACKSPACE: Final = "backspace"
+CLICK: Final = "click:"
 
 _SEQUENCES: Final = {
     b"\x1b[A": "up",
@@ -25,6 +26,8 @@ _SEQUENCES: Final = {
     b"\x1b[4~": "end",
     b"\x1b[Z": "shift-tab",
 }
+_WHEEL: Final = {64: "wheel-up", 65: "wheel-down"}
+_CLICK: Final = 0
 _CONTROLS: Final = {
     0x09: "tab",
     0x0A: ENTER,
@@ -33,7 +36,7 @@ _CONTROLS: Final = {
     0x7F: BACKSPACE,
     0x0C: "ctrl-l",
 }
-_SEQUENCE_MAX: Final = 16
+_SEQUENCE_MAX: Final = 20
 
 
 class Keys:
@@ -93,8 +96,19 @@ def _escaped(data: bytes) -> tuple[str, int] | None:
         return ESCAPE, 1
     for end in range(2, min(len(data), _SEQUENCE_MAX)):
         if 0x40 <= data[end] <= 0x7E:
+            if data[2:3] == b"<":
+                return _mouse(data[3:end], is_press=data[end] == ord("M")), end + 1
             return _SEQUENCES.get(data[: end + 1], ""), end + 1
     return ("", len(data)) if len(data) >= _SEQUENCE_MAX else None
+
+
+def _mouse(report: bytes, *, is_press: bool) -> str:
+    """The key of a report of the mouse: a wheel, or `click:` with the line, from 0."""
+    fields = report.split(b";")
+    if not is_press or len(fields) != 3 or not all(field.isdigit() for field in fields):
+        return ""
+    button, _, line = map(int, fields)
+    return f"{CLICK}{line - 1}" if button == _CLICK else _WHEEL.get(button, "")
 
 
 class Binding(NamedTuple):
@@ -127,10 +141,26 @@ _OF_QUEUES: Final = frozenset({QUEUES, QUEUE})
 _OF_JOBS: Final = frozenset({QUEUE, JOBS, JOB})
 _OPEN: Final = frozenset({QUEUES, QUEUE, WORKERS, ERRORS, JOBS})
 
+_LISTS: Final = frozenset({QUEUES, QUEUE, WORKERS, ERRORS, JOBS, EVENTS})
+_CHANGED: Final = frozenset({QUEUES, QUEUE, ERRORS, JOBS})
+"""Views with rows that can be changed."""
+_IDS: Final = frozenset({QUEUES, QUEUE, WORKERS, ERRORS, JOBS, JOB})
+
 BINDINGS: Final = (
     Binding(("enter",), "open", "open the row", _OPEN, "open"),
     Binding(("esc", "backspace"), "back", "go back; clear the filter", short="back"),
-    Binding(tuple("123456"), "tab", "queues, workers, shards, errors, jobs, events"),
+    Binding(
+        tuple("123456"),
+        "tab",
+        "show a view by its number",
+        frozenset({*TABS, QUEUE}),
+    ),
+    Binding(
+        tuple("12345"),
+        "part",
+        "show a part of the job by its number",
+        frozenset({JOB}),
+    ),
     Binding(("tab",), "next_tab", "next view"),
     Binding(("shift-tab",), "previous_tab", "previous view"),
     Binding(("j", "down"), "down", "next row"),
@@ -139,12 +169,6 @@ BINDINGS: Final = (
     Binding(("pgup",), "page_up", "previous page"),
     Binding(("g", "home"), "first", "first row"),
     Binding(("G", "end"), "last", "last row"),
-    Binding(
-        ("/",), "filter", "filter rows by a part of their text; !text excludes", short="filter"
-    ),
-    Binding(("s", ">"), "sort_next", "sort by the next column", short="sort"),
-    Binding(("<",), "sort_previous", "sort by the previous column"),
-    Binding(("R",), "reverse", "reverse the order"),
     Binding(("p",), "pause_queue", "pause or resume the queue", _OF_QUEUES, "pause queue", True),
     Binding(
         ("r",),
@@ -156,13 +180,27 @@ BINDINGS: Final = (
     ),
     Binding(("C",), "cancel", "cancel the job", _OF_JOBS, "cancel", True),
     Binding(("D",), "delete", "delete the job", _OF_JOBS, "", True),
-    Binding(("space",), "freeze", "stop and continue the picture; data is still collected"),
+    Binding(("L",), "limits", "set the limits of the queue", _OF_QUEUES, "", True),
+    Binding(("x",), "mark", "mark the row, to change many rows at once", _CHANGED),
+    Binding(("a",), "mark_all", "mark all rows, or none", _CHANGED),
+    Binding(("/",), "filter", "show rows with a text; !text: without it", _LISTS, "filter"),
+    Binding((":",), "command", "type a command, such as queue NAME or job ID"),
+    Binding(("s", ">"), "sort_next", "sort by the next column", _LISTS, "sort"),
+    Binding(("<",), "sort_previous", "sort by the previous column", _LISTS),
+    Binding(("R",), "reverse", "reverse the order", _LISTS),
+    Binding(("c",), "columns", "choose columns", _LISTS),
+    Binding(("w",), "span", "bars of 15 minutes, an hour, or a minute", _OF_QUEUES),
+    Binding(("z",), "zoom", "lower panels: small, large, none"),
+    Binding(("space",), "freeze", "stop or continue the picture"),
     Binding(("+", "="), "faster", "refresh more often"),
     Binding(("-",), "slower", "refresh less often"),
-    Binding(("z",), "zoom", "hide or show the lower panels"),
+    Binding(("y",), "copy", "copy the name or id (OSC 52)", _IDS),
+    Binding(("Y",), "copy_command", "copy a command that shows it", _IDS),
+    Binding(("S",), "save", "save the picture as SVG and text"),
+    Binding(("M",), "mouse", "use the mouse, or leave it to the terminal"),
     Binding(("ctrl-l",), "redraw", "draw the screen again"),
-    Binding(("?",), "help", "show these keys", short="help"),
-    Binding(("q",), "quit", "end", short="quit"),
+    Binding(("?",), "help", "show these keys"),
+    Binding(("q",), "quit", "end"),
 )
 
 SHOWN: Final = {"down": "↓", "up": "↑"}
@@ -186,8 +224,12 @@ def action_of(key: str, view: str) -> Binding | None:
 def key_table() -> str:
     """The table of all keys, in Markdown."""
     lines = ["| keys | action | views |", "|---|---|---|"]
+    every = {*TABS, QUEUE, JOB}
     for each in BINDINGS:
         keys = " ".join(f"`{key}`" for key in each.keys)
+        missing = every - each.views if each.views else set()
         views = ", ".join(sorted(each.views)) or "all"
+        if 0 < len(missing) <= 3:
+            views = f"all but {', '.join(sorted(missing))}"
         lines.append(f"| {keys} | {each.about}{' (asks first)' * each.changes} | {views} |")
     return "\n".join(lines) + "\n"

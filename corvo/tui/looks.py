@@ -6,7 +6,7 @@ terminal, so that the user's own scheme decides. A text of a server never acts o
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from rich.cells import cell_len
@@ -36,7 +36,7 @@ _MINUTE: Final = 60
 _HOUR: Final = 3_600
 _DAY: Final = 86_400
 LOST: Final = 0.01
-"""Share of failures from which a bar is reversed; below, it is underlined."""
+"""Share of failures from which a bar is yellow; below, it is underlined."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -72,7 +72,8 @@ class Look(msgspec.Struct, frozen=True):
     def bars(self, values: Sequence[int], width: int, failed: Sequence[int] = ()) -> Text:
         """Numbers as a row of bars, the latest at the end.
 
-        Where attempts failed, the bar is underlined, or reversed if one in a hundred did.
+        Where attempts failed, the bar is underlined, and yellow if one in a hundred did. It is not
+        reversed: a low bar would look like a high one.
         """
         bars = _ASCII_BARS if self.is_ascii else _BARS
         shown = list(values)[-width:]
@@ -83,7 +84,8 @@ class Look(msgspec.Struct, frozen=True):
             place = -(-value * (len(bars) - 1) // most) if most else 0
             style = ""
             if errors:
-                style = "reverse" if errors >= LOST * max(value, 1) else "underline"
+                is_bad = errors >= LOST * max(value, 1)
+                style = "bold underline yellow" if is_bad else "underline"
             text.append(bars[place] if place or errors == 0 else bars[1], style)
         return text
 
@@ -169,6 +171,29 @@ def cut(text: Text, width: int) -> Text:
     if cells + 1 < width:  # half of a wide letter is missing
         shown.append(" " * (width - cells - 1))
     return shown
+
+
+Ranked: TypeAlias = tuple[int, Text]
+"""A text, and how soon it is left out: those of a higher rank go first."""
+
+
+def chosen(parts: Sequence[Ranked], gap: str, most: int) -> Text:
+    """The texts up to a rank, with something between them."""
+    return joined([text for rank, text in parts if rank <= most], gap)
+
+
+def flow(parts: Iterable[Text | str], gap: str, width: int) -> list[Text]:
+    """Texts with something between them, on as many lines as they need; empty ones are left out."""
+    lines: list[Text] = []
+    for part in parts:
+        text = part if isinstance(part, Text) else Text(part)
+        if not len(text):
+            continue
+        if lines and lines[-1].cell_len + len(gap) + text.cell_len <= width:
+            lines[-1] = Text.assemble(lines[-1], gap, text)
+        else:
+            lines.append(text)
+    return lines
 
 
 def joined(parts: Iterable[Text | str], gap: str) -> Text:

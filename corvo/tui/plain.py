@@ -10,7 +10,8 @@ from corvo.client_commands.tables import plain, table
 from corvo.tui.looks import Look
 from corvo.tui.model import Data, Rate
 from corvo.tui.pages import Page, ordered
-from corvo.tui.views import Place, page_of, queue_state
+from corvo.tui.places import Place, Seen
+from corvo.tui.views import page_of, queue_state
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ def text(data: Data, place: Place, look: Look, wanted: str, sort: str, *, is_rev
     """All rows of a view, without borders; numbers are exact, and nothing is cut off."""
     assert data.summary is not None, "the server has answered"
     shown = _first(data.summary, data.total_rate)
-    page = page_of(data, place, look)
+    page = page_of(data, place, Seen(look))
     if place.view == "queues":
         return shown + _queues(data, page, wanted, sort, is_reversed=is_reversed)
     shown += "".join(f"{plain(head.plain)}\n" for head in page.heads)

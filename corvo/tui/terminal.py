@@ -15,6 +15,7 @@ import signal
 import sys
 import termios
 import tty
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -22,12 +23,15 @@ from typing import Final, Self, TypeAlias
 
 from rich.color import ColorSystem
 from rich.console import Console
+from rich.style import Style
 from rich.text import Text
 
 from corvo.tui.keys import Keys
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
+_MOUSE_ON: Final = "\x1b[?1000h\x1b[?1006h"
+_MOUSE_OFF: Final = "\x1b[?1006l\x1b[?1000l"
 _ESCAPE_S: Final = 0.025
 """An escape sequence arrives whole within this time; a key alone is followed by nothing."""
 _READ_BYTES: Final = 1_024
@@ -38,8 +42,9 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | signal.Ha
 class Terminal:
     """The screen and the keyboard."""
 
-    def __init__(self, *, has_colour: bool, encoding: str) -> None:
+    def __init__(self, *, has_colour: bool, has_dim: bool, encoding: str) -> None:
         self._has_colour = has_colour
+        self._has_dim = has_dim
         self._encoding = encoding
         self._console = Console(force_terminal=True, color_system="standard", file=sys.stdout)
         self._input: Final = sys.stdin.fileno()
@@ -48,6 +53,7 @@ class Terminal:
         self._keys = Keys()
         self._shown: list[str] = []
         """The lines that are on the screen."""
+        self._has_mouse = False
         self._handlers: dict[int, Handler] = {}
         self._signals: list[int] = []
         self._wake_read, self._wake_write = os.pipe()
@@ -94,7 +100,9 @@ class Terminal:
             with suppress(BlockingIOError):
                 os.read(self._wake_read, _READ_BYTES)
         if self._input in ready:
-            data = os.read(self._input, _READ_BYTES)
+            data = b""
+            with suppress(OSError):
+                data = os.read(self._input, _READ_BYTES)
             if not data:
                 raise KeyboardInterrupt  # the terminal is gone
             found = self._keys.feed(data)
@@ -107,9 +115,12 @@ class Terminal:
         """Show lines; those that are there already are not written again."""
         written = [self._written(line) for line in lines]
         parts = []
+        columns, _ = self.size
         for place, line in enumerate(written):
             if place >= len(self._shown) or self._shown[place] != line:
-                parts.append(f"\x1b[{place + 1};1H{line}\x1b[K")
+                # After a line that fills the screen, this would clear its last letter.
+                rest = "\x1b[K" if lines[place].cell_len < columns else ""
+                parts.append(f"\x1b[{place + 1};1H{line}{rest}")
         if len(written) < len(self._shown):
             parts.append(f"\x1b[{len(written) + 1};1H\x1b[J")
         self._shown = written
@@ -124,6 +135,15 @@ class Terminal:
         """Draw all lines again the next time."""
         self._shown = []
         self._write("\x1b[2J")
+
+    def copy(self, text: str) -> None:
+        """Put a text into the clipboard, of terminals that allow it (OSC 52)."""
+        self._write(f"\x1b]52;c;{b64encode(text.encode()).decode()}\x07")
+
+    def mouse(self, *, is_on: bool) -> None:
+        """Take reports of clicks and the wheel, or leave them to the terminal."""
+        self._has_mouse = is_on
+        self._write(_MOUSE_ON if is_on else _MOUSE_OFF)
 
     # Inside.
 
@@ -153,12 +173,12 @@ class Terminal:
 
     def _begin(self) -> None:
         tty.setcbreak(self._input, termios.TCSADRAIN)
-        self._write(_ENTER)
+        self._write(_ENTER + (_MOUSE_ON if self._has_mouse else ""))
         self._shown = []
 
     def _end(self) -> None:
         with suppress(OSError):
-            self._write(f"\x1b[0m{_LEAVE}")
+            self._write(f"\x1b[0m{_MOUSE_OFF if self._has_mouse else ''}{_LEAVE}")
         with suppress(termios.error):
             termios.tcsetattr(self._input, termios.TCSADRAIN, self._settings)
 
@@ -172,6 +192,8 @@ class Terminal:
                 continue
             if not self._has_colour:
                 style = style.without_color
+            if style.dim and not self._has_dim:
+                style += Style(dim=False)
             parts.append(style.render(segment.text, color_system=ColorSystem.STANDARD))
         return "".join(parts)
 

@@ -10,68 +10,58 @@ import msgspec
 from rich.text import Text
 
 from corvo.client.cluster import ClusterState, Events, Replica, Status
-from corvo.client.dashboard import Job, Jobs, Minutes, Moment, Queue
-from corvo.times import S, parse_time
+from corvo.client.dashboard import Job, Jobs, Minutes, Queue
 from corvo.tui import keys
-from corvo.tui.looks import Look, joined, number, rate, span
-from corvo.tui.model import Data, Detail
+from corvo.tui.looks import Look, flow, joined, number, rate, span
+from corvo.tui.model import BARS, NO_MINUTES, Data, Detail
+from corvo.tui.one_job import clock, job_page
 from corvo.tui.pages import Cells, Column, Page, Row
+from corvo.tui.places import Place, Seen
 
 ERRORS_READ: Final = 500
 """Failed jobs that the view of errors groups."""
 JOBS_READ: Final = 200
-_BARS: Final = 15
 _OLD_S: Final = 300.0
 """Age of the oldest pending job from which it is marked."""
 _NEW_S: Final = 60.0
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A view, and what it is about: a queue, a job, or a filter of jobs."""
-
-    view: str
-    about: str = ""
-    worker: str = ""
-
-    @property
-    def wanted(self) -> str:
-        """The document beside the summary that it needs; empty if none."""
-        if self.view == keys.QUEUES:
-            return ""
-        return f"{self.view}:{self.about}:{self.worker}"
-
-
-View: TypeAlias = Callable[[Data, Place, Look], Page]
+View: TypeAlias = Callable[[Data, Place, Seen], Page]
 
 
 # Queues.
 
 
-def queues(data: Data, _: Place, look: Look) -> Page:
+def queues(data: Data, _: Place, seen: Seen) -> Page:
     """All queues with counts and rates."""
-    found = data.summary.queues if data.summary is not None else []
+    look, found = seen.look, data.summary.queues if data.summary is not None else []
+    *columns, last = QUEUE_COLUMNS
     return Page(
-        columns=QUEUE_COLUMNS,
-        rows=[_queue_row(queue, data, look) for queue in found],
+        columns=(*columns, last._replace(title=f"LAST {seen.span.upper()}")),
+        rows=[_queue_row(queue, data, seen) for queue in found],
         sort="pending",
-        empty="no queues yet: the first job creates one",
+        empty=(
+            f"no queue matches {look.safe(data.pattern)}"
+            if data.pattern
+            else "no queues yet, or none that this API key may see"
+        ),
     )
 
 
 QUEUE_COLUMNS: Final = (
-    Column("name", "QUEUE", 0, 0, is_right=False, is_descending=False),
-    Column("state", "STATE", 9, 3, is_right=False),
+    Column("name", "QUEUE", 16, 0, is_right=False, is_descending=False, grows=True),
+    Column("state", "STATE", 8, 3, is_right=False),
     Column("pending", "PENDING", 8, 0),
-    Column("active", "ACTIVE", 8, 0),
-    Column("scheduled", "SCHED", 6, 6),
+    Column("active", "ACTIVE", 7, 0),
+    Column("scheduled", "SCHED", 6, 7),
     Column("retrying", "RETRY", 6, 4),
-    Column("held", "HELD", 6, 7),
-    Column("dead", "DEAD", 6, 2),
-    Column("in", "IN/s", 7, 3),
-    Column("out", "OUT/s", 7, 3),
-    Column("errors", "ERR%", 6, 5),
-    Column("oldest", "OLDEST", 7, 1),
-    Column("minutes", "LAST 15 M", _BARS, 8, is_right=False),
+    Column("held", "HELD", 6, 8),
+    Column("dead", "DEAD", 6, 1),
+    Column("in", "IN/s", 6, 3),
+    Column("out", "OUT/s", 6, 3),
+    Column("errors", "ERR%", 6, 6),
+    Column("oldest", "OLDEST", 7, 2),
+    Column("minutes", "LAST 15 M", BARS, 5, is_right=False),
 )
 
 
@@ -86,11 +76,11 @@ def queue_state(queue: Queue) -> tuple[str, str]:
     return ("active", "run") if queue.counts.get("active", 0) else ("pending", "idle")
 
 
-def _queue_row(queue: Queue, data: Data, look: Look) -> Row:
+def _queue_row(queue: Queue, data: Data, seen: Seen) -> Row:
     counts = queue.counts
     word = queue_state(queue)[1]
     own = data.rates.get(queue.name)
-    minutes = data.minutes.get(queue.name, _NO_MINUTES)
+    minutes = data.minutes.get(queue.name, NO_MINUTES)
     return Row(
         queue.name,
         {
@@ -104,16 +94,16 @@ def _queue_row(queue: Queue, data: Data, look: Look) -> Row:
             "minutes": sum(minutes.enqueued),
             **{state: counts.get(state, 0) for state in _COUNTED},
         },
-        partial(_queue_cells, queue, data, look),
+        partial(_queue_cells, queue, data, seen),
         word,
     )
 
 
-def _queue_cells(queue: Queue, data: Data, look: Look) -> Cells:
-    counts = queue.counts
+def _queue_cells(queue: Queue, data: Data, seen: Seen) -> Cells:
+    counts, look = queue.counts, seen.look
     glyph, word = queue_state(queue)
     own = data.rates.get(queue.name)
-    minutes = data.minutes.get(queue.name, _NO_MINUTES)
+    bars = data.bars(queue.name, seen.span)
     share = own.error_share * 100 if own is not None else 0.0
     return {
         "name": look.safe(queue.name),
@@ -123,13 +113,12 @@ def _queue_cells(queue: Queue, data: Data, look: Look) -> Cells:
         "out": rate(own.completed if own else None, look.unknown),
         "errors": _marked(f"{share:.1f}", share >= 1) if own else look.unknown,
         "oldest": _age(data.age_s(queue.oldest_pending_at), _OLD_S),
-        "minutes": look.bars(minutes.enqueued, _BARS, minutes.failed),
+        "minutes": look.bars(bars.enqueued, BARS, bars.failed),
         **{state: _count(state, counts.get(state, 0)) for state in _COUNTED},
     }
 
 
 _COUNTED: Final = ("pending", "scheduled", "retrying", "held", "dead")
-_NO_MINUTES: Final = Minutes(enqueued=[], completed=[], failed=[])
 
 
 def _count(state: str, value: int) -> Text | str:
@@ -156,8 +145,9 @@ def _age(age_s: float | None, bad_s: float) -> Text | str:
 # One queue.
 
 
-def queue(data: Data, place: Place, look: Look) -> Page:
+def queue(data: Data, place: Place, seen: Seen) -> Page:
     """A queue: its counts, rates and limits, and the jobs in it that are active or failed."""
+    look = seen.look
     found = data.summary.queues if data.summary is not None else []
     own = next((each for each in found if each.name == place.about), None)
     if own is None:
@@ -171,35 +161,45 @@ def queue(data: Data, place: Place, look: Look) -> Page:
                 Text(look.safe(own.name), style="bold"),
                 look.state(glyph, word),
                 f"workers {own.workers}" if isinstance(own.workers, int) else "",
+                f"limit {number(own.max_concurrency)}" if own.max_concurrency else "",
             ],
             "   ",
-        ),
-        joined(
-            [
-                *(
-                    look.state(state, f"{state} {number(counts.get(state, 0))}")
-                    for state in _STATES
-                    if counts.get(state, 0) or state in {"pending", "active"}
-                ),
-                f"limit {own.max_concurrency}" if own.max_concurrency else "",
-            ],
-            "  ",
-        ),
-        _speeds(speed.enqueued if speed else None, speed.completed if speed else None,
-                speed.failed if speed else None, data.minutes.get(own.name, _NO_MINUTES), look),
-    ]  # fmt: skip
-    full = own.max_concurrency and counts.get("active", 0) >= own.max_concurrency
-    if own.paused:
-        shown.append(Text("not fetched now: the queue is paused", style="bold"))
-    elif full:
-        limit = own.max_concurrency
-        shown.append(Text(f"not fetched now: {limit} of {limit} active jobs", style="bold"))
-    elif own.workers == 0 and counts.get("pending", 0):
-        shown.append(Text("not fetched now: no worker fetches from this queue", style="bold"))
-    jobs_page = jobs(data, place, look)
+        )
+    ]
+    why = _not_fetched(own)
+    if why:
+        shown.append(Text(f"not fetched now: {why}", style="bold"))
+    counted = [
+        look.state(state, f"{state} {number(counts.get(state, 0))}")
+        for state in _STATES
+        if counts.get(state, 0) or state in {"pending", "active"}
+    ]
+    shown += flow(counted, "  ", seen.width - 1)
+    shown.append(
+        _speeds(
+            speed.enqueued if speed else None,
+            speed.completed if speed else None,
+            speed.failed if speed else None,
+            data.bars(own.name, seen.span),
+            look,
+        )
+    )
+    jobs_page = jobs(data, place, seen)
     return msgspec.structs.replace(
         jobs_page, heads=[*shown, *jobs_page.heads], empty="no active, retrying or dead jobs"
     )
+
+
+def _not_fetched(own: Queue) -> str:
+    """Why no worker gets a job of a queue now; empty if that is not known."""
+    if own.paused:
+        return "the queue is paused"
+    if own.max_concurrency and own.counts.get("active", 0) >= own.max_concurrency:
+        limit = number(own.max_concurrency)
+        return f"{limit} of {limit} active jobs"
+    if own.workers == 0 and own.counts.get("pending", 0):
+        return "no worker fetches from this queue"
+    return ""
 
 
 _STATES: Final = ("pending", "active", "scheduled", "retrying", "held", "dead", "completed")
@@ -220,18 +220,19 @@ def _speeds(
 # Jobs.
 
 JOB_COLUMNS: Final = (
-    Column("id", "JOB", 20, 0, is_right=False, is_descending=False, keeps_end=True),
-    Column("queue", "QUEUE", 16, 3, is_right=False, is_descending=False),
+    Column("id", "JOB", 20, 0, is_right=False, is_descending=False, keeps_end=True, grows=True),
+    Column("queue", "QUEUE", 16, 3, is_right=False, is_descending=False, grows=True),
     Column("state", "STATE", 11, 0, is_right=False, is_descending=False),
-    Column("try", "TRY", 7, 2),
+    Column("try", "TRY", 7, 4),
     Column("age", "AGE", 7, 1),
-    Column("worker", "WORKER", 16, 5, is_right=False, is_descending=False),
-    Column("error", "LAST ERROR", 0, 4, is_right=False, is_descending=False),
+    Column("worker", "WORKER", 10, 5, is_right=False, is_descending=False, grows=True),
+    Column("error", "LAST ERROR", 12, 2, is_right=False, is_descending=False, grows=True),
 )
 
 
-def jobs(data: Data, place: Place, look: Look) -> Page:
+def jobs(data: Data, place: Place, seen: Seen) -> Page:
     """Jobs that are active, waiting to be retried, or dead; the latest first."""
+    look = seen.look
     detail = data.details.get(place.wanted, _NOTHING)
     found = detail.document
     heads = _failed(detail, look)
@@ -239,7 +240,7 @@ def jobs(data: Data, place: Place, look: Look) -> Page:
         heads.append(Text(f"jobs of worker {look.safe(place.worker)}"))
     columns = [each for each in JOB_COLUMNS if each.key != "queue" or place.view != keys.QUEUE]
     if not isinstance(found, Jobs):
-        return Page(columns=(), rows=(), heads=heads, empty="" if heads else "reading …")
+        return _unread(detail, look)
     if len(found.jobs) < found.total:
         at_least = "" if found.total_is_exact else "at least "
         heads.append(
@@ -285,111 +286,32 @@ def _job_row(job: Job, data: Data, look: Look) -> Row:
 # One job.
 
 
-def job(data: Data, place: Place, look: Look) -> Page:
+def job(data: Data, place: Place, seen: Seen) -> Page:
     """A job: its facts, and its history by the server's log of events."""
     detail = data.details.get(place.wanted, _NOTHING)
-    found = detail.document
-    heads = _failed(detail, look)
-    if not isinstance(found, tuple):
-        empty = "" if heads else "reading …"
-        return Page(columns=(), rows=(), heads=heads, empty=empty, is_list=False)
-    own, timeline = found
-    heads += _facts(own, data, look)
-    columns = (
-        Column("at", "TIME", 12, 0, is_right=False),
-        Column("what", "EVENT", 14, 0, is_right=False),
-        Column("took", "TOOK", 7, 1),
-        Column("by", "BY", 16, 2, is_right=False),
-        Column("why", "WHY", 0, 1, is_right=False),
-    )
-    rows = [_moment(place, moment, look) for place, moment in enumerate(timeline.moments)]
-    return Page(columns=columns, rows=rows, heads=heads, is_list=False, empty="no events")
-
-
-def _facts(own: Job, data: Data, look: Look) -> list[Text]:
-    tries = f"try {own.attempt}/{own.max_retries}" if own.max_retries else ""
-    lease_s = None
-    if own.lease_expires_at:
-        lease_s = -(_since(data, own.lease_expires_at) or 0.0)
-    lines = [
-        joined(
-            [
-                Text(look.safe(own.id), style="bold"),
-                look.safe(own.queue),
-                look.state(own.state, is_loud=own.state in {"dead", "held"}),
-                tries,
-                f"lease {span(lease_s)}" if lease_s is not None and lease_s > 0 else "",
-            ],
-            "  ",
-        )
-    ]
-    told = [
-        f"type {own.kind}" if own.kind else "",
-        f"worker {own.worker_id}" if own.worker_id else "",
-        f"on {own.hostname}" if own.hostname else "",
-        *(f"{name}={value}" for name, value in sorted(own.tags.items())),
-        f"batch {own.batch_id}" if own.batch_id else "",
-        f"unique {own.unique_key}" if own.unique_key else "",
-    ]
-    if any(told):
-        lines.append(joined(map(look.safe, told), "  "))
-    for title, raw in (
-        ("payload", own.payload),
-        ("progress", own.progress),
-        ("result", own.result),
-    ):
-        if raw is not None and bytes(raw) != b"null":
-            lines.append(Text(f"{title} {look.safe(bytes(raw).decode(errors='replace'))}"))
-    if own.errors:
-        lines.append(Text(f"error {look.safe(own.errors[-1].error)}", style="bold"))
-    return lines
-
-
-def _since(data: Data, text: str) -> float | None:
-    at_ns = parse_time(text)
-    return None if at_ns is None else (data.at_ns - at_ns) / S
-
-
-def _moment(place: int, moment: Moment, look: Look) -> Row:
-    bad = moment.what in {"failed", "dead", "crashed", "error"}
-    return Row(
-        str(place),
-        {},
-        {
-            "at": _clock(moment.at),
-            "what": Text(moment.what, style="bold" if bad else ""),
-            "took": span(moment.ms / 1_000) if moment.ms is not None else "",
-            "by": look.safe(moment.by),
-            "why": look.safe(moment.why),
-        },
-    )
-
-
-def _clock(at: str) -> str:
-    """The time of day of a moment, with milliseconds."""
-    time = at.partition("T")[2].rstrip("Z")
-    return time[:12] if "." in time else f"{time}.000"
+    heads = _failed(detail, seen.look)
+    if not isinstance(detail.document, tuple):
+        return _unread(detail, seen.look)
+    page = job_page(*detail.document, data, seen)
+    return msgspec.structs.replace(page, heads=[*heads, *page.heads])
 
 
 # Workers.
 
 
-def workers(data: Data, place: Place, look: Look) -> Page:
+def workers(data: Data, place: Place, seen: Seen) -> Page:
     """Workers, and the queues without any."""
+    look = seen.look
     detail = data.details.get(place.wanted, _NOTHING)
     found = detail.document
     heads = _failed(detail, look)
     if not isinstance(found, list):
-        return Page(columns=(), rows=(), heads=heads, empty="" if heads else "reading …")
+        return _unread(detail, look)
     states = Counter(worker.state for worker in found)
     words = {"not_fetching": "not fetching"}
-    heads.append(
-        Text(
-            "   ".join(
-                f"{words.get(state, state)} {count}" for state, count in sorted(states.items())
-            )
-        )
-    )
+    shown = [f"{words.get(state, state)} {count}" for state, count in sorted(states.items())]
+    if shown:
+        heads.append(Text(look.safe("   ".join(shown))))
     rows = []
     for worker in found:
         beat_s, up_s = data.age_s(worker.last_heartbeat), data.age_s(worker.started_at)
@@ -434,13 +356,13 @@ def workers(data: Data, place: Place, look: Look) -> Page:
 
 
 WORKER_COLUMNS: Final = (
-    Column("id", "WORKER", 0, 0, is_right=False, is_descending=False),
-    Column("host", "HOST", 14, 4, is_right=False, is_descending=False),
+    Column("id", "WORKER", 12, 0, is_right=False, is_descending=False, grows=True),
+    Column("host", "HOST", 10, 4, is_right=False, is_descending=False, grows=True),
     Column("state", "STATE", 14, 0, is_right=False, is_descending=False),
     Column("active", "BUSY", 6, 0),
-    Column("queues", "QUEUES", 0, 2, is_right=False, is_descending=False),
     Column("beat", "SEEN", 7, 1),
     Column("up", "UP", 7, 3),
+    Column("queues", "QUEUES", 10, 2, is_right=False, is_descending=False, grows=True),
 )
 _WORKER_STATES: Final = {"alive": "active", "not_fetching": "warning", "gone": "cancelled"}
 
@@ -459,8 +381,9 @@ def _uncovered(data: Data) -> str:
 # Shards.
 
 
-def shards(data: Data, place: Place, look: Look) -> Page:
+def shards(data: Data, place: Place, seen: Seen) -> Page:
     """Nodes and shards: which node leads each shard, and how far the others are behind."""
+    look = seen.look
     detail = data.details.get(place.wanted, _NOTHING)
     found = detail.document
     heads = _failed(detail, look)
@@ -485,7 +408,7 @@ def shards(data: Data, place: Place, look: Look) -> Page:
         Column("state", "STATE", 8, 0, is_right=False),
         Column("leader", "LEADER", 10, 1, is_right=False),
         Column("term", "TERM", 6, 2),
-        Column("mirror", "MIRROR", 0, 1, is_right=False),
+        Column("mirror", "MIRROR", 20, 1, is_right=False),
     )
     return Page(columns=columns, rows=rows, heads=heads, is_list=False)
 
@@ -509,7 +432,7 @@ def _matrix(state: ClusterState, data: Data, heads: list[Text], look: Look) -> P
             "   ",
         ),
     ]
-    columns = [Column("node", "NODE", 0, 0, is_right=False)]
+    columns = [Column("node", "NODE", 12, 0, is_right=False, grows=True)]
     columns += [
         Column(f"s{shard.shard}", f"SHARD {shard.shard}", 12, 1 + shard.shard, is_right=False)
         for shard in state.shards
@@ -527,7 +450,7 @@ def _matrix(state: ClusterState, data: Data, heads: list[Text], look: Look) -> P
             own = next((each for each in shard.replicas if each.node == node.number), None)
             is_leader = shard.leader == node.number
             cells[f"s{shard.shard}"] = _replica(own, shard.term, look, is_leader=is_leader)
-        rows.append(Row(name, {}, cells))
+        rows.append(Row(name, {"node": name}, cells))
     tails = [Text(look.safe(reason), style="bold") for reason in state.reasons]
     return Page(columns=tuple(columns), rows=rows, heads=heads, tails=tails, is_list=False)
 
@@ -540,8 +463,10 @@ def _replica(own: Replica | None, term: int, look: Look, *, is_leader: bool) -> 
     if not own.is_reachable:
         return look.state("dead", "away")
     lag = f"+{number(own.lag)}" if isinstance(own.lag, int) else ""
-    word = "repair" if own.is_repairing else "voter" if own.is_voter else "copy"
-    return look.state("active" if own.is_voter else "pending", f"{word} {lag}".strip())
+    if own.is_repairing:
+        return look.state("warning", "repair")
+    word = "" if own.is_voter else "copy"
+    return look.state("active" if own.is_voter else "pending", f"{word} {lag}".strip() or "?")
 
 
 # Errors.
@@ -554,22 +479,24 @@ def fingerprint(error: str) -> str:
     return _NUMBERS.sub("N", error.strip().partition("\n")[0])[:200]
 
 
-def errors(data: Data, place: Place, look: Look) -> Page:
+def errors(data: Data, place: Place, seen: Seen) -> Page:
     """The latest failed jobs, grouped by their error."""
+    look = seen.look
     detail = data.details.get(place.wanted, _NOTHING)
     found = detail.document
     heads = _failed(detail, look)
     if not isinstance(found, Jobs):
-        return Page(columns=(), rows=(), heads=heads, empty="" if heads else "reading …")
+        return _unread(detail, look)
     groups: dict[str, list[Job]] = {}
     for each in found.jobs:
         groups.setdefault(fingerprint(each.last_error) or "(no error text)", []).append(each)
-    heads.append(
-        Text(
-            f"{len(found.jobs)} of {number(found.total)} retrying and dead jobs, the latest first",
-            style="dim",
+    if found.jobs:
+        heads.append(
+            Text(
+                f"the latest {len(found.jobs)} of {number(found.total)} retrying and dead jobs",
+                style="dim",
+            )
         )
-    )
     rows = []
     for text, members in groups.items():
         names = Counter(each.queue for each in members)
@@ -588,7 +515,7 @@ def errors(data: Data, place: Place, look: Look) -> Page:
                     "count": len(members),
                     "dead": dead,
                     "error": text,
-                    "queue": most,
+                    "queue": most + more,
                     "last": -(last_s or 0.0),
                 },
                 {
@@ -605,9 +532,9 @@ def errors(data: Data, place: Place, look: Look) -> Page:
         columns=(
             Column("count", "JOBS", 6, 0),
             Column("dead", "DEAD", 6, 2),
-            Column("error", "ERROR", 0, 0, is_right=False, is_descending=False),
-            Column("queue", "QUEUE", 22, 3, is_right=False, is_descending=False),
             Column("last", "LAST", 7, 1),
+            Column("queue", "QUEUE", 16, 3, is_right=False, is_descending=False, grows=True),
+            Column("error", "ERROR", 16, 0, is_right=False, is_descending=False, grows=True),
         ),
         rows=rows,
         heads=heads,
@@ -629,13 +556,14 @@ def members_of(data: Data, place: Place, key: str) -> list[Job]:
 # Events.
 
 
-def events(data: Data, place: Place, look: Look) -> Page:
+def events(data: Data, place: Place, seen: Seen) -> Page:
     """Changes of the cluster, the latest first."""
+    look = seen.look
     detail = data.details.get(place.wanted, _NOTHING)
     found = detail.document
     heads = _failed(detail, look)
     if not isinstance(found, Events):
-        return Page(columns=(), rows=(), heads=heads, empty="" if heads else "reading …")
+        return _unread(detail, look)
     if found.missing_nodes:
         names = ", ".join(map(str, found.missing_nodes))
         heads.append(Text(f"without the events of node {names}, which did not answer"))
@@ -643,13 +571,17 @@ def events(data: Data, place: Place, look: Look) -> Page:
         columns=(
             Column("at", "TIME", 12, 0, is_right=False),
             Column("type", "EVENT", 18, 1, is_right=False),
-            Column("text", "", 0, 0, is_right=False),
+            Column("text", "", 10, 0, is_right=False, grows=True),
         ),
         rows=[
             Row(
                 str(event.seq),
-                {"at": event.seq},
-                {"at": _clock(event.at), "type": event.type, "text": look.safe(event.text)},
+                {"at": event.seq, "type": event.type, "text": look.safe(event.text)},
+                {
+                    "at": clock(event.at),
+                    "type": look.safe(event.type),
+                    "text": look.safe(event.text),
+                },
                 f"{event.type} {event.text}",
             )
             for event in found.events
@@ -663,6 +595,13 @@ def events(data: Data, place: Place, look: Look) -> Page:
 # All.
 
 _NOTHING: Final = Detail()
+
+
+def _unread(detail: Detail, look: Look) -> Page:
+    """The page while its document has not come, or could not be read."""
+    heads = _failed(detail, look)
+    empty = "" if heads else f"reading {'...' if look.is_ascii else '…'}"
+    return Page(columns=(), rows=(), heads=heads, empty=empty, is_list=False)
 
 
 def _failed(detail: Detail, look: Look) -> list[Text]:
@@ -681,6 +620,6 @@ VIEWS: Final[Mapping[str, View]] = {
 }
 
 
-def page_of(data: Data, place: Place, look: Look) -> Page:
+def page_of(data: Data, place: Place, seen: Seen) -> Page:
     """The page of a place."""
-    return VIEWS[place.view](data, place, look)
+    return VIEWS[place.view](data, place, seen)

@@ -7,8 +7,8 @@ import msgspec
 from corvo.client.cluster import Events, Status
 from corvo.client.dashboard import Job, Jobs, Minutes, Summary, Timeline, Worker
 from corvo.tui import keys
-from corvo.tui.model import Data, Detail, Document, Rate
-from corvo.tui.views import Place
+from corvo.tui.model import Data, Detail, Document, Rate, together
+from corvo.tui.places import Place
 
 AT: Final = "2026-11-18T10:42:07.25Z"
 EVIL: Final = "evil\x1b[31m\x07\u202e\u0301 queue"
@@ -248,6 +248,7 @@ DATA: Final = Data(
     summary=SUMMARY,
     rates=_RATES,
     minutes=_MINUTES,
+    all_minutes=together(_MINUTES.values()),
     details={PLACES[view].wanted: Detail(document) for view, document in _DOCUMENTS.items()},
     server="127.0.0.1:8080",
 )

@@ -18,9 +18,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from corvo.client.dashboard import Summary
-from corvo.tui.frame import frame, lines_text
+from corvo.tui.frame import frame
 from corvo.tui.looks import Look
-from corvo.tui.model import Data, Detail
+from corvo.tui.model import NO_MINUTES, Data, Detail
+from corvo.tui.pictures import lines_text
 from corvo.tui.ui import Tab, Ui
 from tests.tui.documents import DATA, PLACES, QUEUES, SUMMARY
 
@@ -47,18 +48,34 @@ def _pressed(*pressed: str) -> Callable[[Look], Ui]:
     return made
 
 
+def _of_job(part: str) -> Callable[[Look], Ui]:
+    def made(look: Look) -> Ui:
+        ui = ui_of("job", look)
+        ui.press(part)
+        return ui
+
+    return made
+
+
 def _lost(look: Look) -> Ui:
     error = "no answer from http://127.0.0.1:8080 (connection refused)"
     return ui_of("queues", look, replace(DATA, error=error, silent_s=12.0))
 
 
+def _paused(look: Look) -> Ui:
+    ui = ui_of("queues", look)
+    ui.press(" ")
+    ui.show(replace(DATA, summary=replace(SUMMARY, at="2026-11-18T10:43:07.25Z")))
+    return ui
+
+
 def _first(look: Look) -> Ui:
-    return ui_of("queues", look, replace(DATA, rates={}, minutes={}))
+    return ui_of("queues", look, replace(DATA, rates={}, minutes={}, all_minutes=NO_MINUTES))
 
 
 def _no_mirror(look: Look) -> Ui:
     summary = replace(SUMMARY, source="shards", minute="")
-    data = replace(DATA, summary=summary, rates={}, minutes={}, details={})
+    data = replace(DATA, summary=summary, rates={}, minutes={}, all_minutes=NO_MINUTES, details={})
     return ui_of("queues", look, data)
 
 
@@ -66,9 +83,17 @@ SCENES: Final[dict[str, Callable[[Look], Ui]]] = {
     **{view: partial(ui_of, view) for view in PLACES},
     "help": _pressed("?"),
     "question": _pressed("j", "p"),
+    "marked": _pressed("x", "x", "k"),
+    "limits": _pressed("j", "L", "5"),
+    "command": _pressed(":", *"queue emails.*"),
+    "columns": _pressed("c", "j", " ", "j"),
+    "last_minute": _pressed("w", "w"),
+    "large_panel": _pressed("z"),
+    "payload": _of_job("2"),
+    "job_errors": _of_job("4"),
     "filter": _pressed("/", *"emails"),
     "sorted": _pressed("s", "R", "G"),
-    "paused": _pressed(" "),
+    "paused": _paused,
     "lost": _lost,
     "first": _first,
     "no_mirror": _no_mirror,
@@ -151,7 +176,7 @@ def test_no_name_or_error_breaks_a_frame(
 def test_below_the_least_size_there_is_one_line_of_totals() -> None:
     [line] = frame(ui_of("queues", Look()), 50, 10)
 
-    assert line.plain.startswith("pend 1.2M act 24 dead 316 in ")
+    assert line.plain.startswith("pend 1.2M dead 316 act 24 in ")
 
 
 def test_a_thousand_queues_are_on_the_screen_as_far_as_there_is_room() -> None:

@@ -8,11 +8,25 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corvo.tui import keys
+from corvo.tui.frame import frame
 from corvo.tui.keys import BINDINGS, Keys, action_of, bindings_of
 from corvo.tui.model import Data
-from corvo.tui.ui import Ask, Change, Question, Quit, Redraw, Ui, Wish
-from corvo.tui.views import Place, page_of
-from tests.tui.documents import DATA, JOB, PLACES, SUMMARY
+from corvo.tui.places import PARTS, Place, Seen
+from corvo.tui.ui import (
+    Ask,
+    Change,
+    Copy,
+    Mouse,
+    Question,
+    Quit,
+    Redraw,
+    Save,
+    Tab,
+    Ui,
+    Wish,
+)
+from corvo.tui.views import page_of
+from tests.tui.documents import DATA, EVIL, JOB, PLACES, SUMMARY
 
 
 def ui_of(view: str = keys.QUEUES, data: Data = DATA) -> Ui:
@@ -28,6 +42,10 @@ def press(ui: Ui, *pressed: str) -> list[Wish]:
 
 def wanted(ui: Ui) -> Place | None:
     return ui.wanted
+
+
+def help_top(ui: Ui) -> int | None:
+    return ui.help_top
 
 
 def question(ui: Ui) -> Question | None:
@@ -46,7 +64,9 @@ TYPED: Final = {
     b"\x00\x01": [],
     b"\xff": [],
     b"\x1bq": ["esc", "q"],
-    b"\x1b[<0;12;34M": [],
+    b"\x1b[<0;12;34M": ["click:33"],
+    b"\x1b[<0;12;34m\x1b[<64;1;1M\x1b[<65;1;1M\x1b[<2;1;1M": ["wheel-up", "wheel-down"],
+    b"\x1b[<0;12M": [],
 }
 
 
@@ -222,10 +242,12 @@ def test_the_delay_has_steps() -> None:
     assert ui.delay_s == 0.5
 
 
-def test_help_closes_with_any_key_and_q_ends() -> None:
+def test_help_scrolls_closes_with_any_other_key_and_q_ends() -> None:
     ui = ui_of()
-    press(ui, "?", "j")
-    assert not ui.is_help
+    press(ui, "?", "j", "down", "k")
+    assert help_top(ui) == 1
+    press(ui, "x")
+    assert help_top(ui) is None
     assert press(ui, "?", "q") == [Quit()]
     assert press(ui_of(), "ctrl-l") == [Redraw()]
 
@@ -244,7 +266,7 @@ def test_pausing_asks_with_consequences_and_only_a_yes_does_it() -> None:
     assert question(ui) is None
     assert ui.message == "nothing was changed"
     assert press(ui, "p", "y") == [
-        Change("pause", queue="emails.send", said="emails.send is paused")
+        Change("pause", queues=("emails.send",), said="emails.send is paused")
     ]
 
 
@@ -254,7 +276,7 @@ def test_a_paused_queue_is_resumed() -> None:
 
     [change] = press(ui, "p", "y")
 
-    assert change == Change("resume", queue="sync.users", said="sync.users is resumed")
+    assert change == Change("resume", queues=("sync.users",), said="sync.users is resumed")
 
 
 def test_the_queue_of_an_open_view_is_paused() -> None:
@@ -264,7 +286,7 @@ def test_the_queue_of_an_open_view_is_paused() -> None:
     [change] = press(ui, "p", "y")
 
     assert isinstance(change, Change)
-    assert (change.action, change.queue) == ("pause", "emails.send")
+    assert (change.action, change.queues) == ("pause", ("emails.send",))
 
 
 @pytest.mark.parametrize(("key", "action"), [("r", "retry"), ("C", "cancel"), ("D", "delete")])
@@ -287,7 +309,7 @@ def test_all_jobs_of_an_error_are_retried_after_their_number_was_shown() -> None
 
     press(ui, "r")
     assert ui.question is not None
-    assert ui.question.text == "Retry 2 jobs (retrying) with all attempts?"
+    assert ui.question.text == "Retry 2 jobs (retrying)? They become pending, with all attempts."
     [change] = press(ui, "y")
 
     assert isinstance(change, Change)
@@ -300,10 +322,202 @@ def test_read_only_refuses_every_change() -> None:
             ui = Ui(is_read_only=True)
             ui.show(DATA)
             ui.stack[-1].place = PLACES[view]
-            assert press(ui, binding.keys[0], "y") == []
-            assert ui.question is None
+            assert press(ui, binding.keys[0]) == []
+            assert (ui.question, ui.prompt) == (None, None)
+            assert ui.message == "refused: --read-only"
+
+
+def test_a_change_applies_to_all_marked_rows() -> None:
+    ui = ui_of()
+    ui.tab.selected = "emails.bulk"
+    press(ui, "x")
+    assert ui.tab.selected != "emails.bulk"
+    ui.tab.selected = "sync.users"
+    press(ui, "x")
+    ui.tab.selected = "emails.send"
+    press(ui, "x", "p")
+
+    assert question(ui) is not None
+    assert ui.question is not None
+    assert ui.question.text == "Pause 2 queues? 1,245 pending stay, 15 active finish."
+    [change] = press(ui, "y")
+    assert change == Change(
+        "pause", queues=("emails.bulk", "emails.send"), said="2 queues are paused"
+    )
+    assert ui.tab.marked == set()
+
+
+def test_marks_are_set_on_all_rows_that_match_and_go_with_escape() -> None:
+    ui = ui_of(keys.JOBS)
+    press(ui, "/", *"timeout", "enter", "a")
+    assert len(ui.tab.marked) == 2
+
+    [change] = press(ui, "D", "y")
+    assert isinstance(change, Change)
+    assert (change.action, len(change.job_ids), change.said) == ("delete", 2, "2 jobs are deleted")
+    press(ui, "a", "a")
+    assert ui.tab.marked == set()
+    press(ui, "a", "esc")
+    assert (ui.tab.marked, ui.tab.wanted) == (set(), "timeout")
+
+
+LIMITS: Final = {
+    "25": Change(
+        "concurrency",
+        queues=("emails.send",),
+        body={"max": 25},
+        said="emails.send has at most 25 active jobs",
+    ),
+    "0": Change(
+        "concurrency",
+        queues=("emails.send",),
+        body={"max": 0},
+        said="emails.send has any number of active jobs",
+    ),
+    " 200 / 1m ": Change(
+        "throttle",
+        queues=("emails.send",),
+        body={"rate": 200, "window": "1m"},
+        said="emails.send starts at most 200 jobs in 1m",
+    ),
+}
+
+
+@pytest.mark.parametrize("typed", LIMITS)
+def test_limits_are_typed_and_asked_for(typed: str) -> None:
+    ui = ui_of()
+    ui.tab.selected = "emails.send"
+    press(ui, "L")
+    assert ui.prompt is not None
+    assert ui.prompt.text == "10"
+
+    assert press(ui, "backspace", "backspace", *typed, "enter", "y") == [LIMITS[typed]]
+
+
+@pytest.mark.parametrize("typed", ["", "many", "-1", "200/", "/1m"])
+def test_a_limit_that_is_no_number_is_refused(typed: str) -> None:
+    ui = ui_of()
+    ui.tab.selected = "emails.send"
+
+    assert press(ui, "L", "backspace", "backspace", *typed, "enter") == []
+    assert question(ui) is None
+    assert "is invalid: expected a number, or one as 200/1m" in ui.message
+
+
+COMMANDS: Final = {
+    "workers": Place(keys.WORKERS),
+    "queue emails.send": Place(keys.QUEUE, "emails.send"),
+    "q a b": Place(keys.QUEUE, "a b"),
+    " job x1 ": Place(keys.JOB, "x1"),
+}
+
+
+@pytest.mark.parametrize("typed", COMMANDS)
+def test_a_command_opens_a_place(typed: str) -> None:
+    ui = ui_of()
+
+    assert press(ui, ":", *typed, "enter") == [Ask()]
+    assert ui.tab.place == COMMANDS[typed]
+
+
+def test_commands_sort_filter_and_end() -> None:
+    ui = ui_of()
+    press(ui, ":", *"sort dead:asc", "enter")
+    assert (ui.tab.sort, ui.tab.is_reversed) == ("dead", True)
+    press(ui, ":", *"filter mails", "enter")
+    assert ui.tab.wanted == "mails"
+    press(ui, ":", *"queue emails.*", "enter")
+    assert (ui.tab.place, ui.tab.wanted) == (Place(keys.QUEUES), "emails.*")
+    assert press(ui, ":", "enter") == []
+    assert press(ui, ":", "x", "esc") == []
+    assert press(ui, ":", *"quit", "enter") == [Quit()]
+    for typed in ("nonsense", "sort nothing", "sort name:up", "queue", "job"):
+        assert press(ui, ":", *typed, "enter") == []
+        assert ui.message, typed
+
+
+def test_columns_are_chosen_but_the_first_one_stays() -> None:
+    ui = ui_of()
+    press(ui, "c", " ", "j", " ", "enter")
+    assert [column.key for column in ui.page().columns][:2] == ["name", "pending"]
+    assert [shown for _, _, shown in ui.columns()][:3] == [True, False, True]
+    press(ui, "c", "down", "x", "up", "esc")
+    assert [column.key for column in ui.page().columns][1] == "state"
+    assert press(ui, "c", "q") == [Quit()]
+
+
+def test_a_sorted_column_that_is_hidden_leaves_the_rows_where_they_are() -> None:
+    ui = ui_of()
+    press(ui, ":", *"sort dead", "enter", "c", *"j" * 7, " ", "enter")
+
+    assert "dead" not in [column.key for column in ui.page().columns]
+    assert len(ui.rows(ui.page())) == len(SUMMARY.queues)
+
+
+def test_what_a_row_is_about_can_be_copied_with_a_command_that_shows_it() -> None:
+    ui = ui_of()
+    ui.tab.selected = EVIL
+    assert press(ui, "y", "Y") == [Copy(EVIL), Copy(f"corvo queues '{EVIL}'")]
+    ui = ui_of()
+    ui.stack.append(Tab(PLACES[keys.JOB]))
+    assert press(ui, "y", "Y") == [Copy(JOB.id), Copy(f"corvo inspect {JOB.id}")]
+    ui = ui_of(keys.ERRORS)
+    ui.tab.selected = next(row.key for row in ui.page().rows if "Timeout" in row.key)
+    assert press(ui, "Y") == [
+        Copy("corvo search --state dead,retrying --error-contains 'TimeoutError: no answer within'")
+    ]
+    assert press(ui_of(data=Data()), "y", "Y") == []
+
+
+def test_parts_of_a_job_have_numbers() -> None:
+    ui = ui_of()
+    ui.stack.append(Tab(PLACES[keys.JOB]))
+    for number, part in enumerate(PARTS, start=1):
+        press(ui, f"{number}")
+        assert ui.tab.part == part
+        page = ui.page()
+        assert not page.is_list
+        assert len(ui.rows(page)) == len(page.rows)
+    press(ui, "2", "s", "R", "G", "g")
+    [name] = [row for row in ui.page().rows if "ada@example.org" in f"{row.written['text']}"]
+    assert name.written["text"] == '  "to": "ada@example.org",'
+
+
+def test_bars_show_other_times_and_panels_other_sizes() -> None:
+    ui = ui_of()
+    spans = [ui.span]
+    zooms = [ui.zoom]
+    for _ in range(3):
+        press(ui, "w", "z")
+        spans.append(ui.span)
+        zooms.append(ui.zoom)
+    assert spans == ["15 m", "1 h", "1 m", "15 m"]
+    assert zooms == [0, 1, 2, 0]
+
+
+def test_the_mouse_is_off_until_it_is_switched_on_and_then_selects_rows() -> None:
+    ui = ui_of()
+    lines = frame(ui, 80, 24)
+    line = next(n for n, each in enumerate(lines) if "emails.send" in each.plain)
+
+    assert press(ui, "M") == [Mouse(True)]
+    press(ui, f"click:{line}")
+    assert ui.tab.selected == "emails.send"
+    for nowhere in ("click:0", "click:23", "click:20"):
+        press(ui, nowhere)
+        assert ui.tab.selected == "emails.send"
+    at = ui.tab.index
+    press(ui, "wheel-up")
+    assert ui.tab.index == at - 3
+    press(ui, "wheel-down")
+    assert ui.tab.index == at
+    assert press(ui, "M") == [Mouse(False)]
+
+
+def test_the_picture_can_be_saved() -> None:
+    assert press(ui_of(), "S") == [Save()]
 
 
 def test_every_view_has_a_page_without_any_data() -> None:
     for place in PLACES.values():
-        assert list(page_of(Data(), place, Ui().look).rows) == []
+        assert list(page_of(Data(), place, Seen()).rows) == []

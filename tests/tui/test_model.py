@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from corvo.client.dashboard import Queue, Summary
+from corvo.client.dashboard import Minutes, Queue, Summary
 from corvo.times import MINUTE_NS, S, format_time
 from corvo.tui.looks import Look, number, rate, span
-from corvo.tui.model import Meter, Rate, warnings
+from corvo.tui.model import Meter, Rate, together, warnings
 from corvo.tui.views import fingerprint
 from tests.tui.documents import DATA, SUMMARY
 
@@ -63,8 +63,12 @@ def test_an_older_summary_of_another_node_is_ignored() -> None:
     assert rates(told(1, 10), told(3, 16), told(2, 0), told(3, 16)) == {"a": Rate(3.0, 6.0, 0.0)}
 
 
-def test_without_the_mirror_there_are_no_rates() -> None:
-    assert rates(told(1, 10), told(3, 16), told(4, 0, has_mirror=False)) == {}
+def test_without_the_mirror_there_are_no_rates_until_it_is_back() -> None:
+    before = told(1, 10), told(3, 16), told(4, 0, has_mirror=False)
+
+    assert rates(*before) == {}
+    assert rates(*before, told(5, 22)) == {"a": Rate(3.0, 6.0, 0.0)}
+    assert rates(*before, told(200, 1)) == {}
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 20), st.integers(0, 50)), min_size=1, max_size=30))
@@ -85,6 +89,47 @@ def test_rates_are_those_of_the_last_seconds(steps: list[tuple[float, int]]) -> 
     begin_s, before = old[-1] if old else events[0]
     expected = (events[-1][1] - before) / (at_s - begin_s)
     assert abs(meter.rates()["a"].enqueued - expected) < 1e-3 * max(1.0, expected)
+
+
+def test_the_last_minute_has_bars_of_four_seconds() -> None:
+    meter = Meter()
+    for second in range(100):
+        minute, this = divmod(second, 60)
+        [own] = told(second, this, last=60 * minute).queues
+        meter.add(replace(told(second, 0), queues=[replace(own, name="a"), replace(own, name="b")]))
+
+    recent = meter.recent()
+
+    assert recent.of("a").enqueued == [4] * 15
+    assert recent.of("a").completed == [8] * 15
+    assert recent.of().enqueued == [8] * 15
+    assert recent.of("c").enqueued == [0] * 15
+    assert Meter().recent().of("a").enqueued == []
+
+
+def test_old_samples_are_kept_thinly_however_often_there_are_new_ones() -> None:
+    meter = Meter()
+    for step in range(1_000):
+        meter.add(told(step * 0.05, step))
+    [rate_now] = meter.rates().values()
+
+    assert len(meter.recent().samples) < 250
+    assert abs(rate_now.enqueued - 20) < 0.2
+    assert sum(meter.recent().of("a").enqueued) <= 1_000
+
+
+def test_bars_are_of_a_quarter_of_an_hour_or_of_an_hour() -> None:
+    minutes = Minutes(enqueued=list(range(60)), completed=[1] * 60, failed=[0] * 60)
+    own = {"a": minutes, "b": minutes}
+    data = replace(DATA, minutes=own, all_minutes=together(own.values()))
+
+    assert data.bars("a", "15 m").enqueued == list(range(45, 60))
+    assert data.bars("a", "1 h").enqueued == [sum(range(n, n + 4)) for n in range(0, 60, 4)]
+    assert data.total_bars("1 h").completed == [8] * 15
+    assert data.bars("nothing", "1 h").enqueued == []
+    assert together(()).enqueued == []
+    short = Minutes(enqueued=[1] * 15, completed=[1] * 15, failed=[1] * 15)
+    assert replace(DATA, minutes={"a": short}).bars("a", "1 h").failed == [3, 4, 4, 4]
 
 
 def test_warnings_name_what_is_not_well() -> None:
@@ -141,7 +186,7 @@ def test_bars_mark_failures_without_colour() -> None:
     text = look.bars([0, 1, 4, 8], 6, [0, 0, 1, 0])
 
     assert text.plain == "   ▁▄█"
-    assert [str(part.style) for part in text.spans] == ["reverse"]
+    assert [str(part.style) for part in text.spans] == ["bold underline yellow"]
     assert look.bars([1_000], 1, [1]).spans[0].style == "underline"
 
 

@@ -1,22 +1,10 @@
 """`corvo top` as a program: in a pseudo-terminal with a shell, and with pipes."""
 
-import fcntl
 import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
-import sys
-import termios
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from time import monotonic
-from typing import Final
 
 import msgspec
 import pytest
@@ -25,138 +13,13 @@ from bench.server import Server, serving
 from corvo.client.calls import Client
 from corvo.tui import plain
 from tests.tui.documents import SUMMARY
-
-ROOT: Final = Path(__file__).parents[2]
-ENTER: Final = "\x1b[?1049h\x1b[?25l"
-LEAVE: Final = "\x1b[?25h\x1b[?1049l"
-_HANGS_S: Final = 60.0
-"""Not a bound of how fast something is: a test that waits so long would wait for ever."""
-_ENVIRONMENT: Final = {
-    "PATH": os.environ["PATH"],
-    "PYTHONPATH": str(ROOT),
-    "LC_ALL": "C.UTF-8",
-    "TERM": "xterm",
-    "PS1": "$ ",
-}
-
-
-class Shell:
-    """A shell in a pseudo-terminal."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._said = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._fd, text.encode())
-
-    def run(self, *words: str) -> None:
-        self.type(" ".join([sys.executable, *words]) + '; echo "rc""=$?"\n')
-
-    def resize(self, columns: int, lines: int) -> None:
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def wait(self, pattern: str) -> str:
-        """Read until the output since the last wait matches; returns what came until then."""
-        until = monotonic() + _HANGS_S
-        while (found := re.search(pattern, self._said)) is None:
-            ready, _, _ = select.select([self._fd], [], [], _HANGS_S)
-            is_over = not ready or monotonic() > until
-            assert not is_over, f"no {pattern!r} in {self._said[-3_000:]!r}"
-            self._said += os.read(self._fd, 1 << 16).decode(errors="replace")
-        before, self._said = self._said[: found.end()], self._said[found.end() :]
-        return before
-
-    def is_plain(self) -> None:
-        """The terminal is as shells leave it: lines are edited and echoed."""
-        self.type("stty -a; echo do''ne\n")
-        settings = self.wait(r"done\r")
-        assert re.search(r"\sicanon\s", settings), settings
-        assert re.search(r"\secho\s", settings), settings
-        assert re.search(r"\sisig\s", settings), settings
-
-
-@contextmanager
-def shell() -> Iterator[Shell]:
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    process = subprocess.Popen(
-        ["/bin/sh", "-i"],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=_ENVIRONMENT,
-        cwd=ROOT,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- no threads fork
-    )
-    os.close(theirs)
-    try:
-        opened = Shell(ours)
-        opened.wait(r"\$ ")
-        yield opened
-    finally:
-        process.send_signal(signal.SIGHUP)
-        process.kill()
-        process.wait()
-        os.close(ours)
-
-
-class Fake:
-    """A server that has the fixed summary."""
-
-    def __init__(self) -> None:
-        body = msgspec.json.encode(SUMMARY)
-        self.answers: Final = threading.Event()
-        """While it is not set, requests have no answer."""
-        self.answers.set()
-        answers = self.answers
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                answers.wait()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.send_header("Connection", "close")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its name there
-                pass
-
-        self._handler = Handler
-        self._port = 0
-        self._server: HTTPServer | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    def start(self) -> None:
-        self._server = HTTPServer(("127.0.0.1", self._port), self._handler)
-        self._port = self._server.server_port
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-        self._server = None
+from tests.tui.terminals import ENTER, LEAVE, Fake, corvo, faking, shell, top
 
 
 @pytest.fixture
 def fake() -> Iterator[Fake]:
-    server = Fake()
-    server.start()
-    yield server
-    server.answers.set()
-    server.stop()
-
-
-def top(url: str, *words: str) -> list[str]:
-    return ["-m", "corvo", "top", "--server", url, "-d", "500ms", *words]
+    with faking() as server:
+        yield server
 
 
 # On a terminal.
@@ -185,11 +48,11 @@ def test_a_node_is_shown_and_changed_with_keys(tmp_path: Path) -> None:
         terminal.wait("mail is paused")
         terminal.wait(r"mail .*‖ paused")
         terminal.type("\x1b[B\r")
-        terminal.wait("> sms")
+        terminal.wait("> .*sms")
         terminal.type("\x1b")
         terminal.wait(r">sms")
         terminal.resize(50, 10)
-        terminal.wait(r"pend 6 act 0 dead 0 in")
+        terminal.wait(r"pend 6 dead 0 act 0 in")
         terminal.resize(120, 40)
         terminal.wait("failing now")
         terminal.type("q")
@@ -228,6 +91,20 @@ def test_the_end_restores_the_terminal_once(typed: str, code: int, fake: Fake) -
         terminal.is_plain()
 
 
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_it_and_restores_the_terminal(number: int, code: int, fake: Fake) -> None:
+    with shell() as terminal:
+        process = terminal.run_with_id(*top(fake.url))
+        terminal.wait("emails.send")
+        os.kill(process, number)
+        until = terminal.wait(f"rc={code}")
+        assert until.count(LEAVE) == 1
+        assert "Traceback" not in until
+        terminal.is_plain()
+
+
 def test_a_crash_restores_the_terminal_before_it_is_shown(fake: Fake) -> None:
     code = (
         "import corvo.cli, corvo.tui.command as c; c.frame = lambda *_: 1 / 0;"
@@ -254,6 +131,30 @@ def test_a_server_that_is_gone_is_reported_and_one_that_is_back_is_shown(fake: F
         terminal.wait("rc=0")
 
 
+def test_of_several_nodes_another_one_answers_and_the_lost_one_is_named(fake: Fake) -> None:
+    assert SUMMARY.cluster
+    whole = [msgspec.structs.replace(node, is_reachable=True) for node in SUMMARY.cluster.nodes]
+    cluster = msgspec.structs.replace(SUMMARY.cluster, nodes=whole, can_lose=1)
+    well = msgspec.structs.replace(SUMMARY, cluster=cluster)
+    lost = fake.body
+    fake.body = msgspec.json.encode(well)
+    with faking() as other, shell() as terminal:
+        terminal.resize(120, 40)
+        first, second = (url.partition("://")[2] for url in (fake.url, other.url))
+        terminal.run(*top(f"{first},{second}"))
+        assert "cannot be reached" not in terminal.wait(rf"{first} .*3/3 nodes.*live")
+        fake.stop()
+        assert "no answer for" not in terminal.wait(rf"{second} .*2/3 nodes")
+        terminal.wait("node corvo-2 cannot be reached")
+        other.stop()
+        terminal.wait("no answer for .*, retrying: no answer from")
+        fake.body = lost
+        fake.start()
+        terminal.wait(rf"{first} .*2/3 nodes.*live")
+        terminal.type("q")
+        terminal.wait("rc=0")
+
+
 def test_a_server_that_does_not_answer_stops_no_keys_and_is_reported(fake: Fake) -> None:
     with shell() as terminal:
         terminal.run(*top(fake.url))
@@ -264,6 +165,61 @@ def test_a_server_that_does_not_answer_stops_no_keys_and_is_reported(fake: Fake)
         terminal.wait(">emails.bulk")
         fake.answers.set()
         terminal.wait("live")
+        terminal.type("q")
+        terminal.wait("rc=0")
+
+
+def test_ids_are_copied_by_the_terminal_and_the_mouse_is_given_back(fake: Fake) -> None:
+    with shell() as terminal:
+        terminal.run(*top(fake.url))
+        terminal.wait(">発注")
+        terminal.type("jy")
+        terminal.wait(re.escape("\x1b]52;c;ZW1haWxzLmJ1bGs=\x07"))
+        terminal.type("M")
+        terminal.wait(re.escape("\x1b[?1000h\x1b[?1006h"))
+        terminal.type("\x1b[<0;5;9M")
+        terminal.wait(">sync.users")
+        terminal.type("\x1a")
+        assert "\x1b[?1006l\x1b[?1000l" in terminal.wait(re.escape(LEAVE))
+        terminal.type("fg\n")
+        terminal.wait(re.escape("\x1b[?1000h\x1b[?1006h"))
+        terminal.type("q")
+        assert "\x1b[?1006l\x1b[?1000l" in terminal.wait("\\$ ")
+
+
+def test_a_picture_is_saved_as_svg_and_text(fake: Fake, tmp_path: Path) -> None:
+    with shell() as terminal:
+        terminal.type(f"cd {tmp_path}\n")
+        terminal.run(*top(fake.url))
+        terminal.wait("emails.send")
+        terminal.type("S")
+        terminal.wait(r"saved corvo-top-20261118T104207Z\.svg and ")
+        terminal.type("q")
+        terminal.wait("rc=0")
+
+    text = (tmp_path / "corvo-top-20261118T104207Z.txt").read_text()
+    assert text.splitlines()[6].startswith(">発注.確認")
+    assert "emails.send" in (tmp_path / "corvo-top-20261118T104207Z.svg").read_text()
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_all_rows_once(fake: Fake) -> None:
+    with shell() as terminal:
+        terminal.run_with_id(*top(fake.url), environment="TERM=dumb")
+        shown = terminal.wait("rc=0")
+        assert re.search(r"emails.send +run", shown)
+        assert "\x1b" not in shown.partition("corvo 2026")[2]
+
+
+def test_a_tiny_terminal_has_a_line_and_keys_work_there(fake: Fake) -> None:
+    with shell() as terminal:
+        terminal.resize(20, 5)
+        terminal.run(*top(fake.url))
+        terminal.wait("pend 1.2M dead 316 ~")
+        terminal.type("?jpx:")
+        terminal.type("\x1b")
+        terminal.resize(80, 24)
+        terminal.wait(re.escape("\x1b[2J"))
+        terminal.wait("emails.send")
         terminal.type("q")
         terminal.wait("rc=0")
 
@@ -279,25 +235,19 @@ def test_colours_can_be_switched_off(fake: Fake) -> None:
     with shell() as terminal:
         terminal.run(*top(fake.url, "-n", "1"))
         assert coloured.search(terminal.wait("rc=0"))
-        for words in (["--no-color"], ["--no-color", "--ascii"]):
+        for words in (["--no-color"], ["--theme", "mono", "--ascii"]):
             terminal.run(*top(fake.url, "-n", "1", *words))
             shown = terminal.wait("rc=0")
             assert not coloured.search(shown)
             assert ("--ascii" not in words) or shown.partition(ENTER)[2].isascii()
+            assert "\x1b[2m" in shown
+        terminal.run_with_id(*top(fake.url, "-n", "1"), environment="CORVO_THEME=high-contrast")
+        assert "\x1b[2m" not in terminal.wait("rc=0")
+        terminal.run_with_id(*top(fake.url), environment="CORVO_THEME=pink")
+        terminal.wait("CORVO_THEME=pink is invalid: expected one of auto, dark, light, mono")
 
 
 # With pipes.
-
-
-def corvo(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "corvo", "top", *words],
-        stdin=subprocess.DEVNULL,
-        env=_ENVIRONMENT,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
 
 
 def test_without_a_terminal_all_rows_are_printed_once(fake: Fake) -> None:
