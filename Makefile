@@ -15,13 +15,19 @@ help: ## List these commands
 server: $(SERVING) ## Run Corvo on 127.0.0.1:8080 with its data in ./data; more with FLAGS="--bind …"
 	@exec $(PYTHON) -m corvo server $(FLAGS)
 
+# Some kills need strace, and the examples their languages.
 test: $(READY) ## Run every test
-	@command -v strace >/dev/null || { \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy strace; \
-	    else \
-	        echo "Without strace some kills are not covered; on Debian: sudo apt-get install strace" >&2; \
-	    fi; }
+	@missing=; for each in strace:strace node:nodejs go:golang-go; do \
+	    command -v "$${each%%:*}" >/dev/null || missing="$$missing $${each#*:}"; \
+	done; \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive \
+	        apt-get install -qy --no-install-recommends $$missing; } \
+	    || echo "Without$$missing some tests are not covered" >&2; \
+	else \
+	    echo "Without$$missing some tests are not covered; on Debian: sudo apt-get install$$missing" >&2; \
+	fi
 	$(PYTHON) -m pytest --numprocesses auto --maxprocesses 8
 
 check: $(READY) ## Check format, lint, types, imports, house rules and docs

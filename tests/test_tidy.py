@@ -63,9 +63,10 @@ PROCESS_MAINS: Final = (
     "corvo/{router,mirror,shard/driver}/process.py",
     "corvo/shard/driver/poison.py",
     "corvo/node.py",
+    "examples/python/worker.py",
 )
 """The only places that may catch everything: behind them there is only the exit code, a 500,
-the end of one connection, or a bulk operation that is left to its lease."""
+the end of one connection, a bulk operation that is left to its lease, or a failed attempt."""
 
 DOORS: Final[dict[str, tuple[str, ...]]] = {
     "croniter": ("corvo/cron.py",),

@@ -12,7 +12,9 @@ from corvo.client_commands.options import parser_of
 from corvo.commands import _FLAGS
 from corvo.config import KEYS
 from tests.cluster.nodes import PATIENCE_S
-from tests.cluster.page import (
+from tests.shard.processes import free_ports
+from tests.support.links import on_sockets
+from tests.support.pages import (
     Shell,
     Step,
     bound,
@@ -23,8 +25,6 @@ from tests.cluster.page import (
     shell_in,
     steps,
 )
-from tests.shard.processes import free_ports
-from tests.support.links import on_sockets
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "cluster.md").read_text()

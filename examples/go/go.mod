@@ -1,0 +1,3 @@
+module example.com/corvo-examples
+
+go 1.19

@@ -1,0 +1,1 @@
+"""The pages of the documentation that a reader follows, and the examples."""

@@ -1,0 +1,205 @@
+"""Every command of the README, the tutorials and the how-to pages, as a reader types it."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+import trio
+
+from tests.cluster.nodes import PATIENCE_S
+from tests.node.http import Client
+from tests.shard.processes import free_ports
+from tests.support.links import on_sockets
+from tests.support.pages import (
+    ROOT,
+    Block,
+    Shell,
+    blocks,
+    general,
+    is_as_printed,
+    on_ports,
+    shell_in,
+    steps,
+)
+
+DOCS: Final = ROOT / "docs"
+KINDS: Final = ("tutorials", "howto", "concepts")
+PAGES: Final = [
+    ROOT / "README.md",
+    *(page for kind in KINDS for page in sorted((DOCS / kind).glob("*.md"))),
+]
+USUAL: Final = "8080"
+"""The port of a page, unless it says otherwise."""
+NEEDS: Final = {"worker-in-node.md": "node", "worker-in-go.md": "go"}
+REPEATED: Final = re.compile(r"corvo (?:events|search|queues|inspect)\b|curl -s \S+/jobs/")
+"""Commands that only read are repeated until a worker, or the mirror, is as far as the page."""
+_LOOK_S: Final = 0.1
+
+
+class Name(msgspec.Struct):
+    """A queue or a schedule."""
+
+    name: str = ""
+    id: str = ""
+
+
+class Lists(msgspec.Struct):
+    queues: list[Name] = []
+    schedules: list[Name] = []
+
+
+class Reader:
+    """Types the blocks of a page into a shell, and compares what is printed."""
+
+    def __init__(self, shell: Shell, directory: Path, ports: dict[str, str]) -> None:
+        self._shell = shell
+        self._directory = directory
+        self._ports = ports
+        self._beside: list[tuple[Path, str]] = []
+        self._last: Block | None = None
+        self._output = ""
+
+    async def read(self, page: list[Block]) -> None:
+        """All blocks."""
+        for block in page:
+            if block.file:
+                await trio.Path(self._directory / Path(block.file).name).write_text(
+                    on_ports(block.text, self._ports)
+                )
+            elif block.language == "sh" and not block.note.startswith("not run: "):
+                await self._type(block)
+            elif block.language == "text":
+                await self._compare(on_ports(block.text, self._ports))
+        for path, printed in self._beside:
+            with trio.fail_after(PATIENCE_S):
+                while not is_as_printed(output := path.read_text(), printed):
+                    assert output.count("\n") <= printed.count("\n") + 40, output
+                    await trio.sleep(_LOOK_S)
+
+    async def _type(self, block: Block) -> None:
+        self._last = block
+        await self._run(block)
+
+    async def _run(self, block: Block) -> None:
+        command = on_ports(block.text, self._ports).rstrip()
+        command = re.sub(r"^corvo dev\b", f"corvo dev --port {self._ports[USUAL]}", command)
+        if block.is_beside:
+            path = self._directory / f"terminal-{len(self._beside)}"
+            await self._shell.run(f"{{ {command}\n}} </dev/null >{path.name} 2>&1 &")
+            with trio.fail_after(PATIENCE_S):
+                while True:
+                    if path.exists() and "\n" in path.read_text():
+                        break  # the reader sees that it has begun
+                    await trio.sleep(_LOOK_S)
+            self._beside.append((path, "..."))
+            return
+        code, self._output = await self._shell.run(
+            f"failed=0; trap 'failed=$?' ERR; {{ {command}\n}} 2>&1 </dev/null; (exit $failed)"
+        )
+        assert code == block.code, f"$ {command}\n{self._output}"
+
+    async def _compare(self, printed: str) -> None:
+        assert self._last is not None
+        if self._last.is_beside:
+            self._beside[-1] = (self._beside[-1][0], printed)
+            return
+        with trio.move_on_after(PATIENCE_S):
+            while REPEATED.match(self._last.text) and not is_as_printed(self._output, printed):
+                await self._run(self._last)
+        assert is_as_printed(self._output, printed), (
+            f"$ {self._last.text}\n{general(self._output)}\nThe page has:\n{general(printed)}"
+        )
+
+
+def needed(page: Path) -> str:
+    """The program that a page needs and that is not installed."""
+    name = NEEDS.get(page.name, "")
+    return name if name and not shutil.which(name) else ""
+
+
+async def cleared(port: str) -> None:
+    """Remove what the page before has left."""
+    client = Client(("127.0.0.1", int(port)))
+    for kind, one in (("queues", "name"), ("schedules", "id")):
+        answer = (await client.ask("GET", f"/api/v1/{kind}")).read(Lists)
+        for each in getattr(answer, kind):
+            await client.ask("DELETE", f"/api/v1/{kind}/{getattr(each, one)}")
+    client.close()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@on_sockets
+async def test_every_command_of_a_page_does_what_the_page_says(
+    page: Path, port: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if needed(page):
+        pytest.skip(f"{needed(page)} is not installed, so the commands of this page are not run")
+    text = await trio.Path(page).read_text()
+    others = sorted({*re.findall(r"127\.0\.0\.1:(\d+)", text)} - {USUAL})
+    ports = dict(zip(others, map(str, await free_ports(len(others))), strict=True))
+    [own] = await free_ports(1)
+    ports[USUAL] = str(own) if starts_a_server(text) else port
+    await cleared(port)
+    directory = tmp_path_factory.mktemp("p")  # short, for the sockets below it
+
+    environment = {"CORVO_OUTPUT": "table", "TMPDIR": str(directory)}
+    async with shell_in(
+        directory, CORVO_SERVER=f"http://127.0.0.1:{ports[USUAL]}", COLUMNS="120", **environment
+    ) as shell:
+        await Reader(shell, directory, ports).read(list(blocks(text)))
+
+
+def starts_a_server(text: str) -> bool:
+    """Whether a page starts the server that it uses."""
+    typed = (each.text for each in blocks(text) if each.language == "sh")
+    return any(re.search(r"^corvo (?:dev|server)\b", one, re.MULTILINE) for one in typed)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_block_of_a_page_is_of_a_known_kind(page: Path) -> None:
+    text = page.read_text()
+
+    found = list(blocks(text))
+    kinds = {block.language for block in found}
+    notes = {block.note.partition(":")[0].rstrip("0123456789 ") for block in found}
+
+    assert not list(steps(text)), "commands are blocks of `sh` here"
+    assert text.count("\n```") == 2 * len(found)
+    assert kinds <= {
+        "sh",
+        "text",
+        "json",
+        "toml",
+        "ini",
+        "yaml",
+        "python",
+        "javascript",
+        "go",
+        "sql",
+    }
+    assert notes <= {"", "file", "another terminal", "exit code", "not run"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_file_in_a_page_is_the_file_in_the_repository(page: Path) -> None:
+    for block in blocks(page.read_text()):
+        if block.file.startswith("examples/"):
+            assert block.text == (ROOT / block.file).read_text(), f"copy {block.file} to the page"
+
+
+def test_a_page_that_is_wrong_is_found() -> None:
+    page = (
+        "<!-- exit code 3 -->\n```sh\ncorvo inspect a\n```\n"
+        "It prints:\n\n```text\na\n...\nb...\n```\n"
+    )
+
+    [typed, printed] = blocks(page)
+
+    assert (typed.language, typed.text, typed.code) == ("sh", "corvo inspect a\n", 3)
+    assert is_as_printed("a\nb c\n", printed.text)
+    assert is_as_printed("a\nx\ny\nb\n", printed.text)
+    assert not is_as_printed("a\nx\n", printed.text)
+    assert not is_as_printed("x\nb\n", printed.text)
