@@ -1,7 +1,6 @@
 """The workers and producers of examples/, against a real server."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,20 +15,9 @@ import trio
 
 from tests.cluster.nodes import PATIENCE_S
 from tests.node.http import Client
+from tests.pages.languages import EXAMPLES, build_go, missing
 from tests.support.links import on_sockets
-from tests.support.pages import ROOT
 
-EXAMPLES: Final = ROOT / "examples"
-GO_CACHE: Final = ROOT / ".venv" / "go-build"
-"""Where Go keeps what it has compiled. It stays: the first build takes 20 s, later ones one."""
-GO: Final = {
-    "CGO_ENABLED": "0",  # no C compiler is needed
-    "GOCACHE": str(GO_CACHE),
-    "GOFLAGS": "-buildvcs=false",
-    "GOPROXY": "off",
-    "GOTOOLCHAIN": "local",
-    "HOME": str(GO_CACHE),
-}
 LANGUAGES: Final = ("python", "node", "go")
 _LOOK_S: Final = 0.05
 
@@ -53,14 +41,7 @@ class Job(msgspec.Struct):
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs in Go."""
     folder: Path = tmp_path_factory.mktemp("go")
-    go = shutil.which("go")
-    assert go
-    subprocess.run(
-        [go, "build", "-o", f"{folder}/", "./..."],
-        cwd=EXAMPLES / "go",
-        env={"PATH": f"{Path(go).parent}:/usr/bin:/bin", **GO},
-        check=True,
-    )
+    build_go(EXAMPLES / "go", folder)
     return folder
 
 
@@ -69,8 +50,8 @@ def program(language: str, name: str, request: pytest.FixtureRequest) -> list[st
     if language == "python":
         # Isolated: without the packages of the checkout.
         return [sys.executable, "-I", "-u", str(EXAMPLES / "python" / f"{name}.py")]
-    if shutil.which(language) is None:
-        pytest.skip(f"{language} is not installed, so its example is not run")
+    if missing(language):
+        pytest.skip(f"its example is not run: {missing(language)}")
     if language == "node":
         return ["node", str(EXAMPLES / "node" / f"{name}.mjs")]
     built: Path = request.getfixturevalue("built")

@@ -11,6 +11,7 @@ import trio
 
 from tests.cluster.nodes import PATIENCE_S
 from tests.node.http import Client
+from tests.pages.languages import EXAMPLES, GO, missing
 from tests.shard.processes import free_ports
 from tests.support.links import on_sockets
 from tests.support.pages import (
@@ -39,16 +40,15 @@ REPEATED: Final = re.compile(r"corvo (?:events|search|queues|inspect)\b|curl -s 
 _LOOK_S: Final = 0.1
 
 
-class Name(msgspec.Struct):
+class Named(msgspec.Struct):
     """A queue or a schedule."""
 
     name: str = ""
     id: str = ""
 
 
-class Lists(msgspec.Struct):
-    queues: list[Name] = []
-    schedules: list[Name] = []
+class Schedules(msgspec.Struct):
+    schedules: list[Named] = []
 
 
 class Reader:
@@ -88,7 +88,8 @@ class Reader:
         command = re.sub(r"^corvo dev\b", f"corvo dev --port {self._ports[USUAL]}", command)
         if block.is_beside:
             path = self._directory / f"terminal-{len(self._beside)}"
-            await self._shell.run(f"{{ {command}\n}} </dev/null >{path.name} 2>&1 &")
+            assert "\n" not in command, "one command for each terminal"
+            await self._shell.run(f"(exec {command}) </dev/null >{path.name} 2>&1 &")
             with trio.fail_after(PATIENCE_S):
                 while True:
                     if path.exists() and "\n" in path.read_text():
@@ -114,20 +115,18 @@ class Reader:
         )
 
 
-def needed(page: Path) -> str:
-    """The program that a page needs and that is not installed."""
-    name = NEEDS.get(page.name, "")
-    return name if name and not shutil.which(name) else ""
-
-
 async def cleared(port: str) -> None:
     """Remove what the page before has left."""
     client = Client(("127.0.0.1", int(port)))
-    for kind, one in (("queues", "name"), ("schedules", "id")):
-        answer = (await client.ask("GET", f"/api/v1/{kind}")).read(Lists)
-        for each in getattr(answer, kind):
-            await client.ask("DELETE", f"/api/v1/{kind}/{getattr(each, one)}")
-    client.close()
+    try:
+        found = await client.ask("GET", "/api/v1/schedules")
+        for schedule in found.read(Schedules).schedules:
+            await client.ask("DELETE", f"/api/v1/schedules/{schedule.id}")
+        found = await client.ask("GET", "/api/v1/queues")
+        for queue in msgspec.json.decode(found.body, type=list[Named]):
+            await client.ask("DELETE", f"/api/v1/queues/{queue.name}")
+    finally:
+        client.close()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -135,8 +134,9 @@ async def cleared(port: str) -> None:
 async def test_every_command_of_a_page_does_what_the_page_says(
     page: Path, port: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    if needed(page):
-        pytest.skip(f"{needed(page)} is not installed, so the commands of this page are not run")
+    language = NEEDS.get(page.name, "")
+    if missing(language):
+        pytest.skip(f"the commands of this page are not run: {missing(language)}")
     text = await trio.Path(page).read_text()
     others = sorted({*re.findall(r"127\.0\.0\.1:(\d+)", text)} - {USUAL})
     ports = dict(zip(others, map(str, await free_ports(len(others))), strict=True))
@@ -145,11 +145,21 @@ async def test_every_command_of_a_page_does_what_the_page_says(
     await cleared(port)
     directory = tmp_path_factory.mktemp("p")  # short, for the sockets below it
 
-    environment = {"CORVO_OUTPUT": "table", "TMPDIR": str(directory)}
-    async with shell_in(
-        directory, CORVO_SERVER=f"http://127.0.0.1:{ports[USUAL]}", COLUMNS="120", **environment
-    ) as shell:
-        await Reader(shell, directory, ports).read(list(blocks(text)))
+    if language:
+        shutil.copytree(EXAMPLES / language, directory, dirs_exist_ok=True)
+    environment = {
+        "CORVO_SERVER": f"http://127.0.0.1:{ports[USUAL]}",
+        "CORVO_OUTPUT": "table",  # as on a terminal
+        "COLUMNS": "120",
+        "TMPDIR": str(tmp_path_factory.mktemp("t")),
+        **GO,
+    }
+    async with shell_in(directory, **environment) as shell:
+        try:
+            await Reader(shell, directory, ports).read(list(blocks(text)))
+        finally:
+            with trio.CancelScope(shield=True):  # its node does not end with it if it is killed
+                await shell.run("kill '%?corvo dev'; wait '%?corvo dev'")
 
 
 def starts_a_server(text: str) -> bool:

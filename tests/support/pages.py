@@ -10,15 +10,13 @@ says what is special:
 - `<!-- not run: REASON -->`: the command is not tried
 """
 
-import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -143,15 +141,8 @@ class Shell:
         return int(found[1]), output.decode()
 
     async def end_jobs(self) -> None:
-        """Ask the jobs beside the commands to stop; those that do not, are killed."""
-        _, printed = await self.run("jobs -p")
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for group in map(int, printed.split()):
-                with suppress(ProcessLookupError):
-                    os.killpg(group, number)
-            with suppress(trio.TooSlowError):
-                await self.run("wait")
-                return
+        """Kill what runs beside the commands. A node's processes end with it."""
+        await self.run("for each in $(jobs -p); do kill -9 -- -$each; done; wait")
 
 
 @asynccontextmanager
@@ -167,7 +158,7 @@ async def shell_in(directory: Path, **environment: str) -> AsyncIterator[Shell]:
     others = (shutil.which(name) for name in ("node", "go"))
     places = [str(programs), *(str(Path(each).parent) for each in others if each)]
     process = await trio.lowlevel.open_process(
-        ["bash", "--norc", "-m"],
+        ["bash", "--norc"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=directory,
@@ -181,6 +172,7 @@ async def shell_in(directory: Path, **environment: str) -> AsyncIterator[Shell]:
     )
     shell = Shell(process)
     try:
+        await shell.run("set -m")  # with the flag -m instead, it wants a terminal
         yield shell
     finally:
         with trio.CancelScope(shield=True):
