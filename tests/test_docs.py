@@ -64,7 +64,14 @@ METHOD: Final = re.compile(r"`([A-Z]\w*\.[a-z_]\w*)`")
 
 PAGES: Final = sorted(
     page
-    for pattern in ("*.md", "changes/*.md", "docs/**/*.md", "tests/**/*.md", "bench/**/*.md")
+    for pattern in (
+        "*.md",
+        "changes/*.md",
+        "docs/**/*.md",
+        "tests/**/*.md",
+        "bench/**/*.md",
+        "examples/**/*.md",
+    )
     for page in ROOT.glob(pattern)
 )
 

@@ -57,7 +57,13 @@ PAGES: Final = (
             "work",
         )
     ),
-    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "adr").glob("*.md"))),
+    "docs/README.md",
+    "examples/README.md",
+    *(
+        path.relative_to(ROOT).as_posix()
+        for folder in ("adr", "concepts", "howto", "tutorials")
+        for path in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
 )
 """Pages that are held to the phrases below."""
 

@@ -19,9 +19,11 @@ from tests.support.pages import (
     Block,
     Shell,
     blocks,
+    bound,
     general,
     is_as_printed,
     on_ports,
+    ready,
     shell_in,
     steps,
 )
@@ -32,6 +34,8 @@ PAGES: Final = [
     ROOT / "README.md",
     *(page for kind in KINDS for page in sorted((DOCS / kind).glob("*.md"))),
 ]
+LANGUAGES: Final = {"", "go", "ini", "javascript", "json", "python", "sh", "text", "toml", "yaml"}
+"""Of blocks. Only `sh` is typed."""
 USUAL: Final = "8080"
 """The port of a page, unless it says otherwise."""
 NEEDS: Final = {"worker-in-node.md": "node", "worker-in-go.md": "go"}
@@ -103,6 +107,8 @@ class Reader:
                         break  # the reader sees that it has begun
                     await trio.sleep(_LOOK_S)
             self._beside.append((path, "..."))
+            if command.startswith("corvo server"):
+                await ready(bound(command))
             return 0
         code, self._output = await self._shell.run(
             f"failed=0; trap 'failed=$?' ERR; {{ {command}\n}} 2>&1 </dev/null; (exit $failed)"
@@ -166,13 +172,15 @@ async def test_every_command_of_a_page_does_what_the_page_says(
             await Reader(shell, directory, ports).read(list(blocks(text)))
         finally:
             with trio.CancelScope(shield=True):  # its node does not end with it if it is killed
-                await shell.run("kill '%?corvo dev'; wait '%?corvo dev'")
+                await shell.run("{ kill '%?corvo dev' && wait '%?corvo dev'; } 2>/dev/null")
 
 
 def starts_a_server(text: str) -> bool:
     """Whether a page starts the server that it uses."""
-    typed = (each.text for each in blocks(text) if each.language == "sh")
-    return any(re.search(r"^corvo (?:dev|server)\b", one, re.MULTILINE) for one in typed)
+    return any(
+        block.is_beside and re.match(r"corvo (?:dev|server)\b", block.text)
+        for block in blocks(text)
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -184,19 +192,8 @@ def test_every_block_of_a_page_is_of_a_known_kind(page: Path) -> None:
     notes = {block.note.partition(":")[0].rstrip("0123456789 ") for block in found}
 
     assert not list(steps(text)), "commands are blocks of `sh` here"
-    assert text.count("\n```") == 2 * len(found)
-    assert kinds <= {
-        "sh",
-        "text",
-        "json",
-        "toml",
-        "ini",
-        "yaml",
-        "python",
-        "javascript",
-        "go",
-        "sql",
-    }
+    assert text.count("```") == 2 * len(found), "blocks start at the first column"
+    assert kinds <= LANGUAGES
     assert notes <= {"", "file", "another terminal", "exit code", "not run"}
 
 
