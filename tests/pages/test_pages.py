@@ -9,6 +9,9 @@ import msgspec
 import pytest
 import trio
 
+from corvo.client_commands.options import parser_of
+from corvo.command_table import COMMANDS
+from tests.cli_reference import verbs_of
 from tests.cluster.nodes import PATIENCE_S
 from tests.node.http import Client
 from tests.pages.languages import EXAMPLES, GO, missing
@@ -202,6 +205,27 @@ def test_a_file_in_a_page_is_the_file_in_the_repository(page: Path) -> None:
     for block in blocks(page.read_text()):
         if block.file.startswith("examples/"):
             assert block.text == (ROOT / block.file).read_text(), f"copy {block.file} to the page"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_that_a_page_only_names_exists(page: Path) -> None:
+    text = page.read_text()
+    named = re.findall(r"`corvo ([^`\n]+)`", text)
+    for block in blocks(text):
+        if block.note.startswith("not run: "):
+            named += re.findall(r"^corvo (.+)$", block.text, re.MULTILINE)
+
+    for words in map(str.split, named):
+        assert words[0] in COMMANDS, words
+        parsers = [parser_of(name, verb) for name, verb in verbs_of(words[0])]
+        known = {option for parser in parsers for option in parser._option_string_actions}
+        typed = {word for word in words if word.startswith("--")}
+        assert not parsers or typed <= known, words
+
+
+def test_every_command_of_a_tutorial_is_run() -> None:
+    for page in (DOCS / "tutorials").glob("*.md"):
+        assert not any(block.note.startswith("not run") for block in blocks(page.read_text()))
 
 
 def test_a_page_that_is_wrong_is_found() -> None:
