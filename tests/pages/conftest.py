@@ -1,13 +1,15 @@
-"""One server for all pages of this process, without an API key."""
+"""One server for all pages of this process, without an API key; the programs in Go."""
 
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.pages.languages import EXAMPLES, build_go
 from tests.support.pages import ROOT
 
 
@@ -44,3 +46,11 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process.wait()
     reader.join()
     process.stderr.close()
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs in Go. The first build takes long, so no time limit of a test includes it."""
+    folder: Path = tmp_path_factory.mktemp("go")
+    build_go(EXAMPLES / "go", folder)
+    return folder

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ import trio
 
 from tests.cluster.nodes import PATIENCE_S
 from tests.node.http import Client
-from tests.pages.languages import EXAMPLES, build_go, missing
+from tests.pages.languages import EXAMPLES, missing
 from tests.support.links import on_sockets
 
 LANGUAGES: Final = ("python", "node", "go")
@@ -37,25 +37,31 @@ class Job(msgspec.Struct):
     errors: list[Error] = []
 
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs in Go."""
-    folder: Path = tmp_path_factory.mktemp("go")
-    build_go(EXAMPLES / "go", folder)
-    return folder
+class Example(NamedTuple):
+    """The programs of a language."""
+
+    language: str
+    folder: Path
+
+    def command(self, name: str) -> list[str]:
+        """What runs the worker, or the producer."""
+        if self.language == "python":
+            # Isolated: without the packages of the checkout.
+            return [sys.executable, "-I", "-u", str(self.folder / f"{name}.py")]
+        if self.language == "node":
+            return ["node", str(self.folder / f"{name}.mjs")]
+        return [str(self.folder / name)]
 
 
-def program(language: str, name: str, request: pytest.FixtureRequest) -> list[str]:
-    """The command that runs an example."""
-    if language == "python":
-        # Isolated: without the packages of the checkout.
-        return [sys.executable, "-I", "-u", str(EXAMPLES / "python" / f"{name}.py")]
+@pytest.fixture(params=LANGUAGES)
+def example(request: pytest.FixtureRequest) -> Example:
+    """The programs of each language, ready to be run."""
+    language = str(request.param)
     if missing(language):
         pytest.skip(f"its example is not run: {missing(language)}")
-    if language == "node":
-        return ["node", str(EXAMPLES / "node" / f"{name}.mjs")]
-    built: Path = request.getfixturevalue("built")
-    return [str(built / name)]
+    if language == "go":
+        return Example(language, request.getfixturevalue("built"))
+    return Example(language, EXAMPLES / language)
 
 
 class Server:
@@ -115,12 +121,9 @@ class Server:
                 await process.wait()
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @on_sockets
-async def test_a_worker_completes_fails_renews_and_stops_jobs(
-    language: str, port: str, request: pytest.FixtureRequest
-) -> None:
-    queue, command = f"letters-{language}", program(language, "worker", request)
+async def test_a_worker_completes_fails_renews_and_stops_jobs(example: Example, port: str) -> None:
+    queue, command = f"letters-{example.language}", example.command("worker")
     long = {"queue": queue, "id": "long", "payload": {"to": "eve", "seconds": 86_400}}
 
     with Server(port) as server:
@@ -141,12 +144,11 @@ async def test_a_worker_completes_fails_renews_and_stops_jobs(
     assert any(each.error == "stopped because of a cancel" for each in stopped.errors)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @on_sockets
 async def test_a_worker_that_is_asked_to_stop_finishes_its_job_first(
-    language: str, port: str, request: pytest.FixtureRequest
+    example: Example, port: str
 ) -> None:
-    queue, command = f"last-{language}", program(language, "worker", request)
+    queue, command = f"last-{example.language}", example.command("worker")
 
     with Server(port) as server:
         for name in ("present", "next"):
@@ -165,12 +167,11 @@ async def test_a_worker_that_is_asked_to_stop_finishes_its_job_first(
     assert following.state in {"pending", "completed"}
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @on_sockets
 async def test_a_producer_that_repeats_its_request_creates_one_job(
-    language: str, port: str, request: pytest.FixtureRequest
+    example: Example, port: str
 ) -> None:
-    command = [*program(language, "producer", request), f"made-{language}", "letter-1"]
+    command = [*example.command("producer"), f"made-{example.language}", "letter-1"]
     environment = {"PATH": os.environ["PATH"], "CORVO_SERVER": f"http://127.0.0.1:{port}"}
 
     said = [
@@ -180,7 +181,7 @@ async def test_a_producer_that_repeats_its_request_creates_one_job(
         for _ in range(2)
     ]
 
-    job_id = f"made-{language}~letter-1"
+    job_id = f"made-{example.language}~letter-1"
     assert said == [f"{job_id} was created", f"{job_id} existed"]
 
 

@@ -146,28 +146,38 @@ async def cleared(port: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-@on_sockets
-async def test_every_command_of_a_page_does_what_the_page_says(
-    page: Path, port: str, tmp_path_factory: pytest.TempPathFactory
+def test_every_command_of_a_page_does_what_the_page_says(
+    page: Path,
+    port: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> None:
     language = NEEDS.get(page.name, "")
     if missing(language):
         pytest.skip(f"the commands of this page are not run: {missing(language)}")
-    text = await trio.Path(page).read_text()
+    if language == "go":
+        request.getfixturevalue("built")  # so that the build of the page is short
+    # Short, for the sockets below it.
+    directories = tmp_path_factory.mktemp("p"), tmp_path_factory.mktemp("t")
+
+    read(page.read_text(), language, port, *directories)
+
+
+@on_sockets
+async def read(text: str, language: str, port: str, directory: Path, temporary: Path) -> None:
+    """Follow a page. Every command is compared with its output."""
     others = sorted({*re.findall(r"127\.0\.0\.1:(\d+)", text)} - {USUAL})
     ports = dict(zip(others, map(str, await free_ports(len(others))), strict=True))
     [own] = await free_ports(1)
     ports[USUAL] = str(own) if starts_a_server(text) else port
     await cleared(port)
-    directory = tmp_path_factory.mktemp("p")  # short, for the sockets below it
-
     if language:
         shutil.copytree(EXAMPLES / language, directory, dirs_exist_ok=True)
     environment = {
         "CORVO_SERVER": f"http://127.0.0.1:{ports[USUAL]}",
         "CORVO_OUTPUT": "table",  # as on a terminal
         "COLUMNS": "120",
-        "TMPDIR": str(tmp_path_factory.mktemp("t")),
+        "TMPDIR": str(temporary),
         **GO,
     }
     async with shell_in(directory, **environment) as shell:
@@ -221,6 +231,21 @@ def test_every_command_that_a_page_only_names_exists(page: Path) -> None:
         known = {option for parser in parsers for option in parser._option_string_actions}
         typed = {word for word in words if word.startswith("--")}
         assert not parsers or typed <= known, words
+
+
+def test_the_unit_of_the_install_page_has_what_the_reference_has() -> None:
+    [page] = [
+        block.text
+        for block in blocks((DOCS / "howto" / "install.md").read_text())
+        if block.file == "corvo.service"
+    ]
+    [reference] = [
+        block.text
+        for block in blocks((DOCS / "operations.md").read_text())
+        if block.text.startswith("[Service]")
+    ]
+
+    assert reference in page
 
 
 def test_every_command_of_a_tutorial_is_run() -> None:

@@ -113,7 +113,7 @@ def is_as_printed(output: str, printed: str) -> bool:
 
 PROGRAMS: Final = {
     "corvo": "-m corvo",
-    "curl": "-m tests.support.pages",
+    "curl": f"-I -S {shlex.quote(str(ROOT / 'tests' / 'support' / 'curl.py'))}",
     "python3": "-I -u",
 }
 """Commands of a page that are these modules here. Python runs without the packages of the checkout:
@@ -206,36 +206,3 @@ def bound(command: str) -> str:
     """Where the node that a command starts listens; empty for other commands."""
     words = shlex.split(command)
     return words[words.index("--bind") + 1] if "--bind" in words else ""
-
-
-def main() -> int:
-    """`curl`, with the options that the pages use, where none may be installed."""
-    import http.client  # noqa: PLC0415 -- of this program alone
-    from argparse import ArgumentParser  # noqa: PLC0415
-
-    parser = ArgumentParser("curl", allow_abbrev=False)
-    parser.add_argument("url")
-    parser.add_argument("-s", "--silent", action="store_true")
-    parser.add_argument("-N", "--no-buffer", action="store_true")
-    parser.add_argument("-X", "--request")
-    parser.add_argument("-H", "--header", action="append", default=[])
-    parser.add_argument("--json")
-    got = parser.parse_args()
-    body = got.json and got.json.encode()
-    if body and body.startswith(b"@"):
-        body = Path(body[1:].decode()).read_bytes()
-    host, _, path = got.url.removeprefix("http://").partition("/")
-    headers = dict(header.split(": ", 1) for header in got.header)
-    connection = http.client.HTTPConnection(host)
-    method = got.request or ("POST" if body is not None else "GET")
-    connection.request(method, f"/{path}", body, headers)
-    answer = connection.getresponse()
-    while line := answer.readline():
-        sys.stdout.buffer.write(line)
-        sys.stdout.flush()
-    connection.close()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
