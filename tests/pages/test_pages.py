@@ -16,7 +16,6 @@ from tests.cluster.nodes import PATIENCE_S
 from tests.node.http import Client
 from tests.pages.languages import EXAMPLES, GO, missing
 from tests.shard.processes import free_ports
-from tests.support.links import on_sockets
 from tests.support.pages import (
     ROOT,
     Block,
@@ -160,10 +159,10 @@ def test_every_command_of_a_page_does_what_the_page_says(
     # Short, for the sockets below it.
     directories = tmp_path_factory.mktemp("p"), tmp_path_factory.mktemp("t")
 
-    read(page.read_text(), language, port, *directories)
+    # Each command has a time limit of its own, and the page as a whole has none.
+    trio.run(read, page.read_text(), language, port, *directories)
 
 
-@on_sockets
 async def read(text: str, language: str, port: str, directory: Path, temporary: Path) -> None:
     """Follow a page. Every command is compared with its output."""
     others = sorted({*re.findall(r"127\.0\.0\.1:(\d+)", text)} - {USUAL})
