@@ -13,9 +13,9 @@ from typing import Final
 from rich.text import Text
 
 from bench.server import serving
+from corvo.tui.pictures import picture
 from tests.client_commands.running import Server
 from tests.support.pages import ROOT
-from tests.tui.pictures import picture
 
 NAME: Final = "first-session.svg"
 COMMANDS: Final = (
