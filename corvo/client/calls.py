@@ -1,7 +1,8 @@
 """`Client`: requests to a server, or to the nodes of a cluster, each tried until one answers.
 
-Any node serves every request. A client uses one address until it fails, then the next one. A change
-is only repeated after an unknown outcome if it has a request key: see `corvo.client.repeats`.
+Any node serves every request. A client uses one address until it fails, then the next one, also if
+a node takes connections and does not answer. A change is only repeated after an unknown outcome if
+it has a request key: see `corvo.client.repeats`.
 """
 
 import secrets
@@ -23,15 +24,22 @@ from corvo.client.errors import (
     RequestFailed,
     Unreachable,
 )
-from corvo.client.repeats import ROUNDS, ends_round, is_repeatable, may_repeat, pause_ms
+from corvo.client.repeats import (
+    CONNECT_S,
+    ROUNDS,
+    Limits,
+    ends_round,
+    is_repeatable,
+    limits,
+    may_repeat,
+    pause_ms,
+)
 from corvo.client.servers import Server, parse_servers
 
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 30.0
 """Time limit of a request with all of its repeats."""
-CONNECT_S: Final = 3.0
-"""Time limit of a connection."""
 _ERROR_CHARS_MAX: Final = 300
 
 
@@ -57,6 +65,8 @@ class _Call(msgspec.Struct, frozen=True):
     is_repeatable: bool
     is_read: bool = False
     """Whether it changes nothing."""
+    wait_s: float = 0.0
+    """How long the server may wait before it answers; on top of the time limit."""
 
 
 def new_request_key() -> str:
@@ -127,10 +137,15 @@ class Client:
             path = f"{path}?{urlencode(query)}"
         return self._run(_Call("GET", path, b"", self._headers, is_repeatable=True, is_read=True))
 
-    def query(self, path: str, body: object) -> Answer:
-        """Read something by a POST, which changes nothing. Raises `ClientError`."""
+    def query(self, path: str, body: object, *, min_seq: str = "") -> Answer:
+        """Read something by a POST, which changes nothing. Raises `ClientError`.
+
+        The answer includes the changes up to `min_seq`, the `Corvo-Seq` of an earlier answer.
+        """
         data = msgspec.json.encode(body)
         headers = {**self._headers, "Content-Type": "application/json"}
+        if min_seq:
+            headers["Corvo-Min-Seq"] = min_seq
         return self._run(_Call("POST", path, data, headers, is_repeatable=True, is_read=True))
 
     def stream(self, path: str, query: Mapping[str, str | int], silent_s: float) -> Iterator[bytes]:
@@ -156,18 +171,28 @@ class Client:
                 return
         raise run.error()
 
+    def pause(self, pause_s: float) -> None:
+        """Wait before something is asked again."""
+        self._sleep(pause_s)
+
     def abort(self) -> None:
         """End the requests of another thread: they have no answer."""
         for connection in self._connections:
             connection.abort()
 
     def change(
-        self, method: str, path: str, body: object = None, *, request_key: str = ""
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        request_key: str = "",
+        wait_s: float = 0.0,
     ) -> Answer:
         """Change something. Raises `ClientError`.
 
         Without a request key the change is not repeated once it was sent, and its outcome may be
-        unknown.
+        unknown. The server may wait for `wait_s` before it answers.
         """
         data = b"" if body is None else msgspec.json.encode(body)
         headers = dict(self._headers)
@@ -175,29 +200,43 @@ class Client:
             headers["Content-Type"] = "application/json"
         if request_key:
             headers["Idempotency-Key"] = request_key
-        return self._run(_Call(method, path, data, headers, is_repeatable(method, request_key)))
+        is_safe = is_repeatable(method, request_key)
+        return self._run(_Call(method, path, data, headers, is_safe, wait_s=wait_s))
 
     def _run(self, call: _Call) -> Answer:
-        ends_at = time.monotonic() + self._timeout_s
+        ends_at = time.monotonic() + self._timeout_s + call.wait_s
         run = _Run(call, ends_at)
-        for finished in range(1, ROUNDS + 1):
-            answer = self._round(run)
+        for finished in range(ROUNDS):
+            answer = self._round(run, finished)
             if answer is not None:
                 return answer
-            pause_s = pause_ms(finished, run.failed) / 1_000
-            if finished == ROUNDS or time.monotonic() + pause_s >= ends_at:
+            pause_s = pause_ms(finished + 1, run.failed) / 1_000
+            if finished + 1 == ROUNDS or time.monotonic() + pause_s >= ends_at:
                 break
             self._sleep(pause_s)
         raise run.error()
 
-    def _round(self, run: "_Run") -> Answer | None:
+    def _round(self, run: "_Run", finished: int) -> Answer | None:
         """Try all addresses; None when the request may be tried again later."""
         run.begin_round()
-        for _ in range(len(self._connections)):
+        addresses = len(self._connections)
+        for tried in range(addresses):
             left_s = run.ends_at - time.monotonic()
             if left_s <= 0:
                 return None
-            answer = run.attempt(self._connections[0], left_s)
+            allowed = limits(
+                left_s,
+                addresses=addresses,
+                tried=tried,
+                finished=finished,
+                wait_s=run.call.wait_s,
+            )
+            connection = self._connections[0]
+            try:
+                answer = run.attempt(connection, allowed)
+            except Unreachable:
+                self._connections.append(self._connections.pop(0))  # for the next request
+                raise
             if answer is not None:
                 return answer
             if run.failed is not None and ends_round(run.failed):
@@ -210,7 +249,7 @@ class _Run:
     """One request while it is tried."""
 
     def __init__(self, call: _Call, ends_at: float) -> None:
-        self._call = call
+        self.call: Final = call
         self.ends_at: Final = ends_at
         self.failed: RequestFailed | None = None
         """The last error that a server has answered with in this round."""
@@ -222,17 +261,17 @@ class _Run:
         """Forget the error of the round before."""
         self.failed = None
 
-    def attempt(self, connection: Connection, left_s: float) -> Answer | None:
+    def attempt(self, connection: Connection, allowed: Limits) -> Answer | None:
         """Send the request once; None when it may be tried again. Raises `ClientError`."""
-        call, url = self._call, connection.server.url
+        call, url = self.call, connection.server.url
         try:
             answer = connection.send(
                 call.method,
                 call.path,
                 call.body,
                 call.headers,
-                connect_s=min(CONNECT_S, left_s),
-                timeout_s=left_s,
+                connect_s=allowed.connect_s,
+                timeout_s=allowed.answer_s,
             )
         except NotSent as error:
             self.silent(connection, error)
@@ -257,7 +296,7 @@ class _Run:
 
     def error(self) -> ClientError:
         """The error of a request that is not tried again."""
-        is_unknown = self._was_lost and not self._call.is_read
+        is_unknown = self._was_lost and not self.call.is_read
         if self.failed is not None:
             if is_unknown:  # what was answered concerns the last attempt alone
                 self.failed.outcome = UNKNOWN
@@ -266,7 +305,7 @@ class _Run:
         hints = ["another address:   --server HOST:PORT[,HOST:PORT], or CORVO_SERVER"]
         if not is_unknown:
             hints.insert(0, "is a server running there?   corvo server")
-        elif self._call.is_repeatable:
+        elif self.call.is_repeatable:
             hints.insert(0, "the change may have taken effect; repeat it when a server is back")
         else:
             hints.insert(0, "the change may have taken effect; check before you repeat it")

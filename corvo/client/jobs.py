@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from corvo.client.calls import Client, new_request_key, read, segment
 from corvo.client.connections import Answer
+from corvo.client.errors import RequestFailed
+from corvo.client.queues import QUEUES
 
 JOBS: Final = "/api/v1/jobs"
 SEARCH: Final = "/api/v1/jobs/search"
@@ -15,6 +18,9 @@ GET_MANY_MAX: Final = 1_000
 """Ids of one request to read jobs."""
 PAGE_MAX: Final = 1_000
 """Jobs of one page of a search."""
+_NOT_CAUGHT_UP: Final = "NOT_CAUGHT_UP"
+_PAUSE_S: Final = 0.2
+"""Between two searches while the mirror reads a shard from its beginning."""
 
 ENDED: Final = frozenset({"completed", "dead", "cancelled"})
 """States of a job that has ended."""
@@ -63,6 +69,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     errors: list[Failure] = []
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the mirror has followed a shard."""
+
+    index: int = 0
+    is_whole: bool = True
+    """Whether it has all jobs; false while it reads the shard from its beginning."""
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a search."""
 
@@ -73,6 +87,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     partial: bool = False
     why_partial: str = ""
     is_behind: bool = False
+    as_of: dict[str, Place] = {}
+    """By shard: the state that the page shows."""
+    positions: str = ""
+    """The same as a header; a later page has at least these."""
 
 
 class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,10 +162,21 @@ def explain(client: Client, job_id: str) -> Answer:
     return client.get(f"{JOBS}/{segment(job_id)}/explain")
 
 
-def search(client: Client, filters: Mapping[str, object], *, limit: int, cursor: str = "") -> Page:
-    """One page of the jobs that match."""
+def search(
+    client: Client,
+    filters: Mapping[str, object],
+    *,
+    limit: int,
+    cursor: str = "",
+    positions: str = "",
+) -> Page:
+    """One page of the jobs that match.
+
+    It waits for the mirror to have all changes up to now; with positions, only for those.
+    """
     body = {**filters, "limit": limit, **({"cursor": cursor} if cursor else {})}
-    return read(client.query(SEARCH, body), Page)
+    answer = client.query(SEARCH, body, min_seq=positions)
+    return replace(read(answer, Page), positions=answer.headers.get("corvo-seq", ""))
 
 
 def pages(
@@ -159,23 +188,56 @@ def pages(
 ) -> Iterator[Page]:
     """All pages of the jobs that match, up to a number of jobs.
 
-    The first page is asked for again while the mirror is behind and `is_patient` says so; each
-    time the server waits for the mirror. Jobs that it reads later are not on later pages.
+    They have every change from before the call, or `is_behind` is set on the first page: the mirror
+    was behind, and `is_patient` has stopped the wait for it. Later changes are not waited for. A
+    pipe may be changing the jobs meanwhile, and the mirror may always be a little behind.
     """
     left = limit
-    cursor = ""
+    page: Page | None = None
+    positions = ""
     while left is None or left > 0:
-        page = search(
-            client, filters, limit=PAGE_MAX if left is None else min(left, PAGE_MAX), cursor=cursor
-        )
-        if page.is_behind and not cursor and is_patient():
-            continue
+        count = PAGE_MAX if left is None else min(left, PAGE_MAX)
+        if page is None:
+            page = _first(client, filters, count, is_patient)
+            positions = page.positions
+        else:
+            cursor = page.cursor or ""
+            page = search(client, filters, limit=count, cursor=cursor, positions=positions)
         yield page
         if not page.cursor:
             return
-        cursor = page.cursor
         if left is not None:
             left -= len(page.jobs)
+
+
+def _first(
+    client: Client, filters: Mapping[str, object], limit: int, is_patient: Callable[[], bool]
+) -> Page:
+    """The first page, once the mirror has what was written before."""
+    page = search(client, filters, limit=limit)
+    if not page.is_behind or not is_patient():
+        return page
+    written = _present(client)
+    while is_patient():
+        try:
+            page = search(client, filters, limit=limit, positions=written)
+        except RequestFailed as error:
+            if error.code != _NOT_CAUGHT_UP:
+                raise
+            continue
+        if not page.is_behind and all(place.is_whole for place in page.as_of.values()):
+            return page
+        page = replace(page, is_behind=True)
+        client.pause(_PAUSE_S)
+    return page
+
+
+def _present(client: Client) -> str:
+    """The positions of the shards now; empty if one of them does not answer."""
+    try:
+        return client.get(QUEUES, {"limit": 1}).headers.get("corvo-seq", "")
+    except RequestFailed:
+        return ""
 
 
 def act(

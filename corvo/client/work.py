@@ -86,7 +86,7 @@ def fetch_many(
         "wait_ms": wait_ms,
         "lease_ms": lease_ms,
     }
-    return client.change("POST", f"{API}/fetch/batch", body)
+    return client.change("POST", f"{API}/fetch/batch", body, wait_s=wait_ms / 1_000)
 
 
 def fetched(answer: Answer) -> list[Fetched]:

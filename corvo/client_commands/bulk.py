@@ -17,6 +17,7 @@ from corvo.client_commands.bulk_runs import (
     BATCH,
     Detached,
     Tally,
+    continue_hints,
     follow,
     run_filter,
     run_ids,
@@ -220,10 +221,7 @@ def _on_ids(name: str, session: Session, got: Options, action: dict[str, object]
             return detached(session, tally, error.bulk_id, f"{command} --yes", is_piped=True)
         except ClientError as error:
             told = f"so far: {tally.text(_DONE[name])}"
-            then = (
-                f"continue with the other ids:   ... | tail -n +{tally.processed + 1} | {command}"
-            )
-            error.hints = (*error.hints, told, then)
+            error.hints = (*error.hints, told, *continue_hints(tally, f"{command} --yes"))
             raise
     return _finish(name, session, tally, None)
 
@@ -300,7 +298,7 @@ def watch(session: Session, options: argparse.Namespace) -> int:
     with first_interrupt() as interrupted:
         try:
             begun = api.read_bulk(session.client, bulk_id)
-            done = follow(session, begun, progress, 0, None, interrupted)
+            done = follow(session, begun, progress, interrupted)
         except Detached:
             return detached(session, Tally(), bulk_id, "", is_piped=False)
         finally:

@@ -60,6 +60,18 @@ class Tally(msgspec.Struct):
         )
 
 
+def continue_hints(tally: Tally, command: str) -> tuple[str, str]:
+    """How to continue with the ids of a pipe after an interruption.
+
+    A search that is repeated may no longer list the jobs that were changed, so lines must only be
+    left out of a list that stays.
+    """
+    return (
+        "continue: repeat the whole command; jobs that were changed are skipped",
+        f"or, with the ids in a file:   tail -n +{tally.processed + 1} FILE | {command}",
+    )
+
+
 class Detached(Exception):
     """Ctrl-C: the command ends, and a bulk operation may continue on the server."""
 
@@ -76,7 +88,7 @@ def run_filter(
     begun = start(session, action)
     tally.bulks.append(begun.id)
     try:
-        done = follow(session, begun, progress, 0, None, interrupted)
+        done = follow(session, begun, progress, interrupted)
     finally:
         progress.clear()
     tally.add(done, done.processed)
@@ -89,14 +101,16 @@ def run_ids(
     batches: Iterable[list[str]],
     tally: Tally,
     interrupted: Event,
-    total: int | None = None,
 ) -> None:
-    """Bulk operations on batches of ids, one after the other. Raises `Detached`."""
+    """Bulk operations on batches of ids, one after the other. Raises `Detached`.
+
+    A batch is read once the one before has ended, so a pipe is only read as fast as it is used.
+    """
     progress = Progress("jobs", is_quiet=session.is_quiet)
     try:
         for batch in batches:
             begun = start(session, {**action, "job_ids": batch})
-            done = follow(session, begun, progress, tally.processed, total, interrupted)
+            done = follow(session, begun, progress, interrupted, done_before=tally.processed)
             tally.add(done, len(batch))
             if done.status == "failed":
                 raise CommandFailed("FAILED", f"bulk operation {done.id} failed: {done.error}")
@@ -117,11 +131,14 @@ def follow(
     session: Session,
     begun: api.Bulk,
     progress: Progress,
-    done_before: int,
-    total: int | None,
     interrupted: Event,
+    *,
+    done_before: int | None = None,
 ) -> api.Bulk:
-    """Wait until a bulk operation has ended; servers may restart meanwhile. Raises `Detached`."""
+    """Wait until a bulk operation has ended; servers may restart meanwhile. Raises `Detached`.
+
+    `done_before` is the number of jobs before those of this one, if it is a part of a pipe.
+    """
     now, looks = begun, 0
     while not now.has_ended:
         if interrupted.is_set():
@@ -134,6 +151,8 @@ def follow(
         except Unreachable as error:
             session.note(f"{error.message}; the bulk operation continues on the server")
             continue
-        whole = now.total if total is None and not done_before else total
-        progress.show(done_before + now.processed, whole)
+        if done_before is None:
+            progress.show(now.processed, now.total)
+        else:
+            progress.show(done_before + now.processed, None)
     return now

@@ -240,8 +240,8 @@ def remove(session: Session, options: argparse.Namespace) -> int:
     )
     with _hinted(session, got.node):
         answer = api.remove_node(session.client, got.node, reason=got.reason, is_forced=got.force)
-    replicas = counted(len(found.replicas), "replica")
-    moved = f"; its {replicas} are replaced on other nodes" if found.replicas else ""
+    replicas = counted(len(found.replicas), "replica is", "replicas are")
+    moved = f"; its {replicas} replaced on other nodes" if found.replicas else ""
     session.show(answer, f"{found.title} was removed{moved}\n")
     return OK
 

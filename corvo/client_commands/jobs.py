@@ -14,7 +14,7 @@ from corvo.client import work
 from corvo.client.calls import Client, read
 from corvo.client.connections import Answer
 from corvo.client.errors import ClientError, RequestFailed
-from corvo.client_commands.bulk_runs import BATCH, Detached, Tally, run_ids
+from corvo.client_commands.bulk_runs import BATCH, Detached, Tally, continue_hints, run_ids
 from corvo.client_commands.failures import (
     CONFLICT,
     FAILED,
@@ -196,9 +196,7 @@ def detached(session: Session, tally: Tally, bulk_id: str, again: str, *, is_pip
             f"stop it:   corvo bulk stop {bulk_id}"
         )
     if is_piped:
-        session.say(
-            f"continue with the other ids:   ... | tail -n +{tally.processed + 1} | {again}"
-        )
+        session.say("\n".join(continue_hints(tally, again)))
     return INTERRUPTED
 
 

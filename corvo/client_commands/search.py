@@ -35,7 +35,7 @@ def search(session: Session, options: argparse.Namespace) -> int:
     got = own(Options, options)
     body = filters.chosen(options, session.now_ns())
     if got.count:
-        return _count(session, body)
+        return _count(session, body, options)
     if got.sort is not None:
         body["sort"] = got.sort
     if got.order is not None:
@@ -58,9 +58,11 @@ def search(session: Session, options: argparse.Namespace) -> int:
     return OK
 
 
-def _count(session: Session, body: Mapping[str, object]) -> int:
+def _count(session: Session, body: Mapping[str, object], options: argparse.Namespace) -> int:
     """Only the number of jobs."""
-    page = api.search(session.client, body, limit=1)
+    page = next(api.pages(session.client, body, limit=1, is_patient=session.patience(options)))
+    if page.is_behind:
+        _behind(session)
     told = {"total": page.total, "is_exact": page.total_is_exact}
     least = "" if page.total_is_exact else "at least "
     if session.output == JSON or session.is_json:
@@ -83,7 +85,7 @@ def _behind(session: Session) -> None:
         return
     raise CommandFailed(
         "NOT_CAUGHT_UP",
-        "the mirror is behind, so that jobs would be missing from the list",
+        "the mirror is behind: jobs would be missing",
         hints=["wait longer for it:   --timeout 5m", "see its state:   corvo status"],
     )
 

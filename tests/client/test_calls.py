@@ -2,10 +2,12 @@
 
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 import pytest
 
+from corvo.client import repeats
 from corvo.client.calls import Client, new_request_key, read, segment
 from corvo.client.errors import (
     NOT_APPLIED,
@@ -33,6 +35,29 @@ def absent() -> Iterator[str]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@contextmanager
+def hanging(*, takes: bool) -> Iterator[str]:
+    """An address that takes connections and does not answer, or does not even take them."""
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = listener.getsockname()[:2]
+        if takes:
+            listener.listen(16)
+        for _ in range(0 if takes else 3):  # more than the queue of the listener has room for
+            waiting = opened.enter_context(socket.socket())
+            waiting.setblocking(False)
+            with suppress(BlockingIOError):
+                waiting.connect(address)
+        yield f"{address[0]}:{address[1]}"
+
+
+@pytest.fixture
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address has little time while others are untried. Slower ones are asked again later."""
+    monkeypatch.setattr(repeats, "QUICK_CONNECT_S", 0.5)
+    monkeypatch.setattr(repeats, "QUICK_ANSWER_S", 0.5)
 
 
 def client_of(*servers: str, timeout_s: float = 30.0) -> tuple[Client, list[float]]:
@@ -71,6 +96,51 @@ def test_an_address_that_does_not_answer_is_left_for_the_next_one(absent: str) -
     assert [one.path for one in server.asked] == ["/a", "/b"]
     assert server.connections == 1
     assert not pauses
+
+
+@pytest.mark.usefixtures("short_limits")
+@pytest.mark.parametrize("takes", [True, False])
+def test_an_address_that_hangs_is_left_for_the_next_one(*, takes: bool) -> None:
+    with hanging(takes=takes) as stuck, scripted(*[OK] * 6) as server:
+        client, _ = client_of(stuck, server.url)
+        with client:
+            assert read(client.get("/a"), Body).number == 7
+            client.change("POST", "/b", {}, request_key="k")
+
+    assert {one.path for one in server.asked} == {"/a", "/b"}
+
+
+@pytest.mark.usefixtures("short_limits")
+def test_a_change_that_was_lost_is_not_repeated_but_the_next_request_goes_elsewhere() -> None:
+    with hanging(takes=True) as stuck, scripted(*[OK] * 6) as server:
+        client, _ = client_of(stuck, server.url)
+        with client:
+            with pytest.raises(Unreachable) as lost:
+                client.change("POST", "/a", {})
+            assert lost.value.outcome == UNKNOWN
+            client.get("/b")
+
+    assert {one.path for one in server.asked} == {"/b"}
+
+
+def test_an_attempt_leaves_time_for_the_other_addresses() -> None:
+    def allowed(
+        left_s: float, addresses: int, tried: int = 0, finished: int = 0
+    ) -> tuple[float, float]:
+        return repeats.limits(left_s, addresses=addresses, tried=tried, finished=finished)
+
+    assert allowed(30, 1) == (3, 30)
+    assert [allowed(30, 3, tried) for tried in range(3)] == [(1.5, 5)] * 3
+    assert [allowed(15, 3, tried, 1) for tried in range(3)] == [(3, 5), (3, 7.5), (3, 15)]
+    assert allowed(0.3, 3) == pytest.approx((0.1, 0.1))
+    assert repeats.limits(40, addresses=2, tried=0, finished=0, wait_s=10) == (1.5, 15)
+
+
+def test_a_wait_of_the_server_comes_on_top_of_the_time_limit() -> None:
+    with hanging(takes=True) as stuck:
+        client, _ = client_of(stuck, timeout_s=0.1)
+        with client, pytest.raises(Unreachable, match=r"no answer within 0\.3"):
+            client.change("POST", "/a", {}, wait_s=0.25)
 
 
 def test_a_read_is_repeated_after_a_lost_connection() -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -28,6 +29,46 @@ class Done(msgspec.Struct, frozen=True):
     def lines(self, kind: type[T]) -> list[T]:
         """Its output as JSON lines."""
         return [msgspec.json.decode(line, type=kind) for line in self.out.splitlines()]
+
+
+class Terminal:
+    """A shell command on a terminal of its own, on which keys can be typed."""
+
+    def __init__(self, command: str, environment: dict[str, str]) -> None:
+        self._ours, theirs = os.openpty()
+        # With a terminal of its own, Ctrl-C reaches every command of the pipe.
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", "sh", "-c", command],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**environment, "TERM": "xterm"},
+        )
+        os.close(theirs)
+        self.said = ""
+
+    def read_to(self, words: str) -> None:
+        """Wait until the terminal has shown some words."""
+        while words not in self.said:
+            data = os.read(self._ours, 1 << 16)
+            assert data, self.said
+            self.said += data.decode().replace("\r\n", "\n")
+
+    def type(self, keys: bytes) -> None:
+        """Type keys, such as byte 3 for Ctrl-C."""
+        os.write(self._ours, keys)
+
+    def read_all(self) -> int:
+        """Wait for the end of the command; its exit code."""
+        with suppress(OSError):  # Linux reports the end of a terminal as an error
+            while data := os.read(self._ours, 1 << 16):
+                self.said += data.decode().replace("\r\n", "\n")
+        return self._process.wait()
+
+    def close(self) -> None:
+        """End the command, if it still runs."""
+        os.close(self._ours)  # which hangs up
+        self._process.wait()
 
 
 class Server:

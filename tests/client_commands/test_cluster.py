@@ -147,6 +147,13 @@ def test_remove_sends_the_reason_and_force() -> None:
     assert msgspec.json.decode(server.asked[1].body) == {"reason": "dead", "force": True}
 
 
+def test_a_single_replica_is_replaced() -> None:
+    with scripted(answer(200, {**NODE, "replicas": [2]}), answer(200, DONE)) as server:
+        done = corvo("remove", "d", "--reason", "dead", "--yes", "--server", server.url)
+
+    assert done.stdout == "node 4 (d) was removed; its 1 replica is replaced on other nodes\n"
+
+
 def test_more_replicas_need_no_question() -> None:
     with scripted(answer(200, NODES), answer(200, {"status": "set"})) as server:
         done = corvo("replicas", "5", "--server", server.url)

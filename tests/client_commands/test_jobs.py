@@ -79,10 +79,19 @@ BEHIND: Final = {"jobs": [], "total": 3, "is_behind": True}
 
 def test_a_pipe_waits_for_the_mirror() -> None:
     whole = {"jobs": [{"id": "a~1", "queue": "a", "state": "dead"}], "total": 1}
-    with scripted(answer(200, BEHIND), answer(200, BEHIND), answer(200, whole)) as late:
+    present = answer(200, [], "Corvo-Seq: s0=9")
+    with scripted(answer(200, BEHIND), present, answer(200, whole)) as late:
         done = Server(late.url).corvo("search", "-o", "id")
 
     assert (done.code, done.out) == (0, "a~1\n")
+
+
+def test_a_count_waits_for_the_mirror() -> None:
+    whole = {"jobs": [], "total": 4}
+    with scripted(answer(200, BEHIND), answer(200, []), answer(200, whole)) as late:
+        done = Server(late.url).corvo("search", "--count")
+
+    assert (done.code, done.out) == (0, '{"total":4,"is_exact":true}\n')
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
