@@ -5,9 +5,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from corvo.client import bulk, overview
+from corvo.client import jobs as single
 from corvo.client.calls import Client, new_request_key, read, segment
+from corvo.client.jobs import Failure
 
 Unset: TypeAlias = msgspec.UnsetType
+Worker: TypeAlias = overview.Worker
 
 MINUTES: Final = 15
 """Minutes of the history of a queue that every server knows."""
@@ -89,29 +93,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker of the last 24 hours."""
-
-    id: str
-    hostname: str = ""
-    queue_names: list[str] = []
-    last_heartbeat: str = ""
-    started_at: str = ""
-    state: str = ""
-    waiting: bool = False
-    active: int | Unset = msgspec.UNSET
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """An error of one attempt."""
-
-    attempt: int = 0
-    error: str = ""
-    backtrace: str = ""
-    worker_id: str = ""
-    created_at: str = ""
-
-
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job, of a search or alone."""
 
@@ -175,30 +156,30 @@ def read_summary(client: Client, *, minutes: int = 0) -> Summary:
     query: dict[str, str | int] = {"consistency": "stale"}
     if minutes:
         query["minutes"] = minutes
-    return read(client.get("/api/v1/summary", query), Summary)
+    return read(client.get(overview.SUMMARY, query), Summary)
 
 
 def read_workers(client: Client) -> list[Worker]:
     """The workers of the last 24 hours. Raises `ClientError`."""
-    return read(client.get("/api/v1/workers"), list[Worker])
+    return read(client.get(overview.WORKERS), list[Worker])
 
 
 def search_jobs(client: Client, wanted: Mapping[str, str | int]) -> Jobs:
     """Jobs that match a filter, as the mirror has them now. Raises `ClientError`."""
-    return read(client.get("/api/v1/jobs", {**wanted, "consistency": "stale"}), Jobs)
+    return read(client.get(single.JOBS, {**wanted, "consistency": "stale"}), Jobs)
 
 
 def read_job(client: Client, job_id: str) -> Job:
     """A job with its errors. Raises `ClientError`."""
-    return read(client.get(f"/api/v1/jobs/{segment(job_id)}"), Job)
+    return read(single.get_job(client, job_id), Job)
 
 
 def read_timeline(client: Client, job_id: str) -> Timeline:
     """The history of a job. Raises `ClientError`."""
-    return read(client.get(f"/api/v1/jobs/{segment(job_id)}/timeline"), Timeline)
+    return read(client.get(f"{single.JOBS}/{segment(job_id)}/timeline"), Timeline)
 
 
 def change_jobs(client: Client, job_ids: list[str], action: str) -> None:
     """`retry`, `cancel` or `delete` jobs. Raises `ClientError`."""
     body = {"job_ids": job_ids, "action": action}
-    client.change("POST", "/api/v1/jobs/bulk", body, request_key=new_request_key())
+    client.change("POST", bulk.START, body, request_key=new_request_key())

@@ -31,6 +31,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt: int = 0
     error: str = ""
+    backtrace: str = ""
+    worker_id: str = ""
     created_at: str = ""
 
 

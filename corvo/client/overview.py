@@ -51,7 +51,10 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str = ""
     state: str = ""
     last_asked_at: str = ""
-    active: int = 0
+    waiting: bool = False
+    """Whether a fetch of it waits for jobs now."""
+    active: int | msgspec.UnsetType = msgspec.UNSET
+    """Jobs that it has; not known while the mirror is unavailable."""
 
 
 def get_summary(client: Client) -> Answer:

@@ -49,7 +49,17 @@ class Options(argparse.Namespace):
     reset_attempts: bool = False
 
 
-Many = Callable[[Session, Options, Iterable[list[str]], Tally, Event], None]
+class Run(NamedTuple):
+    """One action on many jobs while it is run."""
+
+    session: Session
+    got: Options
+    batches: Iterable[list[str]]
+    tally: Tally
+    interrupted: Event
+
+
+Many = Callable[[Run], None]
 
 
 class Deed(NamedTuple):
@@ -130,7 +140,7 @@ def _act_on_many(name: str, deed: Deed, session: Session, got: Options) -> int:
         )
         counted = _kept(chain([first], batches), acted if session.output == IDS else None)
         try:
-            deed.many(session, got, counted, tally, interrupted)
+            deed.many(Run(session, got, counted, tally, interrupted))
         except Detached as error:
             return detached(
                 session, tally, error.bulk_id, f"corvo {name} - --yes", is_piped=is_piped
@@ -225,21 +235,15 @@ def _body(got: Options) -> dict[str, object]:
 def _bulk(action: str) -> Many:
     """Many jobs by bulk operations."""
 
-    def many(
-        session: Session,
-        got: Options,
-        batches: Iterable[list[str]],
-        tally: Tally,
-        interrupted: Event,
-    ) -> None:
+    def many(run: Run) -> None:
         body: dict[str, object] = {"action": action}
-        if got.target is not None:
-            body["move_to_queue"] = got.target
-        if got.level is not None:
-            body["priority"] = got.level
-        if got.reason is not None:
-            body["reason"] = got.reason
-        run_ids(session, body, batches, tally, interrupted)
+        if run.got.target is not None:
+            body["move_to_queue"] = run.got.target
+        if run.got.level is not None:
+            body["priority"] = run.got.level
+        if run.got.reason is not None:
+            body["reason"] = run.got.reason
+        run_ids(run.session, body, run.batches, run.tally, run.interrupted)
 
     return many
 
@@ -247,24 +251,18 @@ def _bulk(action: str) -> Many:
 def _each(one: Callable[[Client, str, Options], Answer]) -> Many:
     """Many jobs, a request for each."""
 
-    def many(
-        session: Session,
-        got: Options,
-        batches: Iterable[list[str]],
-        tally: Tally,
-        interrupted: Event,
-    ) -> None:
-        for job_id in chain.from_iterable(batches):
+    def many(run: Run) -> None:
+        for job_id in chain.from_iterable(run.batches):
             try:
-                one(session.client, job_id, got)
+                one(run.session.client, job_id, run.got)
             except RequestFailed as error:
                 if error.status not in {400, 404, 409}:
                     raise
-                tally.skip(job_id, error.reason or error.code, error.message)
+                run.tally.skip(job_id, error.reason or error.code, error.message)
             else:
-                tally.processed += 1
-                tally.affected += 1
-            if interrupted.is_set():
+                run.tally.processed += 1
+                run.tally.affected += 1
+            if run.interrupted.is_set():
                 raise Detached("")
 
     return many
@@ -273,42 +271,30 @@ def _each(one: Callable[[Client, str, Options], Answer]) -> Many:
 def _lease_items(verb: str) -> Many:
     """Many jobs of workers, by a list of items."""
 
-    def many(
-        session: Session,
-        got: Options,
-        batches: Iterable[list[str]],
-        tally: Tally,
-        interrupted: Event,
-    ) -> None:
+    def many(run: Run) -> None:
         extra: Mapping[str, object] = {
-            name: value for name, value in _body(got).items() if name != "lease_token"
+            name: value for name, value in _body(run.got).items() if name != "lease_token"
         }
-        for batch in batches:
+        for batch in run.batches:
             for start in range(0, len(batch), work.ITEMS_MAX):
                 part = batch[start : start + work.ITEMS_MAX]
                 items = [{"job_id": job_id, **extra} for job_id in part]
-                for one in work.finish_many(session.client, verb, items):
+                for one in work.finish_many(run.session.client, verb, items):
                     if one.error:
-                        tally.skip(one.job_id, one.reason or one.code, one.error)
+                        run.tally.skip(one.job_id, one.reason or one.code, one.error)
                     else:
-                        tally.processed += 1
-                        tally.affected += 1
-                if interrupted.is_set():
+                        run.tally.processed += 1
+                        run.tally.affected += 1
+                if run.interrupted.is_set():
                     raise Detached("")
 
     return many
 
 
-def _move_many(
-    session: Session,
-    got: Options,
-    batches: Iterable[list[str]],
-    tally: Tally,
-    interrupted: Event,
-) -> None:
+def _move_many(run: Run) -> None:
     """A bulk operation cannot reset the attempts, so each job has its own request then."""
-    many = _each(_plain("move")) if got.reset_attempts else _bulk("move")
-    many(session, got, batches, tally, interrupted)
+    many = _each(_plain("move")) if run.got.reset_attempts else _bulk("move")
+    many(run)
 
 
 # Options.

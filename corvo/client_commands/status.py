@@ -18,6 +18,11 @@ _QUEUES_MAX: Final = 20
 """Queues that the status shows, those with the most waiting jobs."""
 _COUNTS: Final = ("pending", "active", "scheduled", "retrying", "held", "dead")
 
+
+def _active(worker: overview.Worker) -> str:
+    return grouped(worker.active) if isinstance(worker.active, int) else ""
+
+
 WORKERS: Final = Listing(
     "workers",
     overview.Worker,
@@ -25,7 +30,7 @@ WORKERS: Final = Listing(
     (
         Column[overview.Worker]("worker", lambda worker, _: worker.id),
         Column[overview.Worker]("state", lambda worker, _: worker.state),
-        Column[overview.Worker]("active", lambda worker, _: grouped(worker.active)),
+        Column[overview.Worker]("active", lambda worker, _: _active(worker)),
         Column[overview.Worker]("host", lambda worker, _: worker.hostname),
         Column[overview.Worker]("seen", lambda worker, now: age(worker.last_heartbeat, now)),
         Column[overview.Worker](

@@ -1,12 +1,14 @@
 """`corvo wait` and `corvo explain`: when jobs end, and why a job does not start."""
 
 import argparse
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from corvo.client import jobs as api
-from corvo.client_commands.failures import OK
+from corvo.client_commands.failures import OK, CommandFailed
+from corvo.client_commands.ids import id_batches
 from corvo.client_commands.job_view import JOBS
 from corvo.client_commands.options import Verb, own, seconds
 from corvo.client_commands.records import FORMS, TEXTS
@@ -35,6 +37,9 @@ class _Reason(msgspec.Struct, frozen=True):
 def wait(session: Session, options: argparse.Namespace) -> int:
     """`corvo wait ID…`."""
     got = own(Options, options)
+    ids = list(chain.from_iterable(id_batches(got.ids, api.GET_MANY_MAX)))
+    if not ids:
+        raise CommandFailed("NO_IDS", "no job ids on stdin")
     ended: list[api.Job] = []
     with session.listing(JOBS) as records:
 
@@ -42,7 +47,7 @@ def wait(session: Session, options: argparse.Namespace) -> int:
             records.add([raw])
             ended.append(job)
 
-        wait_for(session, got.ids, got.within, take)
+        wait_for(session, ids, got.within, take)
     check_completed(ended)
     return OK
 
@@ -57,7 +62,7 @@ def explain(session: Session, options: argparse.Namespace) -> int:
 
 
 def _add_wait(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="+", metavar="ID", help="ids of jobs")
+    parser.add_argument("ids", nargs="+", metavar="ID", help="ids of jobs; - reads them from stdin")
     parser.add_argument(
         "--within", type=seconds, metavar="TIME", help="wait at most this long (default: no limit)"
     )
@@ -73,7 +78,10 @@ VERBS: Final = {
         wait,
         _add_wait,
         FORMS,
-        ("corvo wait mail~letter-1 --within 5m && echo sent",),
+        (
+            "corvo wait mail~letter-1 --within 5m && echo sent",
+            "corvo enqueue mail - -o id < payloads | corvo wait -",
+        ),
     ),
     "explain": Verb(
         COMMANDS["explain"].summary, explain, _add_explain, TEXTS, ("corvo explain mail~letter-1",)

@@ -90,8 +90,9 @@ def test_wait_has_an_exit_code_for_each_end(server: Server) -> None:
     done = server.corvo("wait", jobs[0].job_id, "-o", "id")
     dead = server.corvo("wait", *ids, CORVO_OUTPUT="table")
     none = server.corvo("wait", "wo-none~1")
+    piped = server.corvo("wait", "-", given=f"{jobs[0].job_id}\n")
 
-    assert (late.code, done.code, dead.code, none.code) == (8, 0, 9, 3)
+    assert (late.code, done.code, dead.code, none.code, piped.code) == (8, 0, 9, 3, 0)
     assert done.out == f"{jobs[0].job_id}\n"
     assert f"job {jobs[1].job_id} is dead: boom\n" in dead.err
     assert f"try again:   corvo retry {jobs[1].job_id}" in dead.err
