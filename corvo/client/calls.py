@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from corvo import __version__
-from corvo.client.connections import Answer, Connection, Lost, NotSent
+from corvo.client.connections import NO_ANSWER, Answer, Connection, Lost, NotSent
 from corvo.client.errors import (
     NOT_APPLIED,
     UNKNOWN,
@@ -302,13 +302,18 @@ class _Run:
                 self.failed.outcome = UNKNOWN
             return self.failed
         told = "; ".join(f"{url} ({why})" for url, why in self._silent.items()) or "no time left"
-        hints = ["another address:   --server HOST:PORT[,HOST:PORT], or CORVO_SERVER"]
-        if not is_unknown:
-            hints.insert(0, "is a server running there?   corvo server")
-        elif self.call.is_repeatable:
-            hints.insert(0, "the change may have taken effect; repeat it when a server is back")
-        else:
-            hints.insert(0, "the change may have taken effect; check before you repeat it")
+        is_slow = any(why.startswith(NO_ANSWER) for why in self._silent.values())
+        hints = []
+        if is_unknown:
+            then = "repeat it when a server is back"
+            if not self.call.is_repeatable:
+                then = "check before you repeat it"
+            hints.append(f"the change may have taken effect; {then}")
+        if is_slow:
+            hints.append("a server that is starting, or busy, answers later:   --timeout 5m")
+        elif not is_unknown:
+            hints.append("is a server running there?   corvo server, or corvo dev to try it")
+        hints.append("another address:   --server HOST:PORT[,HOST:PORT], or CORVO_SERVER")
         return Unreachable(
             "OUTCOME_UNKNOWN" if is_unknown else "UNREACHABLE",
             f"no answer from {told}",

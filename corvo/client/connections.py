@@ -12,6 +12,8 @@ import msgspec
 
 from corvo.client.servers import Server
 
+NO_ANSWER: Final = "no answer within"
+"""How the reason begins when a server has taken a request, and its time limit is over."""
 _READ_BYTES: Final = 1 << 16
 
 
@@ -58,7 +60,7 @@ class Connection:
             )
             return answer
         except TimeoutError as error:
-            raise Lost(f"no answer within {timeout_s:.3g} s") from error
+            raise Lost(f"{NO_ANSWER} {timeout_s:.3g} s") from error
         except http.client.BadStatusLine as error:
             # Also of a connection that is closed without an answer.
             is_closed = isinstance(error, http.client.RemoteDisconnected)

@@ -37,7 +37,7 @@ def parse_server(text: str) -> Server:
         parts = urlsplit(given if "://" in given else f"http://{given}")
         port = parts.port
     except ValueError as error:
-        raise BadClientOption(f"server {text!r} is invalid: {error}; {_FORM}") from error
+        raise BadClientOption(f"server {text!r} is invalid: {_FORM}") from error
     if parts.scheme not in _PORTS or not parts.hostname:
         raise BadClientOption(f"server {text!r} is invalid: {_FORM}")
     if parts.username is not None or parts.query or parts.fragment:

@@ -54,10 +54,22 @@ _BY_CODE: Final[Mapping[str, int]] = {
     "INTERRUPTED": INTERRUPTED,
 }
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "UNAUTHORIZED": ("pass an API key:   CORVO_API_KEY, or --api-key @FILE",),
-    "FORBIDDEN": ("the rights of each role:   docs/security.md",),
+    "UNAUTHORIZED": (
+        "pass an API key:   CORVO_API_KEY, or --api-key @FILE",
+        "see where the present one is from:   corvo profile show",
+    ),
+    "FORBIDDEN": (
+        "see the role of the API key:   corvo keys status",
+        "the rights of each role:   docs/security.md",
+    ),
     "NO_CLUSTER": ("start a cluster:   docs/cluster.md",),
     "LEADER_UNAVAILABLE": ("see which shards have a leader:   corvo cluster status",),
+}
+
+JOB_NOT_FOUND: Final = "find its id:   corvo search --queue QUEUE"
+_HINTS_BY_REASON: Final[Mapping[str, tuple[str, ...]]] = {
+    "job_not_found": (JOB_NOT_FOUND,),
+    "batch_not_found": ("list them:   corvo batches",),
 }
 
 
@@ -76,7 +88,8 @@ def exit_code(error: ClientError) -> int:
 
 def hints_of(error: ClientError) -> list[str]:
     """What to do, a line each."""
-    return [*error.hints, *_HINTS.get(error.code, ())]
+    reason = error.reason if isinstance(error, RequestFailed) else ""
+    return [*error.hints, *_HINTS_BY_REASON.get(reason, ()), *_HINTS.get(error.code, ())]
 
 
 def as_text(error: ClientError) -> str:

@@ -19,6 +19,7 @@ from corvo.client_commands.failures import (
     CONFLICT,
     FAILED,
     INTERRUPTED,
+    JOB_NOT_FOUND,
     NOT_FOUND,
     OK,
     PARTLY,
@@ -30,7 +31,7 @@ from corvo.client_commands.job_view import JOBS, job_text
 from corvo.client_commands.options import Verb, add_yes, own
 from corvo.client_commands.records import DEEDS, FORMS, IDS, TABLE
 from corvo.client_commands.session import Session
-from corvo.client_commands.tables import grouped, plain
+from corvo.client_commands.tables import counted, grouped, plain
 from corvo.command_table import COMMANDS
 
 _SHOWN_MAX: Final = 20
@@ -96,7 +97,11 @@ def inspect(session: Session, options: argparse.Namespace) -> int:
             missing += [each for each in batch if each not in known]
     if missing:
         some = ", ".join(missing[:5]) + (", ..." if missing[5:] else "")
-        raise CommandFailed("NOT_FOUND", f"{grouped(len(missing))} jobs not found: {some}")
+        raise CommandFailed(
+            "NOT_FOUND",
+            f"{counted(len(missing), 'job')} not found: {some}",
+            hints=[JOB_NOT_FOUND],
+        )
     return OK
 
 
@@ -138,9 +143,9 @@ def _act_on_many(name: str, deed: Deed, session: Session, got: Options) -> int:
             f"{name.capitalize()} them?",
             command,
         )
-        counted = _kept(chain([first], batches), acted if session.output == IDS else None)
+        kept = _kept(chain([first], batches), acted if session.output == IDS else None)
         try:
-            deed.many(Run(session, got, counted, tally, interrupted))
+            deed.many(Run(session, got, kept, tally, interrupted))
         except Detached as error:
             return detached(
                 session, tally, error.bulk_id, f"corvo {name} - --yes", is_piped=is_piped

@@ -44,6 +44,12 @@ _EXITS: Final = (
     " errors."
 )
 
+_ELSEWHERE: Final = {
+    "--jq": "filter with the program jq:   ... -o json | jq EXPRESSION",
+    "--namespace": "this server has no namespaces; a profile names a server:   corvo profile add",
+}
+"""Options that are looked for, and what to use."""
+
 
 class Read(argparse.Namespace):
     """What all parsers have read."""
@@ -215,8 +221,11 @@ class Parser(argparse.ArgumentParser):
         if unknown and not text:
             word = unknown.split()[0].partition("=")[0]
             lines = [f"unknown {'option' if word.startswith('-') else 'argument'}: {unknown}"]
-            near = nearest(word, tuple(self._option_string_actions))
-            if word.startswith("--") and near:
+            long = tuple(each for each in self._option_string_actions if each.startswith("--"))
+            near = nearest(word, long)
+            if word in _ELSEWHERE:
+                lines.append(f"  {_ELSEWHERE[word]}")
+            elif word.startswith("--") and near:
                 lines.append(f"  did you mean:   {near}")
         told = "\n".join(lines)
         self.exit(

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from corvo.client import jobs as api
-from corvo.client_commands.failures import CommandFailed
+from corvo.client_commands.failures import JOB_NOT_FOUND, CommandFailed
 from corvo.client_commands.session import Session
 from corvo.client_commands.tables import counted
 
@@ -36,7 +36,9 @@ def wait_for(
                 found[job.id] = (raw, job)
             for job_id in part:
                 if job_id not in found:
-                    raise CommandFailed("NOT_FOUND", f"job {job_id} not found")
+                    raise CommandFailed(
+                        "NOT_FOUND", f"job {job_id} not found", hints=[JOB_NOT_FOUND]
+                    )
                 raw, job = found[job_id]
                 if job.state in api.ENDED:
                     ended(raw, job)

@@ -139,8 +139,13 @@ def test_an_attempt_leaves_time_for_the_other_addresses() -> None:
 def test_a_wait_of_the_server_comes_on_top_of_the_time_limit() -> None:
     with hanging(takes=True) as stuck:
         client, _ = client_of(stuck, timeout_s=0.1)
-        with client, pytest.raises(Unreachable, match=r"no answer within 0\.3"):
+        with client, pytest.raises(Unreachable, match=r"no answer within 0\.3") as failed:
             client.change("POST", "/a", {}, wait_s=0.25)
+
+    assert failed.value.hints[:2] == (
+        "the change may have taken effect; check before you repeat it",
+        "a server that is starting, or busy, answers later:   --timeout 5m",
+    )
 
 
 def test_a_read_is_repeated_after_a_lost_connection() -> None:

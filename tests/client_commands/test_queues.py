@@ -130,4 +130,4 @@ def test_no_server_is_an_exit_code_and_a_hint(server: Server, words: list[str]) 
     )
 
     assert done.code == 6
-    assert "is a server running there?   corvo server" in done.err
+    assert "is a server running there?   corvo server, or corvo dev" in done.err
