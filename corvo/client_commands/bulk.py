@@ -3,7 +3,8 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Final
 
@@ -11,7 +12,7 @@ import msgspec
 
 from corvo.client import bulk as api
 from corvo.client.calls import read
-from corvo.client.errors import BadClientOption, ClientError
+from corvo.client.errors import BadClientOption, ClientError, RequestFailed
 from corvo.client_commands import filters
 from corvo.client_commands.bulk_runs import (
     BATCH,
@@ -276,14 +277,16 @@ def list_bulks(session: Session, options: argparse.Namespace) -> int:
 
 def show(session: Session, options: argparse.Namespace) -> int:
     """`corvo bulk show ID`."""
-    answer = api.get_bulk(session.client, own(Options, options).bulk)
+    with _hinted():
+        answer = api.get_bulk(session.client, own(Options, options).bulk)
     session.show(answer, _bulk_text(read(answer, api.Bulk), session.now_ns()))
     return OK
 
 
 def stop(session: Session, options: argparse.Namespace) -> int:
     """`corvo bulk stop ID`."""
-    answer = api.stop(session.client, own(Options, options).bulk)
+    with _hinted():
+        answer = api.stop(session.client, own(Options, options).bulk)
     done = read(answer, api.Bulk)
     session.show(
         answer, f"{done.id} is {done.status}: {grouped(done.affected)} jobs were changed\n"
@@ -297,7 +300,8 @@ def watch(session: Session, options: argparse.Namespace) -> int:
     progress = Progress("jobs", is_quiet=session.is_quiet)
     with first_interrupt() as interrupted:
         try:
-            begun = api.read_bulk(session.client, bulk_id)
+            with _hinted():
+                begun = api.read_bulk(session.client, bulk_id)
             done = follow(session, begun, progress, interrupted)
         except Detached:
             return detached(session, Tally(), bulk_id, "", is_piped=False)
@@ -307,6 +311,17 @@ def watch(session: Session, options: argparse.Namespace) -> int:
     if done.status == "failed":
         raise CommandFailed("FAILED", f"bulk operation {done.id} failed: {done.error}")
     return PARTLY if done.errors or done.status == "cancelled" else OK
+
+
+@contextmanager
+def _hinted() -> Iterator[None]:
+    """An unknown bulk operation, with the command that lists them."""
+    try:
+        yield
+    except RequestFailed as error:
+        if error.status == 404:
+            error.hints = (*error.hints, "list them:   corvo bulk list")
+        raise
 
 
 def _bulk_text(bulk: api.Bulk, now_ns: int) -> str:

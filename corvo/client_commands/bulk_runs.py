@@ -110,6 +110,7 @@ def run_ids(
     try:
         for batch in batches:
             begun = start(session, {**action, "job_ids": batch})
+            tally.bulks += [begun.id] if begun.id else []
             done = follow(session, begun, progress, interrupted, done_before=tally.processed)
             tally.add(done, len(batch))
             if done.status == "failed":

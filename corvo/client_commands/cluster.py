@@ -91,7 +91,7 @@ def _wait_healthy(session: Session, wait_s: float, count: int) -> Answer:
         session.show(answer, status_text(read(answer, api.Status)))
         return why
 
-    session.wait(is_done, wait_s, still)
+    session.wait(is_done, wait_s, still, may_start=True)
     assert answer is not None, "the last one was healthy"
     return answer
 

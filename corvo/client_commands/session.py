@@ -165,18 +165,26 @@ class Session:
         within_s: float | None,
         still: Callable[[], str],
         look_s: float = LOOK_S,
+        *,
+        may_start: bool = False,
     ) -> None:
-        """Wait until something is so; nodes may start or stop meanwhile.
+        """Wait until something is so; once a server has answered, nodes may start or stop.
 
-        Raises `CommandFailed` with `still` when the time is over. Without one, it never is.
+        Raises `CommandFailed` with `still` when the time is over. Without one, it never is. Raises
+        `Unreachable` if no server answers at first, unless the server itself `may_start` meanwhile:
+        otherwise the address may be wrong.
         """
         ends_at = time.monotonic() + within_s if within_s is not None else float("inf")
+        has_answered = may_start
         while True:
             silent = ""
             try:
                 if is_done():
                     return
+                has_answered = True
             except Unreachable as error:
+                if not has_answered:
+                    raise
                 silent = error.message
             if time.monotonic() + look_s > ends_at:
                 raise CommandFailed("TIME_OVER", f"after {within_s:g} s, {silent or still()}")

@@ -105,28 +105,6 @@ def test_wait_shows_the_result_of_the_job(server: Server) -> None:
     assert f"{job_id} was enqueued" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (["enqueue", "en-x", "{oops"], 2, "the payload is not JSON"),
-        (["enqueue", "en-x", "--priority", "urgent"], 2, "VALIDATION_ERROR, exit 2"),
-        (["enqueue", "en-x", "--backoff", "soon"], 2, "expected KIND[:FIRST[..LONGEST]]"),
-        (["enqueue", "en-x", "--prioritty", "1"], 2, "did you mean:   --priority"),
-        (["enqueue", "en-x", "--wait", "1ms"], 8, "1 job has not ended"),
-        (["enqueue", "en-x", "-", "--id", "a"], 2, "--id, --wait and --set are for one job"),
-        (["inspect", "en-none~1"], 3, "NOT_FOUND, exit 3"),
-        (["inspect", "en-none~1", "en-none~2"], 3, "2 jobs not found: en-none~1, en-none~2"),
-    ],
-)
-def test_each_failure_has_its_exit_code_and_text(
-    server: Server, words: list[str], code: int, told: str
-) -> None:
-    done = server.corvo(*words, CORVO_OUTPUT="table")
-
-    assert done.code == code
-    assert told in done.err
-
-
 def test_another_job_under_a_known_id_is_a_conflict(server: Server) -> None:
     server.corvo("enqueue", "en-id", "1", "--id", "a")
     done = server.corvo("enqueue", "en-id", "2", "--id", "a")

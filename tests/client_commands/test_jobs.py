@@ -118,36 +118,6 @@ def test_an_empty_search_is_valid_in_every_form(server: Server) -> None:
     assert server.corvo(*words, "-o", "table").out == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (["search", "--payload-jq", ".a >"], 2, "VALIDATION_ERROR, exit 2"),
-        (["search", "--tag", "a"], 2, "--tag 'a' is invalid: expected NAME=VALUE"),
-        (["search", "--quue", "a"], 2, "did you mean:   --queue"),
-        (["search", "--fields", ".."], 2, "--fields '..' is invalid"),
-        (["serch"], 2, "did you mean `corvo search`?"),
-        (["iterations", "x"], 2, "'iterations' is not available; GET /api/v1/jobs"),
-        (["retry", "se-none~1"], 3, "NOT_FOUND, exit 3"),
-        (["retry", "se-none~1", "se-none~2", "--yes"], 3, "skipped se-none~1"),
-        (["retry", "a", "b"], 2, "confirm it:   corvo retry a b --yes"),
-        (["retry", "-"], 2, "no job ids on stdin"),
-        (["retry", "-", "a"], 2, "and not both"),
-        (["bulk", "retry", "--queue", "se-none"], 2, "bulk retry: 0 jobs match"),
-        (["bulk", "move"], 2, "bulk move needs a word"),
-        (["bulk", "retry", "-", "--queue", "a"], 2, "and not both"),
-        (["bulk", "rety"], 2, "did you mean `corvo bulk retry`?"),
-        (["bulk", "show", "nope"], 3, "NOT_FOUND, exit 3"),
-    ],
-)
-def test_each_failure_has_its_exit_code_and_text(
-    server: Server, words: list[str], code: int, told: str
-) -> None:
-    done = server.corvo(*words, CORVO_OUTPUT="table")
-
-    assert done.code == code
-    assert told in done.err
-
-
 def test_held_is_a_search(server: Server) -> None:
     [job_id] = server.enqueue("se-held")
     server.corvo("hold", job_id, "--reason", "to be seen")

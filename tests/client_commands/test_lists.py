@@ -5,7 +5,6 @@ import signal
 from typing import Final
 
 import msgspec
-import pytest
 
 from corvo.client.events import Message, messages
 from tests.client.scripted import answer, scripted
@@ -50,27 +49,6 @@ def test_events_are_followed_and_continued(server: Server) -> None:
     assert (first.type, second.job_id) == ("enqueued", second_id)
     assert process.returncode == 130
     assert "continue:   corvo events -f --from '" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (["events", "--types", "nope"], 2, "VALIDATION_ERROR"),
-        (["events", "--since", "soon"], 2, "--since 'soon' is invalid"),
-        (["events", "--from", "x"], 2, "VALIDATION_ERROR"),
-        (["batches", "s00_batch_x"], 3, "NOT_FOUND, exit 3"),
-        (["keys", "delete", "nope"], 3, "no API key has the name or hash 'nope'"),
-        (["keys", "create", "a", "--role", "king"], 2, "VALIDATION_ERROR"),
-        (["keys", "lst"], 2, "did you mean `corvo keys list`?"),
-    ],
-)
-def test_each_failure_has_its_exit_code_and_text(
-    server: Server, words: list[str], code: int, told: str
-) -> None:
-    done = server.corvo(*words, CORVO_OUTPUT="table")
-
-    assert done.code == code
-    assert told in done.err
 
 
 def test_events_that_are_gone_say_where_to_start() -> None:
