@@ -43,6 +43,11 @@ class Tally(msgspec.Struct):
             self.by_code[code] = self.by_code.get(code, 0) + count
         self.skipped += done.skipped[: _SKIPPED_KEPT - len(self.skipped)]
 
+    def change(self) -> None:
+        """Count a job that was changed."""
+        self.processed += 1
+        self.affected += 1
+
     def skip(self, job_id: str, code: str, error: str) -> None:
         """Count a job that was left unchanged."""
         self.processed += 1

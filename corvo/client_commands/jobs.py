@@ -237,18 +237,17 @@ def _body(got: Options) -> dict[str, object]:
     return body
 
 
+_BULK_FIELDS: Final = {"move_to_queue": "queue", "priority": "priority", "reason": "reason"}
+"""Fields of a bulk operation, and of the same action on one job."""
+
+
 def _bulk(action: str) -> Many:
     """Many jobs by bulk operations."""
 
     def many(run: Run) -> None:
-        body: dict[str, object] = {"action": action}
-        if run.got.target is not None:
-            body["move_to_queue"] = run.got.target
-        if run.got.level is not None:
-            body["priority"] = run.got.level
-        if run.got.reason is not None:
-            body["reason"] = run.got.reason
-        run_ids(run.session, body, run.batches, run.tally, run.interrupted)
+        known = _body(run.got)
+        body = {name: known[field] for name, field in _BULK_FIELDS.items() if field in known}
+        run_ids(run.session, {"action": action, **body}, run.batches, run.tally, run.interrupted)
 
     return many
 
@@ -265,8 +264,7 @@ def _each(one: Callable[[Client, str, Options], Answer]) -> Many:
                     raise
                 run.tally.skip(job_id, error.reason or error.code, error.message)
             else:
-                run.tally.processed += 1
-                run.tally.affected += 1
+                run.tally.change()
             if run.interrupted.is_set():
                 raise Detached("")
 
@@ -288,8 +286,7 @@ def _lease_items(verb: str) -> Many:
                     if one.error:
                         run.tally.skip(one.job_id, one.reason or one.code, one.error)
                     else:
-                        run.tally.processed += 1
-                        run.tally.affected += 1
+                        run.tally.change()
                 if run.interrupted.is_set():
                     raise Detached("")
 
