@@ -7,7 +7,8 @@ import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
-from corvo.client.dashboard import Failure, Job, Moment, Timeline
+from corvo.client.dashboard import Job, Moment, Timeline
+from corvo.client.jobs import Failure
 from corvo.times import S, parse_time
 from corvo.tui.looks import Look, flow, span
 from corvo.tui.model import Data
