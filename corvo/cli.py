@@ -3,21 +3,24 @@
 Nothing is imported before it is known to be needed: `corvo version` answers at once.
 """
 
+import errno
 import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TextIO, TypeAlias
 
 from corvo import __version__
 from corvo.command_table import ABSENT, ALIASES, COMMANDS, GROUPS
 from corvo.nearest import nearest
 
 OK: Final = 0
+FAILED: Final = 1
 BAD_USAGE: Final = 2
 MISCONFIGURED: Final = 72
 _INTERRUPTED: Final = 130
+_OUTPUT_FAILS: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG})
 Run: TypeAlias = Callable[[Sequence[str]], int]
 
 
@@ -57,7 +60,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " needs them to stop on an invalid state: start it without this option\n"
         )
         return MISCONFIGURED
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    # A closed output is one that is not wanted.
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    try:
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of the output has seen enough, as `head` has.
+        _drop_output()
+        return OK
+    except OSError as error:
+        if error.errno not in _OUTPUT_FAILS or error.filename is not None:
+            raise
+        _drop_output()
+        sys.stderr.write(f"corvo: the output cannot be written: {error.strerror}\n")
+        return FAILED
+    return code
+
+
+def _nowhere() -> TextIO:
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
+def _drop_output() -> None:
+    """Write what is left of the output nowhere, or Python would complain of it at the very end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(words: list[str]) -> int:
     if not words:
         sys.stderr.write(usage())
         return BAD_USAGE
@@ -73,17 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name, *rest = [*ALIASES[name], *rest]
     if name not in COMMANDS and name not in _PROCESSES:
         return unknown(name)
-    try:
-        code = run_process(name) if name in _PROCESSES else resolve(name)(rest)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough, as `head` has. What is left of it goes nowhere,
-        # or Python would complain of it at the very end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
-    return code
+    return run_process(name) if name in _PROCESSES else resolve(name)(rest)
 
 
 def resolve(name: str) -> Run:

@@ -214,3 +214,25 @@ def test_whoever_has_seen_enough_of_the_output_may_leave(tmp_path: Path) -> None
 
     assert process.returncode == 0
     assert said == b""
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "told"),
+    [
+        (">&-", 0, ""),
+        (">/dev/full", 1, "corvo: the output cannot be written: No space left on device\n"),
+    ],
+)
+@pytest.mark.parametrize("word", ["version", "--help"])
+def test_an_output_that_cannot_be_written_ends_without_a_trace(
+    word: str, redirected: str, code: int, told: str
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m corvo {word} {redirected}', sys.executable],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (code, told)
