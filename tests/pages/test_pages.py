@@ -101,16 +101,16 @@ class Reader:
         command = re.sub(r"^corvo dev\b", f"corvo dev --port {self._ports[USUAL]}", command)
         if block.is_beside:
             path = self._directory / f"terminal-{len(self._beside)}"
-            assert "\n" not in command, "one command for each terminal"
-            await self._shell.run(f"(exec {command}) </dev/null >{path.name} 2>&1 &")
+            before, _, last = command.rpartition("\n")
+            await self._shell.run(f"({before}\nexec {last}) </dev/null >{path.name} 2>&1 &")
             with trio.fail_after(PATIENCE_S):
                 while True:
                     if path.exists() and "\n" in path.read_text():
                         break  # the reader sees that it has begun
                     await trio.sleep(_LOOK_S)
             self._beside.append((path, "..."))
-            if command.startswith("corvo server"):
-                await ready(bound(command))
+            if last.startswith("corvo server"):
+                await ready(bound(last))
             return 0
         code, self._output = await self._shell.run(
             f"failed=0; trap 'failed=$?' ERR; {{ {command}\n}} 2>&1 </dev/null; (exit $failed)"
@@ -190,7 +190,7 @@ async def read(text: str, language: str, port: str, directory: Path, temporary: 
 def starts_a_server(text: str) -> bool:
     """Whether a page starts the server that it uses."""
     return any(
-        block.is_beside and re.match(r"corvo (?:dev|server)\b", block.text)
+        block.is_beside and re.search(r"^corvo (?:dev|server)\b", block.text, re.MULTILINE)
         for block in blocks(text)
     )
 
