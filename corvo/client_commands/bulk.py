@@ -40,7 +40,7 @@ from corvo.client_commands.options import (
 from corvo.client_commands.progress import Progress
 from corvo.client_commands.records import DEEDS, FORMS, TEXTS, Column, Listing
 from corvo.client_commands.session import Session
-from corvo.client_commands.tables import age, grouped, pairs
+from corvo.client_commands.tables import age, counted, grouped, pairs
 from corvo.nearest import nearest
 
 SUMMARY: Final = "Run one action on many jobs, and follow bulk operations."
@@ -133,7 +133,8 @@ def act(name: str, session: Session, options: argparse.Namespace) -> int:
         if words:
             raise BadClientOption("pass filters, or - for ids from stdin, and not both")
         action |= {"filter": chosen, **({} if chosen else {"all": True})}
-        return _on_filter(name, session, got, action)
+        words = filters.typed(options) + (["--all-jobs"] if got.all_jobs else [])
+        return _on_filter(name, session, got, action, words)
     if not is_piped:
         raise BadClientOption(
             "no filter is set: which jobs?",
@@ -143,14 +144,21 @@ def act(name: str, session: Session, options: argparse.Namespace) -> int:
     return _on_ids(name, session, got, action)
 
 
-def _command(name: str, action: dict[str, object], rest: str) -> str:
-    target = str(action[_TARGETS[name]]) if name in _TARGETS else ""
-    return " ".join(
-        part for part in ("corvo bulk", name, shlex.quote(target) if target else "", rest) if part
-    )
+def _command(name: str, got: Options, action: dict[str, object], jobs: list[str]) -> str:
+    """The command as it was typed, without an answer to its question."""
+    words = ["corvo", "bulk", name]
+    if name in _TARGETS:
+        words.append(str(action[_TARGETS[name]]))
+    words += jobs
+    for flag, value in (("--reason", got.reason), ("--rate", got.rate)):
+        if value is not None:
+            words += [flag, str(value)]
+    return shlex.join([*words, *(["--detach"] if got.detach else [])])
 
 
-def _on_filter(name: str, session: Session, got: Options, action: dict[str, object]) -> int:
+def _on_filter(
+    name: str, session: Session, got: Options, action: dict[str, object], typed: list[str]
+) -> int:
     if got.dry_run:
         answer, preview = api.preview(session.client, action)
         session.show(_preview_of(answer.body), _preview_text(name, preview))
@@ -159,12 +167,13 @@ def _on_filter(name: str, session: Session, got: Options, action: dict[str, obje
     def about() -> str:
         _, preview = api.preview(session.client, action)
         least = "" if preview.is_exact else "at least "
+        matching = counted(preview.total, "job matches", "jobs match")
         return (
-            f"bulk {name}: {least}{grouped(preview.total)} jobs match, and it changes"
+            f"bulk {name}: {least}{matching}, and it changes"
             f" {least}{grouped(preview.would_affect)} of them"
         )
 
-    session.confirm(about, f"{name.capitalize()} them?", _command(name, action, "..."))
+    session.confirm(about, f"{name.capitalize()} them?", _command(name, got, action, typed))
     if got.detach:
         return _detach(session, start(session, action))
     tally = Tally()
@@ -210,9 +219,9 @@ def _on_ids(name: str, session: Session, got: Options, action: dict[str, object]
         if got.dry_run:
             return _preview_ids(name, session, action, whole)
         more = "more than " if len(first) == BATCH else ""
-        command = _command(name, action, STDIN)
+        command = _command(name, got, action, [STDIN])
         session.confirm(
-            lambda: f"bulk {name} acts on {more}{grouped(len(first))} jobs from stdin",
+            lambda: f"bulk {name} acts on {more}{counted(len(first), 'job')} from stdin",
             f"{name.capitalize()} them?",
             f"... | {command}",
         )
@@ -289,7 +298,8 @@ def stop(session: Session, options: argparse.Namespace) -> int:
         answer = api.stop(session.client, own(Options, options).bulk)
     done = read(answer, api.Bulk)
     session.show(
-        answer, f"{done.id} is {done.status}: {grouped(done.affected)} jobs were changed\n"
+        answer,
+        f"{done.id} is {done.status}: {counted(done.affected, 'job was', 'jobs were')} changed\n",
     )
     return OK
 

@@ -17,6 +17,7 @@ import msgspec
 
 from corvo import __version__
 from corvo.client.servers import PORT
+from corvo.client_commands.options import Parser, natural, positive
 from corvo.command_table import COMMANDS
 
 _LOG: Final = "server.log"
@@ -49,15 +50,15 @@ def main(arguments: Sequence[str]) -> int:
         return _run(Path(made), port, got)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     summary = COMMANDS["dev"].summary
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "corvo dev", description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False
     )
     parser.add_argument(
-        "--port", type=int, metavar="N", help=f"port (default: {PORT}, or a free one)"
+        "--port", type=natural, metavar="N", help=f"port (default: {PORT}, or a free one)"
     )
-    parser.add_argument("--shards", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--shards", type=positive, default=1, metavar="N", help="default: 1")
     parser.add_argument("--keep", metavar="DIR", help="keep the data in this directory")
     parser.add_argument("--log", action="store_true", help="show the log of the server")
     return parser

@@ -110,6 +110,27 @@ def chosen(read: argparse.Namespace, now_ns: int) -> dict[str, object]:
     return body
 
 
+def typed(read: argparse.Namespace) -> list[str]:
+    """The filters as words of a command, as they were typed."""
+    texts: dict[str, object] = vars(read)
+    words = []
+    for name, value in texts.items():
+        if name.startswith("by_") and value is not None:
+            words += [f"--{name[3:].replace('_', '-')}", str(value)]
+    got = Filters(**vars(read))
+    for tag in got.tag:
+        words += ["--tag", tag]
+    for flag, value in (
+        ("--has-errors", got.has_errors),
+        ("--attempt-min", got.attempt_min),
+        ("--attempt-max", got.attempt_max),
+        ("--filter", got.filter),
+    ):
+        if value is not None:
+            words += [flag, str(value)]
+    return words
+
+
 def moment_of(text: str, now_ns: int, *, ahead: bool = False) -> str:
     """A time; a duration counts back from now, or forward where times are ahead."""
     span_ns = parse_duration(text)

@@ -139,7 +139,7 @@ def _act_on_many(name: str, deed: Deed, session: Session, got: Options) -> int:
         more = "more than " if is_piped and len(first) == BATCH else ""
         command = f"corvo {name} {STDIN if is_piped else shlex.join(got.ids[:3])}"
         session.confirm(
-            lambda: f"{command} acts on {more}{grouped(len(first))} jobs",
+            lambda: f"{command} acts on {more}{counted(len(first), 'job')}",
             f"{name.capitalize()} them?",
             command,
         )

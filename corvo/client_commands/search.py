@@ -95,32 +95,11 @@ def _remark(session: Session, last: api.Page, shown: int, options: argparse.Name
     if not last.cursor or session.output in {IDS, JSON} or not session.is_terminal:
         return
     total = f"{'' if last.total_is_exact else 'at least '}{grouped(last.total)}"
-    words = _flags(options)
+    words = shlex.join(filters.typed(options)) or "--all-jobs"
     session.note(
         f"… {grouped(shown)} of {total} shown. --all for the rest, or act on them:\n"
         f"    corvo bulk retry {words}"
     )
-
-
-def _flags(options: argparse.Namespace) -> str:
-    """The filters as they were typed."""
-    texts: dict[str, object] = vars(options)
-    words = []
-    for name, value in texts.items():
-        if name.startswith("by_") and value is not None:
-            words += [f"--{name[3:].replace('_', '-')}", str(value)]
-    got = filters.Filters(**vars(options))
-    for tag in got.tag:
-        words += ["--tag", tag]
-    for flag, value in (
-        ("--has-errors", got.has_errors),
-        ("--attempt-min", got.attempt_min),
-        ("--attempt-max", got.attempt_max),
-        ("--filter", got.filter),
-    ):
-        if value is not None:
-            words += [flag, str(value)]
-    return shlex.join(words) or "--filter '{}' --all-jobs"
 
 
 def _add(parser: argparse.ArgumentParser) -> None:

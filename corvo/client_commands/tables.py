@@ -48,8 +48,8 @@ def plain(text: str) -> str:
 
 
 def counted(count: int, one: str, several: str = "") -> str:
-    """A number with its noun: `1 replica`, `3 replicas`."""
-    return f"{count} {one if count == 1 else several or one + 's'}"
+    """A number with its noun: `1 replica`, `3,000 replicas`."""
+    return f"{grouped(count)} {one if count == 1 else several or one + 's'}"
 
 
 def age(at: str, now_ns: int) -> str:

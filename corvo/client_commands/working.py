@@ -9,7 +9,7 @@ import msgspec
 
 from corvo.client import work
 from corvo.client.calls import read
-from corvo.client.errors import BadClientOption
+from corvo.client.errors import UNKNOWN, BadClientOption, Unreachable
 from corvo.client_commands.enqueue import payload_of
 from corvo.client_commands.failures import (
     CONFLICT,
@@ -70,15 +70,21 @@ def fetch(session: Session, options: argparse.Namespace) -> int:
     """`corvo fetch QUEUE…`."""
     got = own(Options, options)
     host = socket.gethostname()
-    answer = work.fetch_many(
-        session.client,
-        got.queues,
-        count=got.count,
-        worker_id=got.worker_id or f"cli-{host}",
-        hostname=host,
-        wait_ms=round((got.wait or 0) * 1_000),
-        lease_ms=round(got.lease * 1_000),
-    )
+    try:
+        answer = work.fetch_many(
+            session.client,
+            got.queues,
+            count=got.count,
+            worker_id=got.worker_id or f"cli-{host}",
+            hostname=host,
+            wait_ms=round((got.wait or 0) * 1_000),
+            lease_ms=round(got.lease * 1_000),
+        )
+    except Unreachable as error:
+        if error.outcome == UNKNOWN:
+            again = "fetch again: the server takes back jobs whose connection has ended"
+            error.hints = (again, *error.hints[1:])
+        raise
     jobs = read(answer, _Jobs).jobs
     with session.listing(FETCHED) as records:
         records.add(jobs)

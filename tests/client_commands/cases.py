@@ -202,6 +202,12 @@ FAILURES: Final[list[tuple[list[str], int, str]]] = [
     (["retry", "a", "b"], 2, "confirm it:   corvo retry a b --yes"),
     (["retry", "-"], 2, "no job ids on stdin"),
     (["retry", "-", "a"], 2, "and not both"),
+    (["dev", "--port", "x"], 2, "argument --port: expected a number: 'x'"),
+    (
+        ["bulk", "move", "b c", "--queue", "se-none", "--tag", "a=b", "--rate", "3"],
+        2,
+        "corvo bulk move 'b c' --queue se-none --tag a=b --rate 3 --yes",
+    ),
     (["bulk", "retry", "--queue", "se-none"], 2, "bulk retry: 0 jobs match"),
     (["bulk", "move"], 2, "bulk move needs a word"),
     (["bulk", "retry", "-", "--queue", "a"], 2, "and not both"),

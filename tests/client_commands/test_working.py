@@ -2,6 +2,7 @@
 
 import msgspec
 
+from tests.client.scripted import CLOSE, scripted
 from tests.client_commands.running import Server
 
 
@@ -78,6 +79,15 @@ def test_no_job_is_an_exit_code(server: Server) -> None:
     done = server.corvo("fetch", "wo-none")
 
     assert (done.code, done.out, done.err) == (8, "", "no job is available\n")
+
+
+def test_a_fetch_without_an_answer_can_be_repeated() -> None:
+    with scripted(CLOSE) as silent:
+        done = Server(silent.url).corvo("fetch", "a", "-o", "table")
+
+    assert done.code == 6
+    assert "  fetch again: the server takes back jobs whose connection has ended\n" in done.err
+    assert "may have taken effect" not in done.err
 
 
 def test_wait_has_an_exit_code_for_each_end(server: Server) -> None:
