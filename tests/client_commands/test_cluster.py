@@ -292,7 +292,10 @@ def test_errors_are_json_where_results_are() -> None:
         "code": "FORBIDDEN",
         "message": "forbidden",
         "outcome": "not_applied",
-        "hints": ["the rights of each role:   docs/security.md"],
+        "hints": [
+            "see the role of the API key:   corvo keys status",
+            "the rights of each role:   docs/security.md",
+        ],
         "request_id": "r-1",
         "exit": 4,
     }

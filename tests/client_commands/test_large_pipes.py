@@ -95,7 +95,10 @@ def test_ctrl_c_says_what_is_done_and_the_same_command_does_the_rest(server: Ser
 
     assert f"corvo bulk watch {bulk_id}\n" in said
     assert "continue: repeat the whole command; jobs that were changed are skipped\n" in said
-    assert "or, with the ids in a file:   tail -n +1 FILE | corvo bulk cancel - --yes\n" in said
+    assert (
+        "or, with the ids in a file:   tail -n +1 FILE | corvo bulk cancel - --rate 1 --yes\n"
+        in said
+    )
     assert stopped.out.startswith(f"{bulk_id} is ")
     assert changed < 60
     assert code == 0
