@@ -35,6 +35,7 @@ KINDS: Final = ("tutorials", "howto", "concepts")
 PAGES: Final = [
     ROOT / "README.md",
     *(page for kind in KINDS for page in sorted((DOCS / kind).glob("*.md"))),
+    *(DOCS / name for name in ("events.md", "schedules.md", "top.md")),
 ]
 LANGUAGES: Final = {"", "go", "ini", "javascript", "json", "python", "sh", "text", "toml", "yaml"}
 """Of blocks. Only `sh` is typed."""
