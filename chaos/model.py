@@ -1,0 +1,1 @@
+"""A reference model of the queue, written from the public documents only."""
