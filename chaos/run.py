@@ -1,0 +1,157 @@
+"""A run: a cluster starts, clients work, faults are made and healed, all is drained and read."""
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+import corvo
+from chaos import drain, history
+from chaos.calls import Client
+from chaos.cluster import cleaning
+from chaos.cluster.running import SETTINGS, Cluster, NotReady, open_cluster, remove
+from chaos.drain import NoAnswer, Reader
+from chaos.faults.fault import Fault
+from chaos.feeds import Listener
+from chaos.nemesis import Nemesis, Planned
+from chaos.recording import Recorder, now_ns
+from chaos.workloads.scene import Scene, Workload
+
+WARM_S: Final = 4.0
+"""Time of work before the first fault and after the last one."""
+_STOP_S: Final = 15.0
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is."""
+
+    directory: Path
+    seed: int
+    nodes: int = 3
+    shards: int = 2
+    seconds: float = 120.0
+    rate: float = 40.0
+    faults: Mapping[str, Fault] = {}
+    workloads: Mapping[str, Workload] = {}
+    plan: Sequence[Planned] = ()
+
+
+class Stage:
+    """A run while it goes on, for the view."""
+
+    def __init__(
+        self, options: Options, recorder: Recorder, cluster: Cluster, nemesis: Nemesis
+    ) -> None:
+        self.options: Final = options
+        self.recorder: Final = recorder
+        self.cluster: Final = cluster
+        self.nemesis: Final = nemesis
+        self.started_s: Final = trio.current_time()
+
+
+class Failed(Exception):
+    """The run does not count."""
+
+
+async def run(options: Options, show: Callable[[Stage], Awaitable[None]]) -> None:
+    """A run, whose history is in its directory. Raises `Failed`."""
+    recorder = Recorder(options.directory)
+    folder = cleaning.scratch(os.getpid())
+    folder.mkdir(mode=0o700)
+    seed = str(options.seed)
+    try:
+        async with open_cluster(folder, options.nodes, options.shards, seed) as cluster:
+            recorder.write(_head(options, cluster))
+            try:
+                await _stages(options, recorder, cluster, show)
+            finally:
+                _keep_logs(cluster, options.directory)
+    except (NotReady, NoAnswer) as error:
+        raise Failed(str(error)) from error
+    finally:
+        recorder.close()
+        remove(folder)
+
+
+def _head(options: Options, cluster: Cluster) -> history.Run:
+    nodes = [
+        history.Node(node.name, f"http://{node.site.host}:{node.site.port}")
+        for node in cluster.nodes.values()
+        if node.is_member
+    ]
+    return history.Run(
+        seed=options.seed,
+        version=corvo.__version__,
+        nodes=tuple(nodes),
+        shards=options.shards,
+        t=now_ns(),
+        wall_ns=time.time_ns(),
+        id=options.directory.name,
+        grace_ms=2_000,
+        settings=dict(SETTINGS),
+    )
+
+
+async def _stages(
+    options: Options,
+    recorder: Recorder,
+    cluster: Cluster,
+    show: Callable[[Stage], Awaitable[None]],
+) -> None:
+    members = cluster.members
+    sites = [node.site for node in members]
+    listeners = [Listener(site, recorder) for site in sites]
+    nemesis = Nemesis(cluster, recorder, options.faults, str(options.seed))
+    scene = Scene(sites, recorder, str(options.seed), options.rate, options.shards)
+    stage = Stage(options, recorder, cluster, nemesis)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(show, stage)
+        nursery.start_soon(nemesis.watch)
+        for listener in listeners:
+            nursery.start_soon(listener.run)
+        for listener in listeners:
+            await listener.is_started.wait()
+        async with trio.open_nursery() as clients:
+            _start_clients(options, scene, clients)
+            recorder.begin("load")
+            await trio.sleep(WARM_S)
+            recorder.begin("faults")
+            await nemesis.follow(options.plan, options.seconds)
+            recorder.begin("heal")
+            await trio.sleep(WARM_S)
+            scene.stopping.set()
+            clients.cancel_scope.deadline = trio.current_time() + _STOP_S
+        if nemesis.broken:
+            raise Failed(nemesis.broken)
+        for node in members:
+            await cluster.ready(node)
+        recorder.begin("drain")
+        drained = await drain.drain(scene)
+        await drain.settle(listeners)
+        recorder.begin("quiet")
+        await Reader(sites, recorder).read(drained=drained)
+        nursery.cancel_scope.cancel()
+
+
+def _start_clients(options: Options, scene: Scene, nursery: trio.Nursery) -> None:
+    for workload in options.workloads.values():
+        for number in range(workload.clients):
+            client = scene.client(f"{workload.name}-{number}")
+            nursery.start_soon(_work, workload, scene, client)
+
+
+async def _work(workload: Workload, scene: Scene, client: Client) -> None:
+    try:
+        await workload.run(scene, client)
+    finally:
+        client.close()
+
+
+def _keep_logs(cluster: Cluster, directory: Path) -> None:
+    for node in cluster.nodes.values():
+        if node.log.exists():
+            (directory / f"node-{node.name}.log").write_bytes(node.log.read_bytes())
