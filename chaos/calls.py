@@ -97,7 +97,8 @@ class Client:
     async def _attempt(
         self, request: Request, key: str, number: int, *, min_seq: bool
     ) -> tuple[Op, float]:
-        site = self._sites[self._at]
+        # Nodes join and leave in the course of a run.
+        site = self._sites[self._at % len(self._sites)]
         connection = self._connections.get(site.name)
         if connection is None:
             connection = self._connections[site.name] = Connection(site)

@@ -47,17 +47,19 @@ class Listener:
         self.last_id = ""
         self.is_started: Final = trio.Event()
         """Whether it has its first id, from which on it misses nothing."""
+        self.stop: Final = trio.CancelScope()
         self._recorder = recorder
         self._pending_id = ""
 
     async def run(self) -> None:
-        """Listen until cancelled."""
-        while True:
-            try:
-                await self._listen()
-            except Lost as error:
-                self._write("end", why=str(error)[:200])
-            await trio.sleep(_PAUSE_S)
+        """Listen until `stop`."""
+        with self.stop:
+            while True:
+                try:
+                    await self._listen()
+                except Lost as error:
+                    self._write("end", why=str(error)[:200])
+                await trio.sleep(_PAUSE_S)
 
     async def _listen(self) -> None:
         query = f"?last_event_id={quote(self.last_id)}" if self.last_id else ""

@@ -158,8 +158,11 @@ class Nemesis:
         proof = ""
         try:
             await fault.apply(ground, case)
-            await trio.sleep(planned.seconds)
-            proof = await fault.verify(ground, case)
+            if not case.is_off:
+                await trio.sleep(planned.seconds)
+                proof = await fault.verify(ground, case)
+        except NotReady as error:
+            self.broken = f"{fault.name} of {case.target}: {error}"
         finally:
             with trio.CancelScope(shield=True):
                 await self._end(planned, lasting, ground, proof)
@@ -174,16 +177,17 @@ class Nemesis:
         except (NotReady, trio.TooSlowError) as error:
             self.broken = f"{fault.name} of {case.target} did not heal: {str(error) or 'too slow'}"
             proof = ""
-        self._recorder.fault(
-            Record(
-                n=planned.n,
-                t=lasting.t,
-                name=fault.name,
-                target=case.target,
-                t_end=t_end,
-                args=case.args,
-                verified=bool(proof),
-                proof="; ".join([proof, *case.proof])[:500],
-            )
-        )
         self.active.remove(lasting)
+        if not case.is_off:
+            self._recorder.fault(
+                Record(
+                    n=planned.n,
+                    t=lasting.t,
+                    name=fault.name,
+                    target=case.target,
+                    t_end=t_end,
+                    args=case.args,
+                    verified=bool(proof),
+                    proof="; ".join([proof, *case.proof])[:500],
+                )
+            )

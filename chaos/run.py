@@ -13,10 +13,11 @@ import corvo
 from chaos import drain, history
 from chaos.calls import Client
 from chaos.cluster import cleaning
-from chaos.cluster.running import SETTINGS, Cluster, NotReady, open_cluster, remove
+from chaos.cluster.running import SETTINGS, START_S, Cluster, NotReady, open_cluster, remove
 from chaos.drain import NoAnswer, Reader
 from chaos.faults.fault import Fault
 from chaos.feeds import Listener
+from chaos.http import Site
 from chaos.nemesis import Nemesis, Planned
 from chaos.recording import Recorder, now_ns
 from chaos.workloads.scene import Scene, Workload
@@ -24,6 +25,7 @@ from chaos.workloads.scene import Scene, Workload
 WARM_S: Final = 4.0
 """Time of work before the first fault and after the last one."""
 _STOP_S: Final = 15.0
+_LOOK_S: Final = 0.5
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,17 +104,17 @@ async def _stages(
     cluster: Cluster,
     show: Callable[[Stage], Awaitable[None]],
 ) -> None:
-    members = cluster.members
-    sites = [node.site for node in members]
-    listeners = [Listener(site, recorder) for site in sites]
+    sites: list[Site] = []
+    listeners: list[Listener] = []
     nemesis = Nemesis(cluster, recorder, options.faults, str(options.seed))
     scene = Scene(sites, recorder, str(options.seed), options.rate, options.shards)
     stage = Stage(options, recorder, cluster, nemesis)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(show, stage)
         nursery.start_soon(nemesis.watch)
-        for listener in listeners:
-            nursery.start_soon(listener.run)
+        follow = Following(cluster, recorder, nursery, sites, listeners)
+        follow.look()
+        nursery.start_soon(follow.run)
         for listener in listeners:
             await listener.is_started.wait()
         async with trio.open_nursery() as clients:
@@ -127,14 +129,55 @@ async def _stages(
             clients.cancel_scope.deadline = trio.current_time() + _STOP_S
         if nemesis.broken:
             raise Failed(nemesis.broken)
-        for node in members:
+        for node in cluster.members:
             await cluster.ready(node)
+        if not await cluster.whole(START_S):
+            raise Failed("the replicas were not complete after all faults had ended")
+        follow.look()
         recorder.begin("drain")
         drained = await drain.drain(scene)
         await drain.settle(listeners)
         recorder.begin("quiet")
         await Reader(sites, recorder).read(drained=drained)
         nursery.cancel_scope.cancel()
+
+
+class Following:
+    """It keeps the nodes that are called and listened to equal to the members of the cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        recorder: Recorder,
+        nursery: trio.Nursery,
+        sites: list[Site],
+        listeners: list[Listener],
+    ) -> None:
+        self._cluster = cluster
+        self._recorder = recorder
+        self._nursery = nursery
+        self._sites = sites
+        self._listeners = listeners
+
+    async def run(self) -> None:
+        """Follow the members until cancelled."""
+        while True:
+            self.look()
+            await trio.sleep(_LOOK_S)
+
+    def look(self) -> None:
+        """Take in the members of this moment."""
+        sites = [node.site for node in self._cluster.members]
+        self._sites[:] = sites
+        for listener in [each for each in self._listeners if each.site not in sites]:
+            listener.stop.cancel()
+            self._listeners.remove(listener)
+        known = [listener.site for listener in self._listeners]
+        for site in sites:
+            if site not in known:
+                listener = Listener(site, self._recorder)
+                self._listeners.append(listener)
+                self._nursery.start_soon(listener.run)
 
 
 def _start_clients(options: Options, scene: Scene, nursery: trio.Nursery) -> None:

@@ -15,8 +15,9 @@ _BYTES: Final = 384 << 20
 """Room for the data of a run, and small enough to be filled within a second."""
 _PIECE_BYTES: Final = 4 << 20
 FILLER: Final = "filler"
-_MOUNT: Final = "loop,noatime,commit=60"
-"""The file system writes back by itself once a minute, so that a loss of power loses something."""
+_MOUNT: Final = "loop,noatime,commit=60,noauto_da_alloc"
+"""The file system writes back by itself once a minute only, and does not guess that a file which
+replaces another must be written: so a loss of power loses all that it may lose."""
 _COPY_BYTES: Final = 1 << 20
 
 
@@ -44,7 +45,7 @@ class Disk:
         await _run("umount", str(self.folder))
 
     async def lose_power(self) -> None:
-        """Go back to what was written to the device. No process may use the disk afterwards."""
+        """Go back to what was written to the device. No process may use the disk meanwhile."""
         copy = self._image.with_suffix(".cut")
         await trio.to_thread.run_sync(_copy, self._image, copy)
         await self.unmount()

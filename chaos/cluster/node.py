@@ -60,6 +60,8 @@ class Node:
         self._process: subprocess.Popen[bytes] | None = None
         self._pids: dict[str, int] = {}
         self._read_to = 0
+        self.started_at = 0
+        """Where in its log the newest start begins."""
 
     @property
     def is_running(self) -> bool:
@@ -72,7 +74,7 @@ class Node:
         self.set_clock(self.clock_ahead_s)
         self._pids = {}
         with self.log.open("ab") as log:
-            self._read_to = log.seek(0, os.SEEK_END)
+            self._read_to = self.started_at = log.seek(0, os.SEEK_END)
             # In this thread: the node ends with the thread that started it.
             self._process = subprocess.Popen(
                 [*_dies_with_parent(), *self._prefix, *self._command()],

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import trio
 
-from chaos.cluster import cleaning, machine
+from chaos.cluster import cleaning, machine, syncs
 from chaos.cluster.disks import Disk
 from chaos.cluster.network import CLIENTS, Network, PlainNetwork, open_network
 from chaos.cluster.node import Node
@@ -23,6 +23,9 @@ _LOOK_S: Final = 0.1
 START_S: Final = 60.0
 """How long a start may take before the run does not count."""
 _ASK_S: Final = 3.0
+_PATIENCE_S: Final = 20.0
+"""How long a node is waited for before an operator does something about it."""
+_LAG_MAX: Final = 50
 _RESERVE: Final = 2
 """Nodes that can join in the course of a run."""
 
@@ -52,6 +55,44 @@ class Leads(msgspec.Struct):
     leads: list[int] = []
     replicas: list[int] = []
     is_reachable: bool | None = None
+    clock_ahead_ms: int | None = None
+
+
+class Replica(msgspec.Struct):
+    """A replica of a shard."""
+
+    node: int
+    is_reachable: bool
+    is_voter: bool
+    role: str = ""
+    applied: int = 0
+    lag: int = 0
+    is_repairing: bool = False
+
+
+class ShardView(msgspec.Struct):
+    """A shard."""
+
+    shard: int
+    term: int
+    placed_on: list[int]
+    replicas: list[Replica]
+    leader: int | None = None
+
+
+class View(msgspec.Struct):
+    """The state of the cluster."""
+
+    status: str
+    is_placed: bool
+    replicas: int
+    nodes: list[Leads]
+    shards: list[ShardView]
+    reasons: list[str] = []
+
+
+class _Status(msgspec.Struct):
+    cluster: View | None = None
 
 
 class NodeList(msgspec.Struct):
@@ -107,9 +148,120 @@ class Cluster:
             connection.close()
         return None
 
-    async def overview(self) -> list[Leads]:
-        """The nodes as the first one shows them that answers; empty without an answer."""
+    async def view(self) -> View | None:
+        """The state of the cluster as the first node shows it that answers."""
         for node in self.members:
+            if node.is_running:
+                answer = await self.ask(node, "GET", "/api/v1/cluster/status")
+                if answer is not None and answer.status == 200:
+                    return msgspec.json.decode(answer.body, type=_Status).cluster
+        return None
+
+    async def is_whole(self) -> bool:
+        """Whether every replica of every shard is there, votes, and has almost all entries."""
+        if len(self.members) == 1:
+            answer = await self.ask(self.members[0], "GET", "/readyz")
+            return answer is not None and answer.status == 200
+        view = await self.view()
+        if view is None:
+            return False
+        replicas = [each for shard in view.shards for each in shard.replicas]
+        placed = sum(len(shard.placed_on) for shard in view.shards)
+        return (
+            view.is_placed
+            and len(replicas) == placed
+            and all(each.is_reachable and each.is_voter for each in replicas)
+            and not any(each.is_repairing or each.lag > _LAG_MAX for each in replicas)
+            and all(shard.leader is not None for shard in view.shards)
+        )
+
+    async def whole(self, seconds: float) -> bool:
+        """Wait until every replica is there; whether that happened in time."""
+        with trio.move_on_after(seconds):
+            while not await self.is_whole():  # noqa: ASYNC110 -- processes far away
+                await trio.sleep(_LOOK_S)
+            return True
+        return False
+
+    async def until_done(self, method: str, path: str, body: object, but: Node) -> Answer:
+        """An operator's request at any other node, until it is done. Raises `NotReady`."""
+        last: Answer | None = None
+        with trio.move_on_after(START_S):
+            while True:
+                for node in self.members:
+                    if node is not but and node.is_running:
+                        last = await self.ask(node, method, path, body)
+                        if last is not None and last.status < 300:
+                            return last
+                await trio.sleep(_LOOK_S)
+        said = b"no answer" if last is None else last.body[:300]
+        raise NotReady(f"{method} {path}: {said.decode()}")
+
+    async def recover(self, node: Node) -> str:
+        """What an operator does for a node that is not well; which of it was needed.
+
+        Raises `NotReady`.
+        """
+        if await self._is_well(node):
+            return ""
+        await node.stop()
+        node.start()
+        if await self._is_well(node):
+            return "restarted"
+        await self.replace(node)
+        return "replaced"
+
+    async def _is_well(self, node: Node) -> bool:
+        """Whether a node and all of its replicas are well soon; a held process never will be."""
+        with trio.move_on_after(_PATIENCE_S):
+            while node.is_running and not node.has_logged(b'"process.held"', node.started_at):
+                if node.pids() and await self.is_whole():
+                    return True
+                await trio.sleep(_LOOK_S)
+        return False
+
+    async def replace(self, node: Node) -> None:
+        """Remove a node from the cluster, and let it join with an empty directory.
+
+        Raises `NotReady`.
+        """
+        await node.stop()
+        await self.remove(node)
+        await self.join(node)
+
+    async def remove(self, node: Node) -> None:
+        """Remove a node from the cluster for good. Raises `NotReady`."""
+        body = {"reason": "its disk is lost", "force": True}
+        path = f"/api/v1/cluster/nodes/{node.name}/remove"
+        await self.until_done("POST", path, body, but=node)
+        node.is_member = False
+
+    async def join(self, node: Node) -> None:
+        """Let a node join with an empty directory. Raises `NotReady`."""
+        assert not node.is_running, f"{node.name} runs"
+        shutil.rmtree(node.data, ignore_errors=True)
+        node.settings.pop("cluster.initial_nodes", "")
+        node.settings.pop("cluster.bootstrap", "")
+        others = [each.peer for each in self.members if each is not node]
+        node.settings["cluster.join"] = ",".join(others)
+        node.is_member = True
+        await self.start(node)
+        if not await self.whole(START_S):
+            raise NotReady(f"the replicas of node {node.name} were not complete in time")
+
+    async def drained(self, node: Node) -> None:
+        """Wait until a node has no replicas. Raises `NotReady`."""
+        with trio.move_on_after(START_S):
+            while True:
+                seen = [each for each in await self.overview() if each.name == node.name]
+                if seen and not seen[0].replicas:
+                    return
+                await trio.sleep(_LOOK_S)
+        raise NotReady(f"node {node.name} was not drained in time")
+
+    async def overview(self, at: Node | None = None) -> list[Leads]:
+        """The nodes as one shows them, or the first that answers; empty without an answer."""
+        for node in self.members if at is None else [at]:
             if node.is_running:
                 answer = await self.ask(node, "GET", "/api/v1/cluster/nodes")
                 if answer is not None and answer.status == 200:
@@ -141,6 +293,11 @@ async def open_cluster(folder: Path, count: int, shards: int, seed: str) -> Asyn
             await _make(folder, name, number, network, shards, is_disk=machine.DISK not in lacks)
             for number, name in enumerate(names)
         ]
+        if machine.SYNCS not in lacks:
+            library = syncs.build(folder)
+            for node in nodes:
+                syncs.create(node.syncs)
+                node.environment |= {"LD_PRELOAD": str(library), "CHAOS_SYNCS": str(node.syncs)}
         first = nodes[:count]
         undo.push_async_callback(_end, nodes)
         told = ",".join(f"{node.name}={node.peer}" for node in first)

@@ -3,11 +3,15 @@
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from random import Random
+from typing import Final
 
 import msgspec
 
 from chaos.cluster.node import Node
 from chaos.cluster.running import Cluster
+
+WHOLE_S: Final = 15.0
+"""How long a fault waits for a whole cluster, if it takes a copy of the data for good."""
 
 
 class Harm(Enum):
@@ -30,6 +34,8 @@ class Case(msgspec.Struct, kw_only=True):
     seen: dict[str, int] = {}
     """Counters and process ids from before, with which `verify` compares."""
     proof: list[str] = []
+    is_off: bool = False
+    """Whether it was not made at all, because the cluster was not whole enough for it."""
 
     @property
     def target(self) -> str:
