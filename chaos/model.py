@@ -303,7 +303,7 @@ class Model:
         if job.state != UNKNOWN and attempt != job.attempt + 1:
             self.blame("R1", f"attempt {attempt} follows attempt {job.attempt}")
         queue = self.queue(job.queue)
-        if queue.rate or queue.rate is None:
+        if queue.rate:
             queue.starts.append(now)
         self.set_state(job, ACTIVE)
         job.attempt = attempt

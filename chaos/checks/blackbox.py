@@ -70,6 +70,7 @@ class BlackBox:
         self.holds: dict[str, list[Hold]] = {}
         self.capped = {op.args.queue for _, op in tables.small_ops("concurrency")}
         self.first: dict[int, tuple[int, int]] = {}
+        """Job to when its first delivery was sent at the earliest, and was back at the earliest."""
 
     def run(self) -> None:
         """Check all."""
@@ -123,8 +124,11 @@ class BlackBox:
         queue = self.tables.queues.texts[got.queue[rows[0]]]
         if len(rows) > 1 or queue in self.capped:
             self.hold(job, rows, list(items), spec)
-        first = min(rows, key=lambda row: calls.ret[got.call[row]])
-        self.first[job] = (calls.inv[got.call[first]], calls.ret[got.call[first]])
+        # A slow answer can arrive after that of a later delivery, so these can be of two calls.
+        self.first[job] = (
+            min(calls.inv[got.call[row]] for row in rows),
+            min(calls.ret[got.call[row]] for row in rows),
+        )
 
     def name(self, job: int) -> str:
         """The id of a job."""
@@ -288,7 +292,8 @@ class BlackBox:
             job, how = enqueued.job[row], enqueued.how[row]
             if how == DUPLICATE:
                 self.duplicate(row)
-            if job and self.calls.op[call] in tables.tries and self.calls.keyed[call]:
+            is_answered = job and how != UNKNOWN and self.calls.type[call] == OK
+            if is_answered and self.calls.op[call] in tables.tries and self.calls.keyed[call]:
                 name = (self.calls.op[call], enqueued.mark[row])
                 other = jobs.setdefault(name, row)
                 if enqueued.job[other] != job:

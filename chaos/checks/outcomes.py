@@ -254,16 +254,7 @@ class Joining:
             at = rows.expires[row] - rows.lease_ms[row] * MS
             attempt = by_token.get(token)
             if attempt is None:
-                attempt = next(
-                    (
-                        one
-                        for one in attempts
-                        if events.at[one.start] == at
-                        and events.attempt[one.start] == rows.attempt[row]
-                        and events.by[one.start] == rows.worker[row]
-                    ),
-                    None,
-                )
+                attempt = self.by_time(attempts, row, at)
             if attempt is None and calls.op[call] in tables.tries:
                 attempt = self.by_worker(attempts, row)  # as it is now: the lease was renewed
             if attempt is None:
@@ -294,6 +285,22 @@ class Joining:
                     (),
                     (events.name(one.start),),
                 )
+
+    def by_time(self, attempts: list[Attempt], row: int, at: int) -> Attempt | None:
+        """The attempt that began at a time of the shard; if several, the one at the position."""
+        events, rows = self.tables.events, self.tables.deliveries
+        found = [
+            one
+            for one in attempts
+            if events.at[one.start] == at
+            and events.attempt[one.start] == rows.attempt[row]
+            and events.by[one.start] == rows.worker[row]
+        ]
+        for one in found[1:] and found:
+            shard, seq, _ = events.name(one.start)
+            if self.tables.seq_of(rows.call[row], shard) == seq:
+                return one
+        return found[0] if found else None
 
     def by_worker(self, attempts: list[Attempt], row: int) -> Attempt | None:
         """The only attempt of a worker with this number."""
@@ -409,10 +416,9 @@ class Joining:
                 for row in fitting
                 if tables.seq_of(call, events.shard[row]) == events.key[row] >> NUMBER_BITS
             ]
-            if len(exact) == 1:
-                tries = tables.tries.get(tables.calls.op[call], [call])
-                inv = min(tables.calls.inv[one] for one in tries)
-                self.out.effects.append((exact[0], inv, tables.calls.ret[call], call))
+            if len(exact) == 1 and tables.calls.op[call] not in tables.tries:
+                effect = (exact[0], tables.calls.inv[call], tables.calls.ret[call], call)
+                self.out.effects.append(effect)
             elif not fitting and self.is_covered(call, job):
                 self.stage.wrong(
                     "D7",

@@ -99,7 +99,7 @@ class Replay:
         """Shard, index and queue to the ops that changed the queue there."""
         found: dict[tuple[int, int, str], list[Op]] = {}
         for call, op in self.tables.small_ops("concurrency", "throttle", "unthrottle", "retention"):
-            if op.type == "ok":
+            if op.type == "ok" and self.tables.calls.op[call] not in self.tables.tries:
                 for shard, seq in self.tables.positions_of(call).items():
                     found.setdefault((shard, seq, op.args.queue), []).append(op)
         return found
