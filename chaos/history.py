@@ -359,6 +359,11 @@ class Run(Line, frozen=True, tag="run"):
     """The setting `shard.grace_ms`."""
     retention_ms: int = 0
     """How long finished jobs are kept if their queue says nothing; 0: longer than the run."""
+    is_fresh: bool = True
+    """Whether the cluster was empty at the beginning, and has no other clients."""
+    witness: bool = True
+    """Whether the events of the nodes were followed. Without, the stages that compare the answers
+    with the events have nothing to look at, and say so."""
     settings: dict[str, str] = {}
     minima: dict[str, int] = {}
     """The least that a run must have: name of an op, `ok`, `faults` or `events` to a number."""
