@@ -16,12 +16,10 @@ from chaos.faults import all_faults
 from chaos.faults.fault import Fault
 from chaos.nemesis import Planned
 from chaos.run import Failed, Options, run
+from chaos.verdict import UNCOUNTED, WELL, judge
 from chaos.view import show
 from chaos.workloads import all_workloads
 
-WELL: Final = 0
-BROKEN: Final = 1
-UNCOUNTED: Final = 2
 PLAN: Final = "plan.json"
 _MINUTE_S: Final = 60.0
 _ROOT: Final = Path("chaos-runs")
@@ -32,6 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     told = _parser().parse_args(arguments)
     if told.command == "list":
         return _list()
+    if told.command == "check":
+        return judge(told.directory).code
     if told.command == "clean":
         for line in cleaning.clean():
             print(line)
@@ -64,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         "--rate", type=float, default=40.0, metavar="N", help="jobs in a second (default: 40)"
     )
     running.add_argument("--output", type=Path, metavar="DIR", help="directory of the artefacts")
+    checking = commands.add_parser("check", help="check the history of an earlier run again")
+    checking.add_argument("directory", type=Path, metavar="DIR", help="its artefacts")
     commands.add_parser("list", help="list faults and workloads")
     commands.add_parser("clean", help="remove what killed runs left behind")
     return parser
@@ -130,12 +132,17 @@ def _run(told: argparse.Namespace) -> int:
         plan=_plan(directory, seed, seconds, faults),
     )
     print(f"seed {seed}, artefacts in {directory}")
+    return carry_out(options)
+
+
+def carry_out(options: Options) -> int:
+    """Make a run and check its history: the exit code."""
+    uncounted = ""
     try:
         trio.run(run, options, show)
     except Failed as error:
-        print(f"the run does not count: {error}")
-        return UNCOUNTED
-    return WELL
+        uncounted = str(error)
+    return judge(options.directory, uncounted).code
 
 
 def _plan(

@@ -1,6 +1,7 @@
 """The end of a run: all queues are emptied by fresh workers, and all that is left is read."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -86,7 +87,9 @@ async def settle(listeners: Sequence[Listener]) -> None:
 class Reader:
     """It reads what is left after a run. No client calls meanwhile."""
 
-    def __init__(self, sites: Sequence[Site], recorder: Recorder) -> None:
+    def __init__(self, sites: Sequence[Site], recorder: Recorder, heads: Mapping[str, str]) -> None:
+        """`heads` has the last id of each node's feed, in which are digests of its replicas."""
+        self._heads = heads
         self._sites = sites
         self._recorder = recorder
 
@@ -158,8 +161,10 @@ class Reader:
         for shard in view.shards:
             for each in shard.replicas:
                 name = names.get(each.node, str(each.node))
+                index, digest = digests(self._heads.get(name, "")).get(shard.shard, (0, ""))
+                known = digest if index == each.applied else ""
                 self._recorder.write(
-                    history.FinalReplica(name, shard.shard, each.applied, role=each.role)
+                    history.FinalReplica(name, shard.shard, each.applied, known, each.role)
                 )
 
     async def _ask(
@@ -182,6 +187,16 @@ class Reader:
                     connection.close()
                 await trio.sleep(_LOOK_S)
         raise NoAnswer(f"{method} {path} at {site.name}: {last}")
+
+
+_PLACE: Final = re.compile(r"s(\d+)=(\d+)-([0-9a-f]+)(\.\d+)?")
+
+
+def digests(event_id: str) -> dict[int, tuple[int, str]]:
+    """By shard, the index and the digest of the state in the id of an event."""
+    found = map(_PLACE.fullmatch, event_id.split(","))
+    # After a dot is the number of events beyond the index.
+    return {int(each[1]): (int(each[2]), each[3]) for each in found if each and not each[4]}
 
 
 class NoAnswer(Exception):

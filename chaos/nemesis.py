@@ -16,6 +16,7 @@ from chaos.cluster.running import Cluster, NotReady
 from chaos.faults.fault import Case, Fault, Ground, Harm
 from chaos.history import Fault as Record
 from chaos.recording import Recorder, now_ns
+from chaos.report import Lead
 
 GAP_S: Final = 1.5
 """Mean time from one fault to the next."""
@@ -109,6 +110,8 @@ class Nemesis:
         self._seed = seed
         self.active: Final[list[Active]] = []
         self.leaders: dict[int, str] = {}
+        self.leads: Final[list[Lead]] = []
+        """Every change of a leader, as far as it was seen."""
         self.broken = ""
         """Why the run does not count: a node did not come back."""
 
@@ -131,7 +134,11 @@ class Nemesis:
         while True:
             nodes = await self._cluster.overview()
             if nodes:
-                self.leaders = {shard: node.name for node in nodes for shard in node.leads}
+                leaders = {shard: node.name for node in nodes for shard in node.leads}
+                for shard in sorted({*self.leaders, *leaders}):
+                    if leaders.get(shard) != self.leaders.get(shard):
+                        self.leads.append(Lead(now_ns(), shard, leaders.get(shard, "")))
+                self.leaders = leaders
             await trio.sleep(_LOOK_S)
 
     def _chosen(self, planned: Planned) -> tuple[Active, Ground] | None:

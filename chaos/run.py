@@ -20,6 +20,7 @@ from chaos.feeds import Listener
 from chaos.http import Site
 from chaos.nemesis import Nemesis, Planned
 from chaos.recording import Recorder, now_ns
+from chaos.report import LEADERS
 from chaos.workloads.scene import Scene, Workload
 
 WARM_S: Final = 4.0
@@ -94,6 +95,7 @@ def _head(options: Options, cluster: Cluster) -> history.Run:
         wall_ns=time.time_ns(),
         id=options.directory.name,
         grace_ms=2_000,
+        minima={"ok": max(1, int(options.seconds)), "faults": 1 if options.plan else 0},
         settings=dict(SETTINGS),
     )
 
@@ -138,7 +140,10 @@ async def _stages(
         drained = await drain.drain(scene)
         await drain.settle(listeners)
         recorder.begin("quiet")
-        await Reader(sites, recorder).read(drained=drained)
+        heads = {listener.site.name: listener.last_id for listener in listeners}
+        await Reader(sites, recorder, heads).read(drained=drained)
+        leads = msgspec.json.encode(nemesis.leads)
+        (options.directory / LEADERS).write_bytes(msgspec.json.format(leads))
         nursery.cancel_scope.cancel()
 
 
