@@ -508,11 +508,7 @@ class BlackBox:
     def payload(self, job: int, mark: int, sha: int, ops: tuple[int, ...]) -> None:
         """The payload of one job, as it was seen."""
         tables, enqueued = self.tables, self.tables.enqueued
-        rows = [
-            row
-            for row in (tables.enqueued_of.of(job) if job < self.known else ())
-            if enqueued.how[row] in (DONE, UNKNOWN)
-        ]
+        rows = [row for row in tables.enqueued_of.of(job) if enqueued.how[row] in (DONE, UNKNOWN)]
         if not rows:
             if mark not in tables.marks and mark not in self.nameless:
                 self.stage.wrong("D2", f"job {self.name(job)} was never asked for", ops)
@@ -525,11 +521,6 @@ class BlackBox:
             self.stage.wrong(
                 "D2", f"job {self.name(job)} has a payload with other bytes", (*ops, *asked)
             )
-
-    @property
-    def known(self) -> int:
-        """Jobs with rows: later ones were first named by the final reading."""
-        return len(self.tables.enqueued_of.first) - 2
 
     @property
     def nameless(self) -> set[int]:

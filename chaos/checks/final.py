@@ -86,7 +86,7 @@ class Ending:
         for job, row in self.jobs.items():
             expected = model.state(job)
             if expected in ("", UNKNOWN):
-                if not expected and len(self.tables.events_of.first) - 2 >= job:
+                if not expected:
                     self.gone(job, row)
                 continue
             self.stage.count("states")
@@ -277,8 +277,6 @@ class Ending:
             return True
         if tables.run is None or tables.run.retention_ms:
             return True
-        if job > len(tables.items_of.first) - 2:
-            return False
         operators = {tables.fs.find(name) for name in ("retry", "requeue", "cancel", "delete")}
         return any(
             tables.items.how[item] != REFUSED
@@ -301,7 +299,7 @@ class Ending:
 
     def waits(self, job: int) -> bool:
         """Whether a job waits for another one that is not completed."""
-        spec = self.tables.spec_of(job) if job < len(self.tables.enqueued_of.first) - 1 else None
+        spec = self.tables.spec_of(job)
         names = spec.depends_on if spec is not None else ()
         return any(
             self.jobs.get(self.tables.jobs.find(name) or 0) is None

@@ -153,7 +153,8 @@ class Joining:
                     (calls.n[call],),
                 )
             for row in group:
-                out.possibly[row], out.surely[row], out.creation[row] = inv, ret, event
+                if enqueued.how[row] in (DONE, UNKNOWN):
+                    out.possibly[row], out.surely[row], out.creation[row] = inv, ret, event
         if len(done) > len(made) and made and self.is_covered(self.interval(done[-1])[2], job):
             self.stage.wrong(
                 "Q1",

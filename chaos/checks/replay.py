@@ -145,6 +145,25 @@ class Replay:
             must = at == before
         self.stage.count("events", len(self.events.key))
         self.stage.count("gaps", len(self.gaps))
+        self._in_order()
+
+    def _in_order(self) -> None:
+        """Jobs of one request for one queue are created in the order of the request."""
+        enqueued, made = self.tables.enqueued, self.outcomes.creation
+        for row in range(1, len(made)):
+            before, after = made[row - 1], made[row]
+            if (
+                enqueued.call[row] == enqueued.call[row - 1]
+                and 0 <= after < before
+                and self.events.queue[before] == self.events.queue[after]
+                and self.events.key[before] >> NUMBER_BITS == self.events.key[after] >> NUMBER_BITS
+            ):
+                self.stage.wrong(
+                    "O4",
+                    "jobs of one request are created in another order",
+                    (self.tables.calls.n[enqueued.call[row]],),
+                    (self.events.name(after), self.events.name(before)),
+                )
 
     def _walk(self, shard: int, row: int, end: int, *, must: bool) -> int:
         """Replay the events of a shard until one has to wait. `must`: the first may not."""

@@ -114,7 +114,9 @@ class Rows:
         self.first, self.rows = first, rows
 
     def of(self, job: int) -> "array[int]":
-        """The rows of a job."""
+        """The rows of a job; none if only the final reading named it."""
+        if job + 1 >= len(self.first):
+            return self.rows[:0]
         return self.rows[self.first[job] : self.first[job + 1]]
 
 

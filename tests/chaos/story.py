@@ -92,6 +92,9 @@ class Story:
         number = 1
         if same:
             number = self.events[-1].number + 1
+            before = f"s{shard}={self.seq[shard] - 1}-{self.seq[shard] - 1:08x}.{number - 1}"
+            for back in range(1, len(NODES) + 1):
+                self.events[-back] = replace(self.events[-back], id=before)
         else:
             self.seq[shard] += 1
         seq = self.seq[shard]

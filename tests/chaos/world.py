@@ -32,6 +32,7 @@ from chaos.history import (
     NewJob,
     Node,
     Op,
+    OpType,
     Phase,
     QueueRow,
     Record,
@@ -54,7 +55,7 @@ from chaos.model import (
 WALL: Final = 1_795_000_000_000_000_000
 SECOND: Final = 1_000 * MS
 
-Answer = tuple[str, Res, str]
+Answer = tuple[OpType, Res, str]
 """Type, result and error code."""
 
 
@@ -92,8 +93,9 @@ class World:
     """The cluster, its clients, and the history that they leave."""
 
     def __init__(
-        self, seed: int, calls: int, sink: Callable[[Record], None], features: Features | None = None,
-        *, shards: int = 2, queues: int = 4, nodes: int = 2, producers: int = 3, workers: int = 3,
+        self, seed: int, calls: int, sink: Callable[[Record], None],
+        features: Features | None = None, *, shards: int = 2, queues: int = 4, nodes: int = 2,
+        producers: int = 3, workers: int = 3,
     ) -> None:  # fmt: skip
         self.dice = Random(seed)
         self.features = features or Features()
