@@ -1,6 +1,7 @@
 """A client of a run: one call at a time, each attempt recorded, and repeated at another node."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Final
 
@@ -79,9 +80,11 @@ class Client:
             number += 1
             op, wait_s = await self._attempt(request, key, number, min_seq=min_seq)
             is_over = op.type == "ok" or (op.type == "fail" and op.http not in (429, 503))
-            if is_over or number >= tries or not request.may_repeat:
+            if is_over:
                 break
             self.move_on()
+            if number >= tries or not request.may_repeat:
+                break
             await trio.sleep(max(wait_s, pause_s * (0.5 + self.random.random())))
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
             if not request.is_keyed:
@@ -111,11 +114,12 @@ class Client:
         t_inv = now_ns()
         done: int | None = None
         try:
-            with trio.move_on_after(_PATIENCE_S + request.args.wait_ms / 1e3):
+            with (
+                suppress(Lost),
+                trio.move_on_after(_PATIENCE_S + request.args.wait_ms / 1e3),
+            ):
                 answer = await connection.ask(request.method, request.path, body, headers)
                 done = now_ns()
-        except Lost:
-            self.move_on()
         finally:
             # Also of a call that was cancelled: its request may have been sent.
             op, wait_s = self._judged(
@@ -259,6 +263,8 @@ class Client:
                 body={"worker_id": self.name, "jobs": jobs},
                 args=Args(items=tuple(items), worker=self.name),
                 read=api.read_beats([item.job_id for item in items]),
+                # A stored answer would say that a lease lasts which has ended since.
+                is_keyed=False,
             ),
             tries=2,
         )

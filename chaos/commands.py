@@ -1,36 +1,46 @@
 """The commands: run, check again, list, clean up."""
 
 import argparse
+import itertools
+import os
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import trio
 
-from chaos import nemesis
+from chaos import history, nemesis
 from chaos.cluster import cleaning, machine
 from chaos.faults import all_faults
 from chaos.faults.fault import Fault
 from chaos.nemesis import Planned
+from chaos.remote import command_faults, site_of
 from chaos.run import Failed, Options, run
-from chaos.verdict import UNCOUNTED, WELL, judge
+from chaos.shrinking import shrink
+from chaos.verdict import BROKEN, UNCOUNTED, WELL, judge
 from chaos.view import show
 from chaos.workloads import all_workloads
 
 PLAN: Final = "plan.json"
 _MINUTE_S: Final = 60.0
+_SLACK_S: Final = 5.0
+_FLAGS: Final = {"--list": "list", "--replay": "replay", "--shrink": "shrink"}
+"""Commands that can also be written as flags."""
 _ROOT: Final = Path("chaos-runs")
 
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m chaos`: the exit code."""
-    told = _parser().parse_args(arguments)
+    first, *others = arguments or ["--help"]
+    told = _parser().parse_args([_FLAGS.get(first, first), *others])
     if told.command == "list":
         return _list()
-    if told.command == "check":
+    if told.command == "shrink":
+        return _shrink(told)
+    if told.command == "replay":
         return judge(told.directory).code
     if told.command == "clean":
         for line in cleaning.clean():
@@ -63,8 +73,25 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument(
         "--rate", type=float, default=40.0, metavar="N", help="jobs in a second (default: 40)"
     )
+    running.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="address of a node of a running cluster, instead of a new one; several times",
+    )
+    running.add_argument(
+        "--fault-cmd",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="a fault of that cluster: a command in which {node} is the host of a node",
+    )
     running.add_argument("--output", type=Path, metavar="DIR", help="directory of the artefacts")
-    checking = commands.add_parser("check", help="check the history of an earlier run again")
+    smaller = commands.add_parser("shrink", help="find fewer faults that break the same promise")
+    smaller.add_argument("directory", type=Path, metavar="DIR", help="artefacts of the run")
+    smaller.add_argument("--tries", type=int, default=20, metavar="N", help="runs (default: 20)")
+    checking = commands.add_parser("replay", help="check the history of an earlier run again")
     checking.add_argument("directory", type=Path, metavar="DIR", help="its artefacts")
     commands.add_parser("list", help="list faults and workloads")
     commands.add_parser("clean", help="remove what killed runs left behind")
@@ -105,20 +132,15 @@ def chosen(names: str, known: Collection[str]) -> list[str]:
 
 def _run(told: argparse.Namespace) -> int:
     seed = told.seed if told.seed is not None else secrets.randbelow(1 << 31)
-    directory = told.output or _ROOT / f"{time.strftime('%Y%m%d-%H%M%S')}-{seed}"
-    directory.mkdir(parents=True)
     try:
-        known, workloads = all_faults(), all_workloads()
-        faults = {name: known[name] for name in chosen(told.faults, known)}
+        faults = _faults(told)
+        workloads = all_workloads()
         working = {name: workloads[name] for name in chosen(told.workloads, workloads)}
     except ValueError as error:
         print(error)
         return UNCOUNTED
-    lacks = machine.probe()
-    for name, fault in list(faults.items()):
-        if reason := uncovered(fault, lacks):
-            print(f"not covered: {name}: {reason}")
-            del faults[name]
+    directory = told.output or _ROOT / f"{time.strftime('%Y%m%d-%H%M%S')}-{seed}"
+    directory.mkdir(parents=True)
     seconds = told.minutes * _MINUTE_S
     options = Options(
         directory=directory,
@@ -129,25 +151,101 @@ def _run(told: argparse.Namespace) -> int:
         rate=told.rate,
         faults=faults,
         workloads=working,
-        plan=_plan(directory, seed, seconds, faults),
+        plan=nemesis.plan(str(seed), seconds, faults.values()),
+        targets=told.target,
+        api_key=os.environ.get("CORVO_API_KEY", ""),
     )
-    print(f"seed {seed}, artefacts in {directory}")
     return carry_out(options)
+
+
+def _faults(told: argparse.Namespace) -> Mapping[str, Fault]:
+    """The faults that were asked for and that can be made. Raises `ValueError`."""
+    if told.target:
+        for url in told.target:
+            site_of(url, "")
+        return command_faults(told.fault_cmd)
+    known = all_faults()
+    lacks = machine.probe()
+    found = {}
+    for name in chosen(told.faults, known):
+        if reason := uncovered(known[name], lacks):
+            print(f"not covered: {name}: {reason}")
+        else:
+            found[name] = known[name]
+    return found
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """The content of `plan.json`: all that a run needs to be made again."""
+
+    seed: int
+    nodes: int
+    shards: int
+    seconds: float
+    rate: float
+    workloads: list[str]
+    plan: list[Planned]
 
 
 def carry_out(options: Options) -> int:
     """Make a run and check its history: the exit code."""
+    print(f"seed {options.seed}, artefacts in {options.directory}", flush=True)
+    saved = Saved(
+        options.seed,
+        options.nodes,
+        options.shards,
+        options.seconds,
+        options.rate,
+        list(options.workloads),
+        list(options.plan),
+    )
+    encoded = msgspec.json.format(msgspec.json.encode(saved))
+    (options.directory / PLAN).write_bytes(encoded)
     uncounted = ""
     try:
         trio.run(run, options, show)
-    except Failed as error:
-        uncounted = str(error)
+    except* Failed as group:
+        uncounted = "; ".join(map(str, leaves(group)))
     return judge(options.directory, uncounted).code
 
 
-def _plan(
-    directory: Path, seed: int, seconds: float, faults: Mapping[str, Fault]
-) -> Sequence[Planned]:
-    planned = nemesis.plan(str(seed), seconds, faults.values())
-    (directory / PLAN).write_bytes(msgspec.json.format(msgspec.json.encode(planned)))
-    return planned
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions of a group, which may be of groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves(each)
+    else:
+        yield error
+
+
+def _shrink(told: argparse.Namespace) -> int:
+    saved = msgspec.json.decode((told.directory / PLAN).read_bytes(), type=Saved)
+    known, workloads = all_faults(), all_workloads()
+    number = itertools.count(1)
+
+    def breaks(plan: Sequence[Planned]) -> bool:
+        directory = told.directory / f"shrink-{next(number)}"
+        directory.mkdir()
+        print(f"{len(plan)} faults: {', '.join(each.name for each in plan)}")
+        options = Options(
+            directory=directory,
+            seed=saved.seed,
+            nodes=saved.nodes,
+            shards=saved.shards,
+            seconds=sum(each.gap_s + each.seconds for each in plan) + _SLACK_S,
+            rate=saved.rate,
+            faults=known,
+            workloads={name: workloads[name] for name in saved.workloads},
+            plan=plan,
+        )
+        return carry_out(options) == BROKEN
+
+    # Faults that were not made, because the time was over, need not be tried.
+    made = {
+        record.n for record in history.read(told.directory) if isinstance(record, history.Fault)
+    }
+    found = shrink([each for each in saved.plan if each.n in made], breaks, told.tries)
+    print(f"smallest set of faults that was found to break a promise: {len(found)}")
+    for each in found:
+        print(f"  {each.n}: {each.name}, {each.seconds} s, {each.gap_s} s after the one before")
+    return WELL

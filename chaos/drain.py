@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import urlencode
 
 import msgspec
 import trio
@@ -45,12 +46,15 @@ async def drain(scene: Scene) -> bool:
 
 
 async def _empty(client: Client) -> None:
-    while True:
-        jobs = await client.fetch(QUEUES, _COUNT, lease_ms=10_000)
-        if jobs:
-            await client.ack_many([item_of(job) for job in jobs])
-        else:
-            await trio.sleep(_LOOK_S)
+    try:
+        while True:
+            jobs = await client.fetch(QUEUES, _COUNT, lease_ms=10_000)
+            if jobs:
+                await client.ack_many([item_of(job) for job in jobs])
+            else:
+                await trio.sleep(_LOOK_S)
+    finally:
+        client.close()
 
 
 def _waits(row: QueueRow) -> bool:
@@ -68,7 +72,7 @@ async def _queues(client: Client) -> Sequence[QueueRow]:
             is_keyed=False,
         )
     )
-    return op.res.queues
+    return [row for row in op.res.queues if row.name in QUEUES]
 
 
 async def settle(listeners: Sequence[Listener]) -> None:
@@ -103,7 +107,8 @@ class Reader:
             self._recorder.write(history.FinalMissing(missing))
         for site in self._sites:
             for row in api.read_queues(await self._ask(site, "GET", "/api/v1/queues")).queues:
-                self._recorder.write(history.FinalQueue(site.name, row))
+                if row.name in QUEUES:
+                    self._recorder.write(history.FinalQueue(site.name, row))
         for batch in self._recorder.batch_ids:
             await self._batch(batch)
         await self._replicas()
@@ -121,27 +126,31 @@ class Reader:
         return found
 
     async def _mirror(self, site: Site) -> None:
-        cursor = ""
+        """Read all jobs of the run that the mirror of a node has."""
+        total, as_of = 0, dict[str, int]()
+        is_whole, is_behind = True, False
+        for queue in QUEUES:
+            page = await self._queue(site, queue)
+            # Nothing changes meanwhile, so all pages are of one position.
+            as_of = {shard: max(as_of.get(shard, 0), at) for shard, at in page.positions.items()}
+            total = total + page.total if page.total_is_exact and total >= 0 else -1
+            is_whole = is_whole and page.is_whole
+            is_behind = is_behind or page.is_behind
+        self._recorder.write(
+            history.FinalMirror(site.name, as_of, total, is_whole=is_whole, is_behind=is_behind)
+        )
+
+    async def _queue(self, site: Site, queue: str) -> api.Page:
+        query = {"queue": queue, "limit": str(_PAGE)}
         while True:
-            answer = await self._ask(
-                site, "GET", f"/api/v1/jobs?limit={_PAGE}{f'&cursor={cursor}' if cursor else ''}"
-            )
+            answer = await self._ask(site, "GET", f"/api/v1/jobs?{urlencode(query)}")
             page = api.read_page(answer)
             for row in api.read_jobs(answer):
                 self._recorder.job_ids[row.job_id] = None
                 self._recorder.write(history.FinalJob("mirror", site.name, row))
             if not page.has_more or page.cursor is None:
-                break
-            cursor = page.cursor
-        self._recorder.write(
-            history.FinalMirror(
-                site.name,
-                page.positions,
-                page.total if page.total_is_exact else -1,
-                is_whole=page.is_whole,
-                is_behind=page.is_behind,
-            )
-        )
+                return page
+            query["cursor"] = page.cursor
 
     async def _batch(self, batch_id: str) -> None:
         site = self._sites[0]

@@ -13,6 +13,7 @@ import trio
 from chaos.history import Event, Feed
 from chaos.http import Connection, Lost, Site
 from chaos.recording import Recorder, now_ns
+from chaos.workloads.scene import QUEUES
 
 _PAUSE_S: Final = 0.3
 _SILENCE_S: Final = 20.0
@@ -62,7 +63,10 @@ class Listener:
                 await trio.sleep(_PAUSE_S)
 
     async def _listen(self) -> None:
-        query = f"?last_event_id={quote(self.last_id)}" if self.last_id else ""
+        # Events of queues come by their names; without names, queues of others would come, too.
+        query = f"?queues={quote(','.join(QUEUES))}"
+        if self.last_id:
+            query += f"&last_event_id={quote(self.last_id)}"
         connection = Connection(self.site)
         try:
             with trio.move_on_after(_SILENCE_S) as silence:

@@ -1,6 +1,7 @@
 """A small client of the HTTP API for trio: one connection, and a plain error when it is lost."""
 
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Final
@@ -37,6 +38,7 @@ class Site(msgspec.Struct, frozen=True):
     port: int
     make_socket: Callable[[], socket.socket] = socket.socket
     headers: Mapping[str, str] = {}
+    is_tls: bool = False
 
 
 class Connection:
@@ -44,7 +46,8 @@ class Connection:
 
     def __init__(self, site: Site) -> None:
         self.site: Final = site
-        self._stream: trio.SocketStream | None = None
+        self._stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] | None = None
+        self._socket: trio.socket.SocketType | None = None
         self._rest = bytearray()
 
     async def ask(
@@ -99,9 +102,9 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._stream is not None:
-            self._stream.socket.close()
-        self._stream = None
+        if self._socket is not None:
+            self._socket.close()
+        self._stream = self._socket = None
         self._rest.clear()
 
     def _request(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -114,7 +117,7 @@ class Connection:
         ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
-    async def _connect(self) -> trio.SocketStream:
+    async def _connect(self) -> trio.abc.Stream:
         if self._stream is None:
             plain = self.site.make_socket()
             plain.setblocking(False)
@@ -123,10 +126,17 @@ class Connection:
                 await made.connect((self.site.host, self.site.port))
                 made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 undo.pop_all()
-            self._stream = trio.SocketStream(made)
+            self._socket = made
+            plain_stream = trio.SocketStream(made)
+            self._stream = plain_stream
+            if self.site.is_tls:
+                context = ssl.create_default_context()
+                self._stream = trio.SSLStream(
+                    plain_stream, context, server_hostname=self.site.host, https_compatible=True
+                )
         return self._stream
 
-    async def _read(self, stream: trio.SocketStream) -> Answer:
+    async def _read(self, stream: trio.abc.Stream) -> Answer:
         status, headers = await self._read_head(stream)
         if "transfer-encoding" in headers:
             body = await self._read_chunks(stream)
@@ -134,7 +144,7 @@ class Connection:
             body = await self._take(stream, int(headers.get("content-length", "0")))
         return Answer(status, headers, body)
 
-    async def _read_head(self, stream: trio.SocketStream) -> tuple[int, dict[str, str]]:
+    async def _read_head(self, stream: trio.abc.Stream) -> tuple[int, dict[str, str]]:
         while (end := self._rest.find(b"\r\n\r\n")) < 0:
             if len(self._rest) > _HEAD_BYTES_MAX:
                 raise OSError("an answer whose headers have no end")
@@ -147,7 +157,7 @@ class Connection:
             headers[name.lower()] = value.strip()
         return int(first.split()[1]), headers
 
-    async def _read_chunks(self, stream: trio.SocketStream) -> bytes:
+    async def _read_chunks(self, stream: trio.abc.Stream) -> bytes:
         parts = []
         while True:
             while (end := self._rest.find(b"\r\n")) < 0:
@@ -159,14 +169,14 @@ class Connection:
             if not size:
                 return b"".join(parts)
 
-    async def _take(self, stream: trio.SocketStream, count: int) -> bytes:
+    async def _take(self, stream: trio.abc.Stream, count: int) -> bytes:
         while len(self._rest) < count:
             await self._more(stream)
         taken = bytes(self._rest[:count])
         del self._rest[:count]
         return taken
 
-    async def _more(self, stream: trio.SocketStream) -> None:
+    async def _more(self, stream: trio.abc.Stream) -> None:
         data = await stream.receive_some(_READ_BYTES)
         if not data:
             raise OSError("the server closed the connection")

@@ -109,9 +109,10 @@ def html(story: Story, verdict: Sequence[str]) -> str:
     title = f"Chaos run with seed {run.seed}" if run is not None else "Chaos run"
     verified = sum(fault.verified for fault in story.faults)
     total = sum(story.codes.values())
+    faults = f"{len(story.faults)} faults, {verified} of them verified"
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{_about(run)} {total:,} attempts, faults: {len(story.faults)}, verified: {verified}.</p>",
+        f"<p>{_about(run)} {total:,} attempts, {faults}.</p>",
         "<h2>Verdict</h2>",
         f"<pre>{escape(chr(10).join(verdict))}</pre>",
         "<h2>Timeline</h2>",

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,10 @@ from chaos.feeds import Listener
 from chaos.http import Site
 from chaos.nemesis import Nemesis, Planned
 from chaos.recording import Recorder, now_ns
+from chaos.remote import open_remote
 from chaos.report import LEADERS
 from chaos.workloads.scene import Scene, Workload
 
-WARM_S: Final = 4.0
-"""Time of work before the first fault and after the last one."""
 _STOP_S: Final = 15.0
 _LOOK_S: Final = 0.5
 
@@ -41,6 +41,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     faults: Mapping[str, Fault] = {}
     workloads: Mapping[str, Workload] = {}
     plan: Sequence[Planned] = ()
+    warm_s: float = 4.0
+    """Time of work before the first fault and after the last one."""
+    targets: Sequence[str] = ()
+    """Addresses of a cluster of others, which is used instead of a new one."""
+    api_key: str = ""
 
 
 class Stage:
@@ -63,11 +68,8 @@ class Failed(Exception):
 async def run(options: Options, show: Callable[[Stage], Awaitable[None]]) -> None:
     """A run, whose history is in its directory. Raises `Failed`."""
     recorder = Recorder(options.directory)
-    folder = cleaning.scratch(os.getpid())
-    folder.mkdir(mode=0o700)
-    seed = str(options.seed)
     try:
-        async with open_cluster(folder, options.nodes, options.shards, seed) as cluster:
+        async with _cluster(options) as cluster:
             recorder.write(_head(options, cluster))
             try:
                 await _stages(options, recorder, cluster, show)
@@ -77,6 +79,21 @@ async def run(options: Options, show: Callable[[Stage], Awaitable[None]]) -> Non
         raise Failed(str(error)) from error
     finally:
         recorder.close()
+
+
+@asynccontextmanager
+async def _cluster(options: Options) -> AsyncIterator[Cluster]:
+    """The cluster of a run: one of its own, or that of others."""
+    if options.targets:
+        yield await open_remote(options.targets, options.api_key)
+        return
+    folder = cleaning.scratch(os.getpid())
+    folder.mkdir(mode=0o700)
+    try:
+        seed = str(options.seed)
+        async with open_cluster(folder, options.nodes, options.shards, seed) as cluster:
+            yield cluster
+    finally:
         remove(folder)
 
 
@@ -90,7 +107,7 @@ def _head(options: Options, cluster: Cluster) -> history.Run:
         seed=options.seed,
         version=corvo.__version__,
         nodes=tuple(nodes),
-        shards=options.shards,
+        shards=cluster.shards,
         t=now_ns(),
         wall_ns=time.time_ns(),
         id=options.directory.name,
@@ -109,7 +126,7 @@ async def _stages(
     sites: list[Site] = []
     listeners: list[Listener] = []
     nemesis = Nemesis(cluster, recorder, options.faults, str(options.seed))
-    scene = Scene(sites, recorder, str(options.seed), options.rate, options.shards)
+    scene = Scene(sites, recorder, str(options.seed), options.rate)
     stage = Stage(options, recorder, cluster, nemesis)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(show, stage)
@@ -122,11 +139,11 @@ async def _stages(
         async with trio.open_nursery() as clients:
             _start_clients(options, scene, clients)
             recorder.begin("load")
-            await trio.sleep(WARM_S)
+            await trio.sleep(options.warm_s)
             recorder.begin("faults")
             await nemesis.follow(options.plan, options.seconds)
             recorder.begin("heal")
-            await trio.sleep(WARM_S)
+            await trio.sleep(options.warm_s)
             scene.stopping.set()
             clients.cancel_scope.deadline = trio.current_time() + _STOP_S
         if nemesis.broken:

@@ -109,7 +109,7 @@ class Cluster:
     ) -> None:
         self.nodes: Final = {node.name: node for node in nodes}
         self.network: Final = network
-        self.shards: Final = shards
+        self.shards = shards
         self.lacks: Final = lacks
         """The abilities that this machine lacks, with the reasons."""
 

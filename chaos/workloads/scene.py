@@ -13,20 +13,22 @@ from chaos.history import NewJob
 from chaos.http import Site
 from chaos.recording import Recorder
 
-MAIL: Final = tuple(f"mail-{number}" for number in range(4))
+_PREFIX: Final = "chaos."
+"""Of all queues of a run, so that a cluster of others can be used."""
+
+
+def _named(*names: str) -> tuple[str, ...]:
+    return tuple(_PREFIX + name for name in names)
+
+
+MAIL: Final = _named("mail-0", "mail-1", "mail-2", "mail-3")
 """Queues of plain jobs."""
-UNIQUE: Final = "unique"
-NAMED: Final = "named"
-CHAINS: Final = ("chain-a", "chain-b", "chain-c", "chain-end", "chain-failed")
-BATCH: Final = "batch"
-BATCH_DONE: Final = "batch-done"
-DEPENDENT: Final = ("day", "night")
-MOVING: Final = ("here", "there")
-OPERATED: Final = "operated"
-PAUSED: Final = "paused"
-LIMITED: Final = "limited"
-THROTTLED: Final = "throttled"
-SCHEDULED: Final = "scheduled"
+UNIQUE, NAMED, BATCH, BATCH_DONE = _named("unique", "named", "batch", "batch-done")
+CHAINS: Final = _named("chain-a", "chain-b", "chain-c", "chain-end", "chain-failed")
+DEPENDENT: Final = _named("day", "night")
+MOVING: Final = _named("here", "there")
+OPERATED, PAUSED, LIMITED, THROTTLED = _named("operated", "paused", "limited", "throttled")
+(SCHEDULED,) = _named("scheduled")
 QUEUES: Final = (
     *MAIL,
     UNIQUE,
@@ -50,14 +52,11 @@ _RECENT: Final = 500
 class Scene:
     """A run, as its clients see it."""
 
-    def __init__(
-        self, sites: Sequence[Site], recorder: Recorder, seed: str, rate: float, shards: int
-    ) -> None:
+    def __init__(self, sites: Sequence[Site], recorder: Recorder, seed: str, rate: float) -> None:
         self.sites: Final = sites
         self.recorder: Final = recorder
         self.rate: Final = rate
         """Jobs in a second, all producers together."""
-        self.shards: Final = shards
         self.stopping: Final = trio.Event()
         self.recent: Final[deque[str]] = deque(maxlen=_RECENT)
         """Ids of jobs that were just made, for clients that change or read them."""
