@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import trio
 
-from chaos import history, nemesis
+from chaos import counting, history, nemesis
 from chaos.cluster import cleaning, machine
 from chaos.faults import all_faults
 from chaos.faults.fault import Fault
@@ -42,6 +42,8 @@ def main(arguments: Sequence[str]) -> int:
         return _shrink(told)
     if told.command == "replay":
         return judge(told.directory).code
+    if told.command == "count":
+        return _count(told)
     if told.command == "clean":
         for line in cleaning.clean():
             print(line)
@@ -88,6 +90,11 @@ def _parser() -> argparse.ArgumentParser:
         help="a fault of that cluster: a command in which {node} is the host of a node",
     )
     running.add_argument("--output", type=Path, metavar="DIR", help="directory of the artefacts")
+    adding = commands.add_parser("count", help="add up the counts of runs, for the docs")
+    adding.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="artefacts")
+    adding.add_argument(
+        "--rewrite", action="store_true", help="write the counts into docs/reliability.md"
+    )
     smaller = commands.add_parser("shrink", help="find fewer faults that break the same promise")
     smaller.add_argument("directory", type=Path, metavar="DIR", help="artefacts of the run")
     smaller.add_argument("--tries", type=int, default=20, metavar="N", help="runs (default: 20)")
@@ -107,6 +114,16 @@ def _list() -> int:
     print("workloads")
     for workload in all_workloads().values():
         print(f"  {workload.name:22} {workload.what}")
+    return WELL
+
+
+def _count(told: argparse.Namespace) -> int:
+    what = {name: fault.what for name, fault in all_faults().items()}
+    counts = counting.table(counting.read(told.directories), what)
+    if told.rewrite:
+        counting.PAGE.write_text(counting.rewrite(counting.PAGE.read_text(), counts))
+    else:
+        print(counts, end="")
     return WELL
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from chaos import history
-from chaos.history import Fault, Op, Phase, Run
+from chaos.history import Event, Fault, Op, Phase, Run
 
 LEADERS: Final = "leaders.json"
 _WIDTH: Final = 1_000
@@ -58,6 +58,7 @@ class Story(msgspec.Struct):
     """Answers by op, type and code."""
     unknown: list[Op] = []
     """The first calls whose outcome is unknown."""
+    events: int = 0
     start: int = 0
     end: int = 0
 
@@ -73,6 +74,8 @@ def gather(directory: Path) -> Story:
     for record in history.read(directory):
         if isinstance(record, Op):
             _add(story, record)
+        elif isinstance(record, Event):
+            story.events += 1
         elif isinstance(record, Run):
             story.run = record
         elif isinstance(record, Phase):

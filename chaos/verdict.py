@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from chaos import report
+from chaos import counting, report
 from chaos.checks import check
 from chaos.checks.report import Report
 
@@ -49,6 +49,9 @@ def judge(directory: Path, uncounted: str = "") -> Verdict:
     lines += found.lines()
     for line in lines:
         print(line)
-    page = report.html(report.gather(directory), lines)
-    (directory / PAGE).write_text(page)
+    story = report.gather(directory)
+    (directory / PAGE).write_text(report.html(story, lines))
+    counts = counting.summary_of(story, code)
+    encoded = msgspec.json.format(msgspec.json.encode(counts))
+    (directory / counting.SUMMARY).write_bytes(encoded)
     return verdict
