@@ -76,6 +76,13 @@ def _parser() -> argparse.ArgumentParser:
         "--rate", type=float, default=40.0, metavar="N", help="jobs in a second (default: 40)"
     )
     running.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=sorted(machine.PROBES),
+        help="an ability of the machine that is not to be used; without packets: the relay",
+    )
+    running.add_argument(
         "--target",
         action="append",
         default=[],
@@ -150,7 +157,8 @@ def chosen(names: str, known: Collection[str]) -> list[str]:
 def _run(told: argparse.Namespace) -> int:
     seed = told.seed if told.seed is not None else secrets.randbelow(1 << 31)
     try:
-        faults = _faults(told)
+        lacks = lacking(told.without)
+        faults = _faults(told, lacks)
         workloads = all_workloads()
         working = {name: workloads[name] for name in chosen(told.workloads, workloads)}
     except ValueError as error:
@@ -169,20 +177,25 @@ def _run(told: argparse.Namespace) -> int:
         faults=faults,
         workloads=working,
         plan=nemesis.plan(str(seed), seconds, faults.values()),
+        lacks=lacks,
         targets=told.target,
         api_key=os.environ.get("CORVO_API_KEY", ""),
     )
     return carry_out(options)
 
 
-def _faults(told: argparse.Namespace) -> Mapping[str, Fault]:
+def lacking(without: Collection[str]) -> dict[str, str]:
+    """The abilities that the machine lacks, and those that are not wanted."""
+    return {**machine.probe(), **dict.fromkeys(without, "not wanted")}
+
+
+def _faults(told: argparse.Namespace, lacks: Mapping[str, str]) -> Mapping[str, Fault]:
     """The faults that were asked for and that can be made. Raises `ValueError`."""
     if told.target:
         for url in told.target:
             site_of(url, "")
         return command_faults(told.fault_cmd)
     known = all_faults()
-    lacks = machine.probe()
     found = {}
     for name in chosen(told.faults, known):
         if reason := uncovered(known[name], lacks):
@@ -254,6 +267,7 @@ def _shrink(told: argparse.Namespace) -> int:
             faults=known,
             workloads={name: workloads[name] for name in saved.workloads},
             plan=plan,
+            lacks=machine.probe(),
         )
         return carry_out(options) == BROKEN
 

@@ -43,6 +43,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     plan: Sequence[Planned] = ()
     warm_s: float = 4.0
     """Time of work before the first fault and after the last one."""
+    lacks: Mapping[str, str] = {}
+    """The abilities that the machine lacks, with the reasons."""
     targets: Sequence[str] = ()
     """Addresses of a cluster of others, which is used instead of a new one."""
     api_key: str = ""
@@ -91,7 +93,9 @@ async def _cluster(options: Options) -> AsyncIterator[Cluster]:
     folder.mkdir(mode=0o700)
     try:
         seed = str(options.seed)
-        async with open_cluster(folder, options.nodes, options.shards, seed) as cluster:
+        async with open_cluster(
+            folder, options.nodes, options.shards, seed, options.lacks
+        ) as cluster:
             yield cluster
     finally:
         remove(folder)

@@ -11,6 +11,9 @@ from typing import Final
 from chaos.cluster import namespaces
 
 NETWORK: Final = "network"
+"""Cuts and delays between hosts: by namespaces, or otherwise by the relay."""
+PACKETS: Final = "packets"
+"""Lost, doubled and reordered packets: only by namespaces."""
 DISK: Final = "disk"
 POWER: Final = "power"
 SYNCS: Final = "syncs"
@@ -68,7 +71,8 @@ def _nothing() -> str:
 PROBES: Final[Mapping[str, Callable[[], str]]] = {
     PROCESSES: _nothing,
     CLOCK: _nothing,
-    NETWORK: _network,
+    NETWORK: _nothing,
+    PACKETS: _network,
     DISK: _disk,
     POWER: _disk,
     SYNCS: _syncs,

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -12,13 +12,11 @@ import trio
 
 from chaos.cluster import cleaning, machine, syncs
 from chaos.cluster.disks import Disk
-from chaos.cluster.network import CLIENTS, Network, PlainNetwork, open_network
+from chaos.cluster.network import CLIENTS, Network, open_network, open_relay
 from chaos.cluster.node import Node
 from chaos.http import Answer, Connection, Lost, Site
 
 _SECRET: Final = "only for this machine"  # noqa: S105 -- of no cluster that anyone uses
-_HTTP_PORT: Final = 8080
-_PEER_PORT: Final = 9400
 _LOOK_S: Final = 0.1
 START_S: Final = 60.0
 """How long a start may take before the run does not count."""
@@ -105,7 +103,7 @@ class Cluster:
     """The nodes of a run and their network."""
 
     def __init__(
-        self, nodes: Sequence[Node], network: Network, shards: int, lacks: dict[str, str]
+        self, nodes: Sequence[Node], network: Network, shards: int, lacks: Mapping[str, str]
     ) -> None:
         self.nodes: Final = {node.name: node for node in nodes}
         self.network: Final = network
@@ -279,19 +277,26 @@ def names_of(count: int) -> list[str]:
 
 
 @asynccontextmanager
-async def open_cluster(folder: Path, count: int, shards: int, seed: str) -> AsyncIterator[Cluster]:
-    """A cluster that is ready. All of it ends with the block. Raises `NotReady`."""
-    lacks = machine.probe()
+async def open_cluster(
+    folder: Path, count: int, shards: int, seed: str, lacks: Mapping[str, str]
+) -> AsyncIterator[Cluster]:
+    """A cluster that is ready. All of it ends with the block. Raises `NotReady`.
+
+    `lacks` has the abilities that the machine lacks, or that are not to be used.
+    """
     run = cleaning.run_name(os.getpid())
     names = names_of(count + _RESERVE)
     async with AsyncExitStack() as undo:
-        network: Network = PlainNetwork()
-        if machine.NETWORK not in lacks:
-            network = await undo.enter_async_context(open_network(run, [*names, CLIENTS], seed))
+        hosts = [*names, CLIENTS]
+        network: Network
+        if machine.PACKETS in lacks:
+            network = await undo.enter_async_context(open_relay(hosts, seed))
+        else:
+            network = await undo.enter_async_context(open_network(run, hosts, seed))
         undo.push_async_callback(_unmount, folder)
         nodes = [
-            await _make(folder, name, number, network, shards, is_disk=machine.DISK not in lacks)
-            for number, name in enumerate(names)
+            await _make(folder, name, network, shards, is_disk=machine.DISK not in lacks)
+            for name in names
         ]
         if machine.SYNCS not in lacks:
             library = syncs.build(folder)
@@ -314,43 +319,34 @@ async def open_cluster(folder: Path, count: int, shards: int, seed: str) -> Asyn
         yield cluster
 
 
-async def _make(
-    folder: Path, name: str, number: int, network: Network, shards: int, *, is_disk: bool
-) -> Node:
+async def _make(folder: Path, name: str, network: Network, shards: int, *, is_disk: bool) -> Node:
     home = folder / name
     disk = Disk(folder / f"{name}.disk", home) if is_disk else None
     if disk is None:
         home.mkdir()
     else:
         await disk.make()
-    plain = isinstance(network, PlainNetwork)
-    http, peers = (_HTTP_PORT, _PEER_PORT) if not plain else _plain_ports(number)
-    address = network.address(name)
-    site = Site(name, address, http, network.make_socket)
+    place = network.place(name)
+    host, _, port = place.for_clients.rpartition(":")
     node = Node(
         name,
         folder=home,
-        site=site,
-        peer=f"{address}:{peers}",
+        site=Site(name, host, int(port), network.make_socket),
+        peer=place.advertised,
         prefix=network.prefix(name),
         disk=disk,
     )
     node.settings = {
         **SETTINGS,
         "data_dir": str(node.data),
-        "bind": f"{address}:{http}",
+        "bind": place.http,
         "shards": str(shards),
         "cluster.node_id": name,
-        "cluster.peer_bind": node.peer,
+        "cluster.peer_bind": place.peer,
+        "cluster.advertise": place.advertised,
     }
-    node.environment["CORVO_CLUSTER__SECRET"] = _SECRET
+    node.environment |= {"CORVO_CLUSTER__SECRET": _SECRET, **place.environment}
     return node
-
-
-def _plain_ports(number: int) -> tuple[int, int]:
-    """Ports of a node where all nodes share the loopback address."""
-    start = 20_000 + os.getpid() % 4_000 * 10
-    return start + 2 * number, start + 2 * number + 1
 
 
 async def _end(nodes: Sequence[Node]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from chaos.cluster.machine import NETWORK
+from chaos.cluster.machine import NETWORK, PACKETS
 from chaos.cluster.network import CLIENTS, Pair
 from chaos.cluster.rules import CLEAR, Counts, Rule
 from chaos.faults.fault import Case, Fault, Ground, Harm
@@ -42,7 +42,7 @@ def _fault(
     counted: str,
     choose: Callable[[Ground], Case | None] = _choose,
     *,
-    weight: float = 1.0,
+    need: str = NETWORK,
 ) -> Fault:
     async def apply(ground: Ground, case: Case) -> None:
         pairs = _pairs(ground, case)
@@ -60,8 +60,7 @@ def _fault(
     return Fault(
         name=name,
         what=what,
-        needs=(NETWORK,),
-        weight=weight,
+        needs=(need,),
         seconds=(4.0, 12.0),
         harm=Harm.NOTHING,
         claims="network",
@@ -73,13 +72,20 @@ def _fault(
 
 
 FAULTS: Final = (
-    _fault("loss", "one packet of ten is lost, in all directions", Rule(loss=0.1), "dropped"),
+    _fault(
+        "loss",
+        "one packet of ten is lost, in all directions",
+        Rule(loss=0.1),
+        "dropped",
+        need=PACKETS,
+    ),
     _fault(
         "heavy-loss",
         "half of the packets from and to a node are lost",
         Rule(loss=0.5),
         "dropped",
         _one,
+        need=PACKETS,
     ),
     _fault("delay", "every packet takes 60 ms longer", Rule(delay_ms=60), "delayed"),
     _fault(
@@ -94,6 +100,7 @@ FAULTS: Final = (
         "packets overtake each other, and some arrive twice",
         Rule(delay_ms=5, jitter_ms=40, duplicates=0.05),
         "duplicated",
+        need=PACKETS,
     ),
     _fault(
         "bandwidth",

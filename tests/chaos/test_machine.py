@@ -54,7 +54,7 @@ async def greeting(network: WireNetwork) -> bytes:
         return await connection.recv(100)
 
 
-@needs(machine.NETWORK)
+@needs(machine.PACKETS)
 @on_sockets
 async def test_a_cut_direction_drops_packets_until_it_is_healed_and_counts_them() -> None:
     run = f"{cleaning.run_name(os.getpid())}-test"
@@ -77,7 +77,7 @@ async def test_a_cut_direction_drops_packets_until_it_is_healed_and_counts_them(
     assert not [name for name in FOLDER.iterdir() if name.name.startswith(run)]
 
 
-@needs(machine.NETWORK)
+@needs(machine.PACKETS)
 @on_sockets
 async def test_what_a_killed_run_has_left_behind_is_found_and_removed() -> None:
     gone = await trio.run_process(["sh", "-c", "echo $$"], capture_stdout=True)

@@ -6,6 +6,7 @@ import msgspec
 import trio
 
 from chaos import history, verdict
+from chaos.cluster import machine
 from chaos.faults import all_faults
 from chaos.history import Fault, FinalDone
 from chaos.nemesis import Planned
@@ -33,6 +34,7 @@ async def test_one_node_is_killed_while_clients_work_and_the_history_is_well(
         faults=all_faults(),
         workloads={name: workloads[name] for name in ("producers", "workers")},
         plan=[Planned(1, 0.1, "kill-node", 0.1)],
+        lacks=machine.probe(),
     )
 
     await run(options, unseen)

@@ -1,10 +1,13 @@
-"""The wall clock of a node, which can be wrong: Python imports this first, in every process of it.
+"""The wall clock of a node, and its names of other nodes, which Python imports before all else.
 
 The file that `WRONG_CLOCK` names has the seconds by which the clock is ahead. It is read again ten
-times a second, so that a clock can jump while the node runs.
+times a second, so that a clock can jump while the node runs. `CHAOS_NAMES` has addresses of other
+nodes, as `b.chaos=127.77.1.2`: where all nodes are on loopback, each one reaches another at an
+address of its own.
 """
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -26,3 +29,15 @@ def _wrong() -> int:
 
 
 time.time_ns = _wrong
+
+_names = dict(each.split("=") for each in os.environ.get("CHAOS_NAMES", "").split())
+_resolve = socket.getaddrinfo
+
+
+def _known(host: bytes | str | None, *others: int, **named: int) -> object:
+    text = host.decode() if isinstance(host, bytes) else host or ""
+    return _resolve(_names.get(text, host), *others, **named)
+
+
+if _names:
+    vars(socket)["getaddrinfo"] = _known
