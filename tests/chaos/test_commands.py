@@ -26,7 +26,7 @@ def test_a_fault_whose_ability_the_machine_lacks_is_not_covered_with_the_reason(
     loss = all_faults()["loss"]
 
     assert uncovered(loss, {}) == ""
-    assert uncovered(loss, {"network": "only as root"}) == "only as root"
+    assert uncovered(loss, {"packets": "only as root"}) == "only as root"
 
 
 def test_faults_and_workloads_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
