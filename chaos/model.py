@@ -88,6 +88,8 @@ class Model:
         self.spec_of = spec_of
         self.jobs: dict[int, Job] = {}
         self.done: dict[int, int] = {}
+        self.expiries: dict[int, int] = {}
+        """Jobs that expire, to when: a job that is retried has its old time."""
         self.queues: dict[str, Queue] = {}
         self.locks: dict[tuple[str, str], int] = {}
         self.ghosts: dict[int, int] = {}
@@ -183,6 +185,7 @@ class Model:
             state = self.state(job_id)
             if state:
                 job = Job(job_id, queue, state, self.spec_of(job_id))
+                job.expires = self.expiries.get(job_id, NEVER)
                 job.attempt = self.done.pop(job_id) >> ATTEMPT_SHIFT
             else:
                 self.blame("X1", f"{change} of a job that does not exist")
@@ -259,10 +262,10 @@ class Model:
             if spec.queue != queue:
                 self.blame("D2", f"a job for queue {spec.queue} is created in {queue}")
             if spec.expire_after_ms:
-                job.expires = now + spec.expire_after_ms * MS
+                job.expires = self.expiries[job_id] = now + spec.expire_after_ms * MS
             job.due = max(spec.scheduled_at_ns, now + spec.delay_ms * MS)
             is_later = job.due > now
-            if is_later != (state == SCHEDULED):
+            if is_later != (state == SCHEDULED) and state != HELD:
                 self.blame("E3", f"a job due in {(job.due - now) // MS} ms is created {state}")
             self.lock(job, now)
         if state == PENDING:
@@ -415,8 +418,11 @@ class Model:
         self.finish(job, CANCELLED)
 
     def hold(self, job_id: int) -> None:
-        """The job waits for approval."""
-        self.set_state(self.take(job_id, "holding", ACTIVE, *WAITING), HELD)
+        """The job waits for approval; a job can be created so, if it waits for one that failed."""
+        job = self.jobs.get(job_id)
+        if job is None or job.state != HELD or job.place:
+            job = self.take(job_id, "holding", ACTIVE, *WAITING)
+        self.set_state(job, HELD)
 
     def approve(self, job_id: int) -> None:
         """The held job is pending."""

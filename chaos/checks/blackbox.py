@@ -14,7 +14,7 @@ from chaos.checks.outcomes import CONFIRMED, MS, Outcomes
 from chaos.checks.report import Stage
 from chaos.checks.sweeps import Point, most_at_once, overtaken
 from chaos.checks.tables import DONE, DUPLICATE, INFO, NEVER, OK, REFUSED, UNKNOWN, Tables
-from chaos.history import FinalDone, FinalJob, NewJob
+from chaos.history import FinalDone, NewJob
 
 SLOW_CLOCK: Final = (9, 10)
 """A shard's clock gains at most a tenth on the time that passes, so a lease lasts at least this."""
@@ -58,15 +58,11 @@ class BlackBox:
         self.short_lived: set[str] = {
             op.args.queue for _, op in tables.small_ops("retention") if op.type != "fail"
         }
-        self.final: dict[int, str] = {}
         self.moved = {
             self.items.job[item]
             for item, f in enumerate(self.items.f)
             if f == find("move") and self.items.how[item] != REFUSED
         }
-        for record in tables.final:
-            if isinstance(record, FinalJob) and record.source == "shard":
-                self.final[tables.jobs.number(record.row.job_id)] = record.row.state
         self.holds: dict[str, list[Hold]] = {}
         self.capped = {op.args.queue for _, op in tables.small_ops("concurrency")}
         self.first: dict[int, tuple[int, int]] = {}
@@ -365,7 +361,7 @@ class BlackBox:
             if self.outcomes is not None and self.knows_first(job):
                 return inv
             return min(inv, lost.get(queue, NEVER))
-        if self.final.get(job) == "pending":
+        if self.tables.ends.state_of(job) == "pending":
             return min(lost.get(queue, NEVER), self.end)
         return -1
 
@@ -376,7 +372,7 @@ class BlackBox:
         started = self.tables.feeding.types.find("started")
         for row in self.tables.events_of.of(job):
             if events.type[row] == started:
-                return row in self.outcomes.delivery
+                return self.outcomes.delivery[row] >= 0
         return False
 
     end = NEVER
@@ -498,11 +494,10 @@ class BlackBox:
         rows = zip(self.got.job, self.got.mark, self.got.sha, self.got.call, strict=True)
         for job, mark, sha, call in rows:
             self.payload(job, mark, sha, self.ns(call))
-        for record in tables.final:
-            if isinstance(record, FinalJob) and record.row.mark:
-                row = record.row
-                job = tables.jobs.number(row.job_id)
-                self.payload(job, hash(row.mark), int(row.sha or "0", 16), ())
+        ends = tables.ends
+        for job, mark, sha in zip(ends.job, ends.mark, ends.sha, strict=True):
+            if mark:
+                self.payload(job, mark, sha, ())
         self.stage.count("payloads", len(self.got.job) + len(enqueued.job))
 
     def payload(self, job: int, mark: int, sha: int, ops: tuple[int, ...]) -> None:
@@ -599,7 +594,9 @@ class BlackBox:
             if enqueued.how[row] != DONE:
                 continue
             self.stage.count("confirmed jobs")
-            if job in self.final or self.may_vanish(job, tables.specs[enqueued.spec[row]].queue):
+            if tables.ends.row(job) >= 0 or self.may_vanish(
+                job, tables.specs[enqueued.spec[row]].queue
+            ):
                 continue
             self.stage.wrong(
                 "D1",

@@ -14,7 +14,6 @@ from chaos.history import (
     BatchRow,
     FinalBatch,
     FinalDone,
-    FinalJob,
     FinalMirror,
     FinalQueue,
     FinalReplica,
@@ -32,17 +31,16 @@ class Ending:
 
     def __init__(self, tables: Tables, model: Model | None, stage: Stage) -> None:
         self.tables, self.model, self.stage = tables, model, stage
-        self.jobs: dict[int, JobRow] = {}
+        self.ends = tables.ends
+        self.is_fresh = tables.run is None or tables.run.is_fresh
         self.done: FinalDone | None = None
         for record in tables.final:
-            if isinstance(record, FinalJob) and record.source == "shard":
-                self.jobs[tables.jobs.number(record.row.job_id)] = record.row
-            elif isinstance(record, FinalDone):
+            if isinstance(record, FinalDone):
                 self.done = record
 
     def run(self) -> None:
         """Compare all."""
-        self.stage.count("jobs", len(self.jobs))
+        self.stage.count("jobs", len(self.ends.job))
         self.replicas()
         if self.done is None:
             return
@@ -58,9 +56,9 @@ class Ending:
     def stage_ends(self) -> None:
         """The reading itself is whole."""
         assert self.done is not None
-        if self.done.jobs != len(self.jobs):
+        if self.done.jobs != len(self.ends.job):
             self.stage.wrong(
-                "S6", f"the reading says {self.done.jobs} jobs, and has {len(self.jobs)}"
+                "S6", f"the reading says {self.done.jobs} jobs, and has {len(self.ends.job)}"
             )
 
     def replicas(self) -> None:
@@ -83,35 +81,36 @@ class Ending:
         model = self.model
         if model is None:
             return
-        for job, row in self.jobs.items():
-            expected = model.state(job)
+        for job in self.ends.job:
+            expected, state = model.state(job), self.ends.state_of(job)
             if expected in ("", UNKNOWN):
                 if not expected:
-                    self.gone(job, row)
+                    self.gone(job, state)
                 continue
             self.stage.count("states")
-            if expected != row.state:
+            if expected != state:
+                name = self.tables.jobs.texts[job]
                 self.stage.wrong(
-                    "X3", f"job {row.job_id} is {row.state} at the end, by its events {expected}"
+                    "X3", f"job {name} is {state} at the end, by its events {expected}"
                 )
         for job, held in model.jobs.items():
-            if held.state != UNKNOWN and job not in self.jobs and not self.is_reserved(held.queue):
+            missing = self.ends.row(job) < 0 and not self.is_reserved(held.queue)
+            if held.state != UNKNOWN and missing:
                 self.stage.wrong(
                     "D1",
                     f"job {self.tables.jobs.texts[job]} is {held.state} by its events, and does "
                     "not exist at the end",
                 )
 
-    def gone(self, job: int, row: JobRow) -> None:
+    def gone(self, job: int, state: str) -> None:
         """A job exists that has no events, or was deleted by them."""
         words = [
             self.tables.feeding.types.texts[self.tables.events.type[event]]
             for event in self.tables.events_of.of(job)
         ]
         if words and words[-1] in ("deleted", "purged"):
-            self.stage.wrong(
-                "X3", f"job {row.job_id} is {row.state} at the end, and was {words[-1]}"
-            )
+            name = self.tables.jobs.texts[job]
+            self.stage.wrong("X3", f"job {name} is {state} at the end, and was {words[-1]}")
 
     @staticmethod
     def is_reserved(queue: str) -> bool:
@@ -120,9 +119,13 @@ class Ending:
 
     def counters(self) -> None:
         """C2: the counters of each queue are those of a recount."""
+        if not self.is_fresh:
+            return  # the reading has only the jobs that the run knows
         counted: dict[str, Counter[str]] = {}
-        for row in self.jobs.values():
-            counted.setdefault(row.queue, Counter())[row.state] += 1
+        ends = self.ends
+        for number, state in zip(ends.queue, ends.state, strict=True):
+            queue = self.tables.queues.texts[number]
+            counted.setdefault(queue, Counter())[ends.states.texts[state]] += 1
         seen: set[str] = set()
         for record in self.tables.final:
             if isinstance(record, FinalQueue):
@@ -159,28 +162,25 @@ class Ending:
         for record in self.tables.final:
             if isinstance(record, FinalMirror):
                 answers[record.node] = record
-        seen = {node: bytearray(len(self.tables.jobs) + 1) for node in answers}
-        for record in self.tables.final:
-            if not isinstance(record, FinalJob) or record.source != "mirror":
-                continue
-            job = self.tables.jobs.number(record.row.job_id)
-            flags = seen.get(record.node)
-            if flags is not None and job < len(flags):
-                flags[job] = 1
-            answer = answers.get(record.node)
+        ends, texts = self.ends, self.tables.jobs.texts
+        seen = {node: bytearray(len(texts)) for node in answers}
+        rows = zip(ends.mirror_node, ends.mirror_job, ends.mirror_sum, strict=True)
+        for number, job, told in rows:
+            node = ends.nodes.texts[number]
+            answer = answers.get(node)
             if answer is None or not answer.is_whole or answer.is_behind:
                 continue
+            seen[node][job] = 1
             self.stage.count("mirror rows")
-            self.mirror_row(record.node, record.row, self.jobs.get(job))
+            self.mirror_row(node, job, told)
         for node, answer in answers.items():
             if not answer.is_whole or answer.is_behind:
                 self.stage.wrong("M3", f"the mirror of {node} has not caught up after the drain")
                 continue
             missing = [
-                row.job_id
-                for job, row in self.jobs.items()
-                if not (job < len(seen[node]) and seen[node][job])
-                and not self.is_reserved(row.queue)
+                texts[job]
+                for job, queue in zip(ends.job, ends.queue, strict=True)
+                if not seen[node][job] and not self.is_reserved(self.tables.queues.texts[queue])
             ]
             if missing:
                 self.stage.wrong(
@@ -188,24 +188,25 @@ class Ending:
                     f"the mirror of {node} lacks {len(missing)} jobs, such as {missing[0]}",
                 )
 
-    def mirror_row(self, node: str, row: JobRow, held: JobRow | None) -> None:
+    def mirror_row(self, node: str, job: int, told: int) -> None:
         """One job of a mirror and of its shard."""
-        if held is None:
-            self.stage.wrong("M3", f"the mirror of {node} has {row.job_id}, which does not exist")
+        name, row = self.tables.jobs.texts[job], self.ends.row(job)
+        if row < 0:
+            if self.is_fresh:
+                self.stage.wrong("M3", f"the mirror of {node} has {name}, which does not exist")
             return
-        for name in ("queue", "state", "priority", "attempt", "mark"):
-            mine, other = getattr(row, name), getattr(held, name)
-            if mine != other and not (name == "mark" and not mine):
-                self.stage.wrong(
-                    "M3",
-                    f"the mirror of {node} has {row.job_id} with {name} {mine!r}, the shard with "
-                    f"{other!r}",
-                )
+        held = self.ends.sum_of(row)
+        if held != told:
+            self.stage.wrong(
+                "M3",
+                f"the mirror of {node} has {name} as {self.ends.told(told)}, and the shard as "
+                f"{self.ends.told(held)}",
+            )
 
     def batches(self) -> None:
         """B1: the counts of a batch add up, and are those of a recount."""
         members: dict[str, list[JobRow]] = {}
-        for row in self.jobs.values():
+        for row in self.ends.linked:
             if row.batch_id:
                 members.setdefault(row.batch_id, []).append(row)
         for record in self.tables.final:
@@ -231,7 +232,7 @@ class Ending:
     def chains(self) -> None:
         """H1: each step of a chain is one job, and a completed step has its next one."""
         steps: dict[tuple[str, int], JobRow] = {}
-        for row in self.jobs.values():
+        for row in self.ends.linked:
             if not row.chain_id or row.chain_step is None:
                 continue
             self.stage.count("chain jobs")
@@ -291,20 +292,20 @@ class Ending:
             for record in self.tables.final
             if isinstance(record, FinalQueue) and (record.row.paused or record.row.draining)
         }
-        for job, row in self.jobs.items():
-            if row.state != "pending" or row.queue in stopped or self.is_reserved(row.queue):
+        for job, number in zip(self.ends.job, self.ends.queue, strict=True):
+            queue = self.tables.queues.texts[number]
+            if self.ends.state_of(job) != "pending" or queue in stopped or self.is_reserved(queue):
                 continue
             if not self.waits(job):
-                self.stage.wrong("O5", f"job {row.job_id} still waits in queue {row.queue}")
+                name = self.tables.jobs.texts[job]
+                self.stage.wrong("O5", f"job {name} still waits in queue {queue}")
 
     def waits(self, job: int) -> bool:
         """Whether a job waits for another one that is not completed."""
         spec = self.tables.spec_of(job)
         names = spec.depends_on if spec is not None else ()
         return any(
-            self.jobs.get(self.tables.jobs.find(name) or 0) is None
-            or self.jobs[self.tables.jobs.number(name)].state != "completed"
-            for name in names
+            self.ends.state_of(self.tables.jobs.find(name) or -1) != "completed" for name in names
         )
 
 

@@ -10,7 +10,7 @@ of the lease after the event. The call that ended an attempt is known by its lea
 """
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from chaos.checks.feeds import NUMBER_BITS
@@ -64,6 +64,25 @@ class Attempt:
     token: int = 0
 
 
+class Effects:
+    """Ops and their events, as columns."""
+
+    def __init__(self) -> None:
+        self.row = array("i")
+        """Of the event."""
+        self.inv = array("q")
+        self.ret = array("q")
+        """The earliest and the latest time of the op (NEVER: unknown)."""
+        self.call = array("i")
+
+    def append(self, effect: tuple[int, int, int, int]) -> None:
+        """Add one: row, earliest and latest time, call."""
+        self.row.append(effect[0])
+        self.inv.append(effect[1])
+        self.ret.append(effect[2])
+        self.call.append(effect[3])
+
+
 @dataclass
 class Outcomes:
     """What is known after the join. Rows of events are those of `tables.events`."""
@@ -74,14 +93,9 @@ class Outcomes:
     """By row of `enqueued`: the job certainly did not exist before."""
     creation: "array[int]"
     """By row of `enqueued`: the row of its event; -1 if it has none."""
-    token: dict[int, int] = field(default_factory=dict)
-    """By row of an event `started`: the lease token, if a worker got it."""
-    delivery: dict[int, int] = field(default_factory=dict)
-    """By row of an event `started`: the row of `deliveries`."""
-    effects: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Row of an event; earliest and latest time of its op (NEVER: unknown); the call."""
-    found: dict[int, list[int]] = field(default_factory=dict)
-    """Call of each fetch whose answer was lost, to the events `started` that it can have caused."""
+    delivery: "array[int]"
+    """By row of an event `started`: the row of `deliveries`; -1 if no worker got it."""
+    effects: Effects
 
 
 class Joining:
@@ -91,7 +105,11 @@ class Joining:
         self.tables, self.stage = tables, stage
         rows = len(tables.enqueued.call)
         self.out = Outcomes(
-            array("q", [NEVER]) * rows, array("q", bytes(8 * rows)), array("i", [-1]) * rows
+            array("q", [NEVER]) * rows,
+            array("q", bytes(8 * rows)),
+            array("i", [-1]) * rows,
+            array("i", [-1]) * len(tables.events.key),
+            Effects(),
         )
         types = tables.feeding.types
         self.code = {name: types.find(name) for name in (*ENDS, "started", "enqueued")}
@@ -270,7 +288,6 @@ class Joining:
             if token not in by_token:
                 by_token[token] = attempt
                 attempt.token = token
-                out.token[attempt.start] = token
                 out.delivery[attempt.start] = row
                 tries = tables.tries.get(calls.op[call], [call])
                 inv = min(calls.inv[one] for one in tries)

@@ -19,6 +19,7 @@ from chaos.checks.feeds import NUMBER_BITS, WHOLE
 from chaos.checks.outcomes import Outcomes
 from chaos.checks.report import Stage
 from chaos.checks.tables import DONE, NEVER, REFUSED, Tables
+from chaos.checks.tables import UNKNOWN as OUTCOME_UNKNOWN
 from chaos.history import Op
 from chaos.model import MS, UNKNOWN, Model
 
@@ -110,7 +111,8 @@ class Replay:
         tables = self.tables
         for row, spec in enumerate(tables.enqueued.spec):
             names = tables.specs[spec].depends_on
-            if names and tables.enqueued.job[row]:
+            is_its_own = tables.enqueued.how[row] in (DONE, OUTCOME_UNKNOWN)
+            if names and is_its_own and tables.enqueued.job[row]:
                 others = tuple(tables.jobs.number(name) for name in names)
                 found[tables.enqueued.job[row]] = others
                 self.model.watched.update(others)
@@ -136,13 +138,16 @@ class Replay:
         rows = {shard: self.tables.rows_of_shard(shard) for shard in self.tables.start}
         at = {shard: part.start for shard, part in rows.items()}
         self.gaps = {row for shard in rows for row in self._gaps(shard)}
-        must = False
-        while any(at[shard] < part.stop for shard, part in rows.items()):
+        while True:
+            open_ = [shard for shard, part in rows.items() if at[shard] < part.stop]
+            if not open_:
+                break
             before = dict(at)
-            for shard, part in rows.items():
-                at[shard] = self._walk(shard, at[shard], part.stop, must=must)
-                must = must and at[shard] == before[shard]
-            must = at == before
+            for shard in open_:
+                at[shard] = self._walk(shard, at[shard], rows[shard].stop, must=False)
+            if at == before:  # what was seen first lacks its cause; the others wait for it
+                shard = min(open_, key=lambda shard: self.events.seen[at[shard]])
+                at[shard] = self._walk(shard, at[shard], rows[shard].stop, must=True)
         self.stage.count("events", len(self.events.key))
         self.stage.count("gaps", len(self.gaps))
         self._in_order()
@@ -294,10 +299,10 @@ class Replay:
         )
 
     def _started(self, row: int, job: int, queue: str, at: int) -> None:
-        got = self.outcomes.delivery.get(row)
+        got = self.outcomes.delivery[row]
         lease, most = None, None
         self.tokens.pop(job, None)
-        if got is not None:
+        if got >= 0:
             token = self.tokens[job] = self.tables.deliveries.token[got]
             lease = self.tables.deliveries.lease_ms[got] * MS
             most = self.heartbeats.get((job, token), 0)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from chaos import history
+from chaos.checks.ends import Ends
 from chaos.checks.feeds import NUMBER_BITS, WHOLE, Events, Feeding, Names
 from chaos.history import Event, Fault, Feed, FinalJob, NewJob, Op, Phase, Record, Run, malformed
 
@@ -157,6 +158,8 @@ class Tables:
         self.tries: dict[int, list[int]] = {}
         """Op id of each call that was sent more than once, to its tries."""
         self.final: list[Record] = []
+        """The final reading but for its jobs."""
+        self.ends = Ends(self.jobs, self.queues)
         self.feeding = Feeding(self.jobs, self.queues, self.clients)
         self.events = Events()
         self.start: dict[int, int] = {}
@@ -171,6 +174,8 @@ class Tables:
                 self.feeding.event(record)
             elif isinstance(record, Feed):
                 self.feeding.feed(record)
+            elif isinstance(record, FinalJob):
+                self.ends.add(record)
             elif isinstance(record, Run):
                 self.run = record
                 self.runs += 1
@@ -181,6 +186,7 @@ class Tables:
             else:
                 self.final.append(record)
         self.events, self.start = self.feeding.merged()
+        self.ends.finish()
         self._group_tries()
         self._find_unknown()
         self.enqueued_of = Rows(self.enqueued.job, len(self.jobs))
@@ -208,10 +214,9 @@ class Tables:
         for mark, job in zip(self.deliveries.mark, self.deliveries.job, strict=True):
             for row in nameless.pop(mark, ()):
                 rows.job[row] = job
-        for record in self.final:
-            if isinstance(record, FinalJob):
-                for row in nameless.pop(hash(record.row.mark), ()):
-                    rows.job[row] = self.jobs.number(record.row.job_id)
+        for mark, job in zip(self.ends.mark, self.ends.job, strict=True):
+            for row in nameless.pop(mark, ()):
+                rows.job[row] = job
 
     # ---- ops
 
