@@ -553,8 +553,8 @@ class BlackBox:
             else:
                 self.read_state(job, state, call)
         for call, op in tables.small_ops("search"):
-            if op.type != "ok" or op.args.consistency == "stale" or op.res.is_behind:
-                continue
+            if op.type != "ok" or op.args.consistency == "stale" or op.res.is_behind or op.min_seq:
+                continue  # with a position it waits for that instead of all that was confirmed
             self.stage.count("reads")
             for row in op.res.rows:
                 self.read_state(tables.jobs.find(row.job_id) or 0, row.state, call)
