@@ -46,7 +46,6 @@ class BlackBox:
         self.heartbeat, self.ack = find("heartbeat"), find("ack")
         self.again = {find(name) for name in AGAIN}
         self.operated = {find(name) for name in history.ITEMS_OF_OPERATORS}
-        self.has_bulk = any(op.type != "fail" for _, op in tables.small_ops("bulk"))
         self.stopped: set[str] = {
             op.args.queue for _, op in tables.small_ops(*STOPPERS) if op.type != "fail"
         }
@@ -91,11 +90,17 @@ class BlackBox:
 
     def is_touched(self, job: int) -> bool:
         """Whether an operator may have changed the job."""
-        return self.has_bulk or any(True for _ in self.calls_about(job, {*self.operated}))
+        return self.tables.may_be_bulk(job) or any(
+            True for _ in self.calls_about(job, {*self.operated})
+        )
 
     def may_vanish(self, job: int, queue: str) -> bool:
         """Whether the job may be gone without an error."""
-        if self.has_bulk or queue in self.emptied or (job in self.moved and self.emptied):
+        if (
+            self.tables.may_be_bulk(job)
+            or queue in self.emptied
+            or (job in self.moved and self.emptied)
+        ):
             return True
         if any(True for _ in self.calls_about(job, {self.tables.fs.find("delete")})):
             return True
@@ -200,7 +205,7 @@ class BlackBox:
             if about.how[item] == DONE
             and self.tables.states.texts[about.status[item]] in ("completed", "ok")
         ]
-        if not done or self.has_bulk or any(about.flags[item] & 2 for item in acks):
+        if not done or self.tables.may_be_bulk(job) or any(about.flags[item] & 2 for item in acks):
             return
         if any(True for _ in self.calls_about(job, {*self.again})) or self.is_reborn(job):
             return
@@ -227,12 +232,15 @@ class BlackBox:
 
     def is_repeat(self, items: list[int], item: int) -> bool:
         """Whether an earlier call with the same lease token can have had the effect."""
-        about = self.items
+        about, ops = self.items, self.calls.op
         return any(
             other != item
             and about.token[other] == about.token[item]
             and about.f[other] == about.f[item]
-            and about.f[item] != self.heartbeat
+            and (
+                about.f[item] != self.heartbeat
+                or ops[about.call[other]] == ops[about.call[item]]  # by its request key
+            )
             and about.how[other] != REFUSED
             and self.calls.inv[about.call[other]] < self.calls.ret[about.call[item]]
             for other in items
@@ -241,7 +249,7 @@ class BlackBox:
     def hold(self, job: int, rows: list[int], items: list[int], spec: NewJob | None) -> None:
         """While a worker certainly has the job, no other gets it."""
         calls, got, about = self.calls, self.got, self.items
-        if self.has_bulk or (spec is not None and spec.expire_active):
+        if self.tables.may_be_bulk(job) or (spec is not None and spec.expire_active):
             return
         seen: set[int] = set()
         for row in sorted(rows, key=lambda row: calls.ret[got.call[row]]):
@@ -545,8 +553,8 @@ class BlackBox:
             else:
                 self.read_state(job, state, call)
         for call, op in tables.small_ops("search"):
-            if op.type != "ok" or op.args.consistency == "stale" or op.res.is_behind:
-                continue
+            if op.type != "ok" or op.args.consistency == "stale" or op.res.is_behind or op.min_seq:
+                continue  # with a position it waits for that instead of all that was confirmed
             self.stage.count("reads")
             for row in op.res.rows:
                 self.read_state(tables.jobs.find(row.job_id) or 0, row.state, call)
@@ -567,7 +575,7 @@ class BlackBox:
 
     def read_state(self, job: int, state: str, call: int) -> None:
         """A job was read in a state: after a confirmed ack, it is completed."""
-        if state == "completed" or not job or self.is_reborn(job) or self.has_bulk:
+        if state == "completed" or not job or self.is_reborn(job) or self.tables.may_be_bulk(job):
             return
         about = self.items
         acks = list(self.calls_about(job, {self.ack}))

@@ -274,7 +274,9 @@ class Ending:
         """Whether an operator, or the worker's own word, may have changed the course of a chain."""
         tables = self.tables
         job = tables.jobs.number(row.job_id)
-        if any(True for _ in tables.small_ops("bulk", "clear", "delete_queue", "retention")):
+        if any(True for _ in tables.small_ops("clear", "delete_queue", "retention")):
+            return True
+        if tables.may_be_bulk(job):
             return True
         if tables.run is None or tables.run.retention_ms:
             return True

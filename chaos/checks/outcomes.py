@@ -115,7 +115,6 @@ class Joining:
         self.code = {name: types.find(name) for name in (*ENDS, "started", "enqueued")}
         self.ends = {types.find(name) for name in ENDS}
         self.f = {name: tables.fs.find(name) for name in (*CONFIRMED, *OPERATED)}
-        self.has_bulk = any(True for _ in tables.small_ops("bulk"))
         self.lossy = {
             worker
             for call, (_, worker, _, _) in tables.fetches.items()
@@ -295,7 +294,11 @@ class Joining:
                 self.position(attempt.start, call)
         for one in attempts:
             worker = events.by[one.start]
-            if not one.token and worker in self.workers and worker not in self.lossy:
+            if one.token:
+                continue
+            self.stage.count("starts that no worker got")
+            is_calm = not tables.faults and worker not in tables.wide_workers
+            if is_calm and worker in self.workers and worker not in self.lossy:
                 self.stage.wrong(
                     "D7",
                     f"job {tables.jobs.texts[job]} was started for worker "
@@ -449,7 +452,7 @@ class Joining:
         self, job: int, rows: list[int], groups: dict[tuple[int, int], list[int]]
     ) -> None:
         """Events that only an operator can cause have a call that was not rejected."""
-        if self.has_bulk:
+        if self.tables.may_be_bulk(job):
             return
         tables = self.tables
         for row in rows:

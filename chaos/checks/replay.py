@@ -23,6 +23,9 @@ from chaos.checks.tables import UNKNOWN as OUTCOME_UNKNOWN
 from chaos.history import Op
 from chaos.model import MS, UNKNOWN, Model
 
+LEASE_LONGEST_NS: Final = 60_000 * MS
+"""Faults so long before and after a start count for the lease: longer than leases of runs last."""
+
 AFTER_BATCH: Final = re.compile(r"all of (\S+) have ended")
 AFTER_JOB: Final = re.compile(r"after (\S+)")
 MOVED: Final = re.compile(r"from (.*) to (.*)")
@@ -45,6 +48,9 @@ class Replay:
         self.model = Model(tables.spec_of)
         self.is_lenient = False
         """After a gap: jobs can be in any state."""
+        run = tables.run
+        self.grace_ns = 0 if run is None else run.grace_ms * MS
+        self.faults = sorted((fault.t, fault.t_end or fault.t) for fault in tables.faults)
         self.tokens: dict[int, int] = {}
         """Job to its present lease token, if a worker got it."""
         self.heartbeats = self._heartbeats()
@@ -308,10 +314,25 @@ class Replay:
             most = self.heartbeats.get((job, token), 0)
             if (job, 0) in self.heartbeats:
                 most = NEVER
+            most = max(most, at + lease) + self._grace(row)
         self.model.start(job, at, self.events.attempt[row], lease, most)
         held = self.model.jobs[job]
         if not held.queue:
             held.queue = queue
+
+    def _grace(self, row: int) -> int:
+        """How long leases can last beyond their end, because of new leaders.
+
+        A new leader gives all leases the time of grace, and another one meanwhile gives it again.
+        No event says when. So this counts the faults in the time of the lease, and two changes of
+        leader that have no fault as their cause.
+        """
+        if not self.grace_ns:
+            return 0
+        begin = self.events.seen[row]
+        number = bisect_right(self.faults, (begin + LEASE_LONGEST_NS, 0))
+        near = sum(1 for _, end in self.faults[:number] if end + LEASE_LONGEST_NS > begin)
+        return self.grace_ns * (2 + near)
 
     def _completed(self, row: int, job: int, queue: str, at: int) -> None:
         self.model.complete(job, at)

@@ -160,9 +160,12 @@ def spoil_others(tables: Tables, spoil: Callable[[str, int], None]) -> None:
     for call, op in zip(tables.small_calls, tables.small, strict=True):
         if op.args.queue:
             spoil(op.args.queue, calls.inv[call])
-        if op.f == "bulk":
-            for queue in tables.queues.texts:
-                spoil(queue, calls.inv[call])
+        for item in op.args.items if op.f == "bulk" else ():
+            spec = tables.spec_of(tables.jobs.number(item.job_id))
+            if spec is not None:
+                spoil(spec.queue, calls.inv[call])
+    for queue in tables.queues.texts if tables.has_wide_bulk else tables.made_queues:
+        spoil(queue, 0)
     shortest = min(tables.deliveries.lease_ms, default=0)
     for row, call in enumerate(tables.deliveries.call):
         lease = min(tables.deliveries.lease_ms[row], shortest)

@@ -144,6 +144,15 @@ class Tables:
         self.small_calls: list[int] = []
         self.gets: list[tuple[int, int, str]] = []
         """Call, job, and the state that was read (empty: not found)."""
+        self.bulk_jobs: set[int] = set()
+        """Jobs that a bulk operation named."""
+        self.has_wide_bulk = False
+        """Whether a bulk operation had a filter: it can have changed every job."""
+        self.wide_workers: set[int] = set()
+        """Workers that fetch from several queues. One answer can come from several shards, and a
+        shard that answers too late has given out jobs that nobody got."""
+        self.made_queues: set[str] = set()
+        """Queues in which the server itself creates jobs."""
         self.weak: set[int] = set()
         """Calls of reads that need not be fresh."""
         self.stale: list[tuple[int, str]] = []
@@ -258,12 +267,15 @@ class Tables:
             state = op.res.job.state if op.res.job is not None else ""
             self.gets.append((call, self.jobs.number(op.args.items[0].job_id), state))
         elif op.f in SMALL_OPS:
+            if op.f == "bulk" and op.type != "fail":
+                self._bulk(op)
             self.small.append(op)
             self.small_calls.append(call)
         elif op.args.items:
             self._items(call, op)
         elif op.args.schedule is not None:
             self.marks.add(hash(op.args.schedule.mark))
+            self.made_queues.add(op.args.schedule.id.partition("~")[0])
 
     def _enqueue(self, call: int, op: Op) -> None:
         rows = self.enqueued
@@ -290,10 +302,19 @@ class Tables:
                 for step in (*job.chain.steps, job.chain.on_failure, job.chain.on_exit):
                     if step is not None:
                         self.marks.add(hash(step.mark))
+                        self.made_queues.add(step.queue)
         if op.args.batch is not None:
             self.marks.add(hash(op.args.batch.mark))
+            self.made_queues.add(op.args.batch.queue)
         if op.res.batch_id and op.res.batch_id not in self.batches:
             self.batches[op.res.batch_id] = (call, list(range(first, len(rows.call))))
+
+    def _bulk(self, op: Op) -> None:
+        """A bulk operation is on jobs that it names, or on any."""
+        self.bulk_jobs.update(self.jobs.number(item.job_id) for item in op.args.items)
+        self.has_wide_bulk = self.has_wide_bulk or not op.args.items
+        if op.args.queue:
+            self.made_queues.add(op.args.queue)  # of a move
 
     def _min_seq(self, op: Op) -> None:
         """A read includes the position that it was sent."""
@@ -322,6 +343,8 @@ class Tables:
     def _fetch(self, call: int, op: Op) -> None:
         rows, args = self.deliveries, op.args
         worker = self.clients.number(args.worker)
+        if len(args.queues) > 1:
+            self.wide_workers.add(worker)
         for got in op.res.delivered:
             rows.call.append(call)
             rows.job.append(self.jobs.number(got.job_id))
@@ -339,6 +362,8 @@ class Tables:
 
     def _items(self, call: int, op: Op) -> None:
         rows, answers = self.items, op.res.items
+        if op.f == "move":
+            self.made_queues.add(op.args.queue)
         f = self.fs.number(op.f)
         for place, item in enumerate(op.args.items):
             answer = answers[place] if place < len(answers) else None
@@ -445,6 +470,10 @@ class Tables:
             part.shard == shard and part.start <= key and part.end >= key | WHOLE
             for part in self.feeding.segments
         )
+
+    def may_be_bulk(self, job: int) -> bool:
+        """Whether a bulk operation may have changed a job."""
+        return self.has_wide_bulk or job in self.bulk_jobs
 
     def small_ops(self, *names: str) -> Iterator[tuple[int, Op]]:
         """Ops on queues, bulk operations and searches, with their calls."""

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from chaos import history
 from chaos.checks import check, check_records
 from chaos.checks.__main__ import main
+from chaos.history import Args, Item, JobRow, NewJob, Res
 from tests.chaos.story import Story, worked
 from tests.chaos.world import Features, history_of
 
@@ -80,6 +82,53 @@ def test_a_call_that_is_repeated_after_a_lost_answer_is_one_call() -> None:
     story.enqueue("a", 10, kind="info", op_id="k", keyed=True)
     story.enqueue("a", 20, event=False, op_id="k", number=2, keyed=True)
     story.rows["a"] = story.rows["a"]
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_a_search_with_a_position_need_not_be_newer() -> None:
+    story = worked(witness=False)
+    row = JobRow(job_id="a", queue="q", state="active")
+    op = story.op("search", 200, Args(), Res(as_of={"0": 4}, rows=(row,)))
+    story.ops[-1] = replace(op, min_seq={"0": 3})
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_a_new_leader_gives_a_lease_its_grace() -> None:
+    story = Story()
+    story.run = replace(story.run, grace_ms=2_000)
+    story.enqueue("a", 10)
+    story.fetch("a", 20, 7, lease_ms=100)
+    story.ack("a", 1_200, 7)
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_a_bulk_operation_excuses_the_jobs_that_it_names_only() -> None:
+    bulk = Args(action="retry", items=(Item(job_id="a"),))
+    excused, wrong = (worked(witness=False) for _ in range(2))
+    for story, name in ((excused, "a"), (wrong, "b")):
+        story.op("bulk", 190, bulk, Res(affected=1))
+        story.fetch(name, 200, 200, attempt=1)
+
+    assert check_records(excused.records()).is_ok
+    assert "blackbox" in check_records(wrong.records()).first_wrong()
+
+
+def test_a_job_that_expired_can_die_again_after_a_requeue() -> None:
+    story = Story()
+    story.enqueue("a", 10, job=NewJob(queue="q", expire_after_ms=50))
+    story.event("dead", "a", 100, "dead")
+    story.call("requeue", "a", 200, event="requeued", state="pending", attempt=0, client="o")
+    story.event("dead", "a", 210, "dead")
+    story.set_state("a", "dead")
 
     report = check_records(story.records())
 
