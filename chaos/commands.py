@@ -5,7 +5,7 @@ import itertools
 import os
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from chaos.faults import all_faults
 from chaos.faults.fault import Fault
 from chaos.nemesis import Planned
 from chaos.remote import command_faults, site_of
-from chaos.run import Failed, Options, run
+from chaos.run import Failed, Options, leaves, run
 from chaos.shrinking import shrink
 from chaos.verdict import BROKEN, UNCOUNTED, WELL, judge
 from chaos.view import show
@@ -237,15 +237,6 @@ def carry_out(options: Options) -> int:
     except* Failed as group:
         uncounted = "; ".join(map(str, leaves(group)))
     return judge(options.directory, uncounted).code
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions of a group, which may be of groups."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from leaves(each)
-    else:
-        yield error
 
 
 def _shrink(told: argparse.Namespace) -> int:

@@ -86,6 +86,8 @@ class Model:
 
     def __init__(self, spec_of: Callable[[int], NewJob | None]) -> None:
         self.spec_of = spec_of
+        self.with_grace: Callable[[int], int] = lambda end: end
+        """The time at which a lease ends at the latest, if a leader may have begun with grace."""
         self.jobs: dict[int, Job] = {}
         self.done: dict[int, int] = {}
         self.expiries: dict[int, int] = {}
@@ -323,7 +325,7 @@ class Model:
     def holder(self, job_id: int, change: str, now: int) -> Job:
         """The job whose worker reports: its lease must not have ended."""
         job = self.take(job_id, change, ACTIVE)
-        if job.state == ACTIVE and now >= job.lease_most:
+        if job.state == ACTIVE and now >= job.lease_most and now >= self.with_grace(job.lease_most):
             late = (now - job.lease_most) // MS
             self.blame("L2", f"{change} is accepted {late} ms after the lease ended")
         return job

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -77,10 +77,19 @@ async def run(options: Options, show: Callable[[Stage], Awaitable[None]]) -> Non
                 await _stages(options, recorder, cluster, show)
             finally:
                 _keep_logs(cluster, options.directory)
-    except (NotReady, NoAnswer) as error:
-        raise Failed(str(error)) from error
+    except* (NotReady, NoAnswer) as group:
+        raise Failed("; ".join(str(each) for each in leaves(group))) from group
     finally:
         recorder.close()
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions of a group, which may be of groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves(each)
+    else:
+        yield error
 
 
 @asynccontextmanager

@@ -120,6 +120,12 @@ class Joining:
             for call, (_, worker, _, _) in tables.fetches.items()
             if tables.calls.type[call] == INFO
         }
+        if tables.faults:
+            # A fetch asks the shards of all its queues. If one of them loses its leader, the answer
+            # has the jobs of the others, and its own jobs come again when their leases have ended.
+            self.lossy |= set(tables.deliveries.worker) | {
+                worker for queues, worker, _, _ in tables.fetches.values() if len(queues) > 1
+            }
         self.workers = set(tables.deliveries.worker) | {
             worker for _, worker, _, _ in tables.fetches.values()
         }

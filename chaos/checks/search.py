@@ -113,7 +113,11 @@ def parts(tables: Tables, dice: Random) -> list[tuple[str, list[Call]]]:
         )
     takes: dict[tuple[int, str], list[int]] = {}
     first: dict[int, int] = {}
+    sent = {(queue, job) for (_, queue), jobs in puts.items() for _, job in jobs}
     for row, job in enumerate(got.job):
+        queue = tables.queues.texts[got.queue[row]]
+        if (queue, job) not in sent:
+            spoil(queue, 0)  # made by the server at a time that no call has: a step, a schedule
         takes.setdefault((got.call[row], tables.queues.texts[got.queue[row]]), []).append(job)
         if first.setdefault(job, got.call[row]) != got.call[row]:
             spoil(tables.queues.texts[got.queue[row]], calls.inv[got.call[row]])

@@ -40,6 +40,8 @@ SETTINGS: Final = {
     "shard.room_bytes_min": "16MiB",
     "mirror.room_bytes_min": "16MiB",
     "shard.grace_ms": "2s",
+    # On a busy machine a mirror of low priority would starve.
+    "mirror.niceness": "0",
 }
 """Settings of every node."""
 

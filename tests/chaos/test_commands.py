@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from chaos.checks.report import Report, Stage
-from chaos.commands import chosen, leaves, main, uncovered
+from chaos.commands import chosen, main, uncovered
 from chaos.faults import all_faults
 from chaos.remote import command_faults, site_of
-from chaos.run import Failed
+from chaos.run import Failed, leaves
 from chaos.verdict import UNCOUNTED, code_of
 
 NAMES = ["kill-all", "kill-node", "loss", "power-all"]
