@@ -76,6 +76,13 @@ def _parser() -> argparse.ArgumentParser:
         "--rate", type=float, default=40.0, metavar="N", help="jobs in a second (default: 40)"
     )
     running.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of every node, such as durability=relaxed",
+    )
+    running.add_argument(
         "--without",
         action="append",
         default=[],
@@ -177,6 +184,7 @@ def _run(told: argparse.Namespace) -> int:
         faults=faults,
         workloads=working,
         plan=nemesis.plan(str(seed), seconds, faults.values()),
+        settings=dict(each.split("=", 1) for each in told.set),
         lacks=lacks,
         targets=told.target,
         api_key=os.environ.get("CORVO_API_KEY", ""),
@@ -215,6 +223,7 @@ class Saved(msgspec.Struct, frozen=True):
     rate: float
     workloads: list[str]
     plan: list[Planned]
+    settings: dict[str, str] = {}
 
 
 def carry_out(options: Options) -> int:
@@ -228,6 +237,7 @@ def carry_out(options: Options) -> int:
         options.rate,
         list(options.workloads),
         list(options.plan),
+        dict(options.settings),
     )
     encoded = msgspec.json.format(msgspec.json.encode(saved))
     (options.directory / PLAN).write_bytes(encoded)
@@ -258,6 +268,7 @@ def _shrink(told: argparse.Namespace) -> int:
             faults=known,
             workloads={name: workloads[name] for name in saved.workloads},
             plan=plan,
+            settings=saved.settings,
             lacks=machine.probe(),
         )
         return carry_out(options) == BROKEN

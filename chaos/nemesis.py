@@ -18,7 +18,7 @@ from chaos.history import Fault as Record
 from chaos.recording import Recorder, now_ns
 from chaos.report import Lead
 
-GAP_S: Final = 1.5
+GAP_S: Final = 0.8
 """Mean time from one fault to the next."""
 OVERLAP: Final = 3
 """Faults that last at the same time, at most."""
@@ -150,7 +150,7 @@ class Nemesis:
         ground = Ground(
             cluster=self._cluster,
             random=Random(f"{self._seed} fault {planned.n}"),
-            leaders={s: n for s, n in self.leaders.items() if self._cluster.nodes[n].is_running},
+            leaders={s: n for s, n in self.leaders.items() if self._runs(n)},
             free=free_nodes(members, self.active),
         )
         case = fault.choose(ground)
@@ -159,6 +159,11 @@ class Nemesis:
         lasting = Active(fault=fault, case=case, t=now_ns())
         self.active.append(lasting)
         return lasting, ground
+
+    def _runs(self, name: str) -> bool:
+        """Whether a node runs; one of a cluster of others can have a name that is not its host."""
+        node = self._cluster.nodes.get(name)
+        return node is not None and node.is_running
 
     async def _make(self, planned: Planned, lasting: Active, ground: Ground) -> None:
         fault, case = lasting.fault, lasting.case

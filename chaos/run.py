@@ -43,6 +43,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     plan: Sequence[Planned] = ()
     warm_s: float = 4.0
     """Time of work before the first fault and after the last one."""
+    settings: Mapping[str, str] = {}
+    """Settings of every node, beside those of all runs."""
     lacks: Mapping[str, str] = {}
     """The abilities that the machine lacks, with the reasons."""
     targets: Sequence[str] = ()
@@ -103,7 +105,7 @@ async def _cluster(options: Options) -> AsyncIterator[Cluster]:
     try:
         seed = str(options.seed)
         async with open_cluster(
-            folder, options.nodes, options.shards, seed, options.lacks
+            folder, options.nodes, options.shards, seed, options.lacks, options.settings
         ) as cluster:
             yield cluster
     finally:
@@ -124,9 +126,10 @@ def _head(options: Options, cluster: Cluster) -> history.Run:
         t=now_ns(),
         wall_ns=time.time_ns(),
         id=options.directory.name,
-        grace_ms=2_000,
+        # Of a cluster of others the default is assumed.
+        grace_ms=5_000 if options.targets else 2_000,
         minima={"ok": max(1, int(options.seconds)), "faults": 1 if options.plan else 0},
-        settings=dict(SETTINGS),
+        settings={**SETTINGS, **options.settings},
     )
 
 

@@ -280,7 +280,12 @@ def names_of(count: int) -> list[str]:
 
 @asynccontextmanager
 async def open_cluster(
-    folder: Path, count: int, shards: int, seed: str, lacks: Mapping[str, str]
+    folder: Path,
+    count: int,
+    shards: int,
+    seed: str,
+    lacks: Mapping[str, str],
+    settings: Mapping[str, str],
 ) -> AsyncIterator[Cluster]:
     """A cluster that is ready. All of it ends with the block. Raises `NotReady`.
 
@@ -300,6 +305,8 @@ async def open_cluster(
             await _make(folder, name, network, shards, is_disk=machine.DISK not in lacks)
             for name in names
         ]
+        for node in nodes:
+            node.settings |= settings
         if machine.SYNCS not in lacks:
             library = syncs.build(folder)
             for node in nodes:

@@ -49,7 +49,7 @@ def _fault(
         what=what,
         needs=(DISK,),
         weight=weight,
-        seconds=(4.0, 10.0),
+        seconds=(3.0, 6.0),
         harm=harm,
         claims="all" if harm is Harm.MAJORITY else "nodes",
         choose=choose,

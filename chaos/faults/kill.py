@@ -91,7 +91,7 @@ def _nodes(
     choose: Callable[[Ground], Case | None],
     *,
     weight: float = 3.0,
-    seconds: tuple[float, float] = (0.5, 4.0),
+    seconds: tuple[float, float] = (0.1, 2.0),
     is_majority: bool = False,
 ) -> Fault:
     return Fault(

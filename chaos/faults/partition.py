@@ -129,7 +129,7 @@ def _fault(
         what=what,
         needs=(NETWORK,),
         weight=weight,
-        seconds=(3.0, 12.0),
+        seconds=(2.0, 7.0),
         harm=harm,
         claims="network",
         nodes_min=nodes_min,

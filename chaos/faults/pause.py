@@ -8,7 +8,7 @@ from typing import Final
 from chaos.cluster.machine import PROCESSES
 from chaos.faults.fault import Case, Fault, Ground, Harm, on_leader, on_majority, on_one
 
-_LONG_S: Final = (3.0, 9.0)
+_LONG_S: Final = (4.2, 7.0)
 """Workers have leases of 4 seconds; an election follows after 1.6 seconds."""
 
 

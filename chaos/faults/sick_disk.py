@@ -47,7 +47,7 @@ def _fault(
         what=what,
         needs=(SYNCS,),
         weight=weight,
-        seconds=(3.0, 9.0),
+        seconds=(2.0, 5.0),
         harm=harm,
         claims="all" if harm is Harm.MAJORITY else "nodes",
         choose=choose,

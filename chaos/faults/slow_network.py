@@ -61,7 +61,7 @@ def _fault(
         name=name,
         what=what,
         needs=(need,),
-        seconds=(4.0, 12.0),
+        seconds=(3.0, 7.0),
         harm=Harm.NOTHING,
         claims="network",
         choose=choose,
