@@ -62,10 +62,7 @@ class Events:
         self.why = array("i")
         self.digest = array("q")
         """Of the state after the entry, on its last event; -1: unknown."""
-
-    def columns(self) -> tuple["array[int]", ...]:
-        """All of them."""
-        return (
+        self.all = (
             self.shard, self.key, self.at, self.seen, self.job, self.type, self.state,
             self.attempt, self.queue, self.by, self.why, self.digest,
         )  # fmt: skip
@@ -114,12 +111,16 @@ def positions(message_id: str) -> Iterator[tuple[int, int]]:
                 yield shard, (index << NUMBER_BITS | WHOLE) + (more and more + 1)
 
 
-def message_position(message_id: str, shard: int, seq: int) -> tuple[int, int] | None:
-    """Of the id of an event: the key of its entry's end and the digest there, if it ends there."""
-    found = position(message_id, shard)
-    if found is None or found[0] != seq or found[2]:
-        return None
-    return seq << NUMBER_BITS | WHOLE, found[1]
+def digest_at(message_id: str, shard: int, seq: int) -> int:
+    """Of the id of an event: the digest after its entry; -1 if more events of the entry follow."""
+    name = f"s{shard}={seq}-"
+    start = message_id.find(name)
+    if start < 0:
+        return -1
+    start += len(name)
+    end = message_id.find(",", start)
+    digest = message_id[start : end if end >= 0 else None]
+    return -1 if "." in digest else int(digest, 16)
 
 
 class Feeding:
@@ -157,33 +158,46 @@ class Feeding:
             self.disordered.append((event.node, shard, seq, event.number))
             return
         segment.count += 1
-        end = message_position(event.id, shard, seq)
-        segment.end = key if end is None else end[0]
-        segment.last = key
+        digest = digest_at(event.id, shard, seq)
+        segment.end = key if digest < 0 else key | WHOLE
         self.last_id[event.node] = event.id
-        digest = -1 if end is None else end[1]
-        kind = self.types.number(event.type)
-        row = (
-            shard, key, event.at_ns, event.t, self.jobs.number(event.job_id), kind,
-            self.states.number(event.state), event.attempt, self.queues.number(event.queue),
-            self.clients.number(event.by),
-            self.words.number(event.why) if event.type in WORDS_KEPT else 0, digest,
-        )  # fmt: skip
         rows = self.shards.get(shard)
         if rows is None:
             rows = self.shards[shard] = Events()
         if not rows.key or key > rows.key[-1]:
-            for column, value in zip(rows.columns(), row, strict=True):
+            for column, value in zip(rows.all, self._row(event, key, digest), strict=True):
                 column.append(value)
             return
         at = bisect_left(rows.key, key)
-        if rows.key[at] == key:
-            self._compare(event, tuple(column[at] for column in rows.columns()), row)
-            rows.seen[at] = min(rows.seen[at], event.t)
+        if rows.key[at] != key:
+            self._late(event, self._row(event, key, digest))
+            return
+        if (
+            rows.at[at] != event.at_ns
+            or self.jobs.texts[rows.job[at]] != event.job_id
+            or self.types.texts[rows.type[at]] != event.type
+            or self.states.texts[rows.state[at]] != event.state
+            or rows.attempt[at] != event.attempt
+            or self.queues.texts[rows.queue[at]] != event.queue
+            or self.clients.texts[rows.by[at]] != event.by
+            or (rows.why[at] and self.words.texts[rows.why[at]] != event.why)
+        ):
+            self.unequal.append((event.node, shard, seq, event.number))
+        rows.seen[at] = min(rows.seen[at], event.t)
+        if digest >= 0:
             if rows.digest[at] < 0:
                 rows.digest[at] = digest
-        else:
-            self._late(event, row)
+            elif rows.digest[at] != digest:
+                self.unequal_digests.append((event.node, "another node", shard, seq))
+
+    def _row(self, event: Event, key: int, digest: int) -> tuple[int, ...]:
+        """The columns of an event."""
+        why = self.words.number(event.why) if event.type in WORDS_KEPT else 0
+        return (
+            event.shard, key, event.at_ns, event.t, self.jobs.number(event.job_id),
+            self.types.number(event.type), self.states.number(event.state), event.attempt,
+            self.queues.number(event.queue), self.clients.number(event.by), why, digest,
+        )  # fmt: skip
 
     def _late(self, event: Event, row: tuple[int, ...]) -> None:
         known = self.late_keys.setdefault(row[0], {})
@@ -241,11 +255,11 @@ class Feeding:
             rows = self.shards.pop(shard)
             late = self.late.pop(shard, [])
             if not late:
-                for column, part in zip(merged.columns(), rows.columns(), strict=True):
+                for column, part in zip(merged.all, rows.all, strict=True):
                     column.extend(part)
                 continue
-            known = list(zip(*rows.columns(), strict=True))
+            known = list(zip(*rows.all, strict=True))
             for row in sorted([*known, *late], key=lambda row: row[1]):
-                for column, value in zip(merged.columns(), row, strict=True):
+                for column, value in zip(merged.all, row, strict=True):
                     column.append(value)
         return merged, start

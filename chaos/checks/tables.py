@@ -1,8 +1,9 @@
 """A history as columns: what the stages work on.
 
-Two million operations as objects would need gigabytes. Here each call, each job of a call, and
-each event is a row of numbers in arrays: about 200 bytes for a call with its job and its event.
-Text is interned, and jobs, queues and workers are numbers.
+Each call, each job of a call, and each event is a row of numbers in arrays. Text is interned, and
+jobs, queues and workers are numbers. Measured with two million operations and 4.9 million events
+of two nodes: 95 s of one core for all stages, and 1.4 GB. As objects, the jobs of the final reading
+alone needed 1 GB.
 """
 
 from array import array
