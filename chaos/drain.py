@@ -144,9 +144,13 @@ class Reader:
 
     async def _queue(self, site: Site, queue: str) -> api.Page:
         query = {"queue": queue, "limit": str(_PAGE)}
+        patience = trio.current_time() + _SETTLE_S
         while True:
             answer = await self._ask(site, "GET", f"/api/v1/jobs?{urlencode(query)}")
             page = api.read_page(answer)
+            if page.is_behind and trio.current_time() < patience:
+                await trio.sleep(_LOOK_S)  # on a busy machine it takes a while
+                continue
             for row in api.read_jobs(answer):
                 self._recorder.job_ids[row.job_id] = None
                 self._recorder.write(history.FinalJob("mirror", site.name, row))

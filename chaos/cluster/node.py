@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -117,15 +118,22 @@ class Node:
         found |= {name: pid for name, pid in self._pids.items() if _is_ours(pid)}
         return found
 
-    def _note(self, line: bytes) -> None:
-        if b"process.ready" not in line:
-            return
-        try:
-            said = msgspec.json.decode(line, type=_Ready)
-        except msgspec.DecodeError:
-            return
-        if said.event == "process.ready":
-            self._pids[said.name] = said.pid
+    def _nameless(self) -> list[int]:
+        """All processes of the node by their environment.
+
+        A process that starts has no name yet, and holds the node's sockets and locks all the same.
+        """
+        mark = b"\0WRONG_CLOCK=%s\0" % os.fsencode(self.clock)
+        found = []
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit():
+                try:
+                    variables = (path / "environ").read_bytes()
+                except OSError:
+                    continue  # it has just ended, or is of another user
+                if mark in b"\0" + variables + b"\0":
+                    found.append(int(path.name))
+        return found
 
     def send(self, number: signal.Signals, names: set[str] | None = None) -> dict[str, int]:
         """Send a signal to processes, by default to all; those that got it."""
@@ -141,7 +149,7 @@ class Node:
 
     async def gone(self) -> None:
         """Wait until none of its processes runs."""
-        while self.pids():  # noqa: ASYNC110 -- processes that are not children of this one
+        while self.pids() or self._nameless():  # noqa: ASYNC110 -- processes that are not children of this one
             await trio.sleep(_LOOK_S)
 
     async def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
@@ -149,6 +157,10 @@ class Node:
         # A stopped process takes no other signal than SIGKILL before it continues.
         self.send(signal.SIGCONT)
         self.send(number, {NODE} if number is signal.SIGTERM else None)
+        if number is signal.SIGKILL:
+            for pid in self._nameless():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
         await self.gone()
 
     def log_bytes(self) -> int:
