@@ -118,6 +118,16 @@ class Node:
         found |= {name: pid for name, pid in self._pids.items() if _is_ours(pid)}
         return found
 
+    def _note(self, line: bytes) -> None:
+        if b"process.ready" not in line:
+            return
+        try:
+            said = msgspec.json.decode(line, type=_Ready)
+        except msgspec.DecodeError:
+            return
+        if said.event == "process.ready":
+            self._pids[said.name] = said.pid
+
     def _nameless(self) -> list[int]:
         """All processes of the node by their environment.
 

@@ -23,10 +23,10 @@ def test_a_seed_draws_the_same_faults_again_and_another_seed_others() -> None:
 
 
 def test_a_long_plan_has_every_fault_within_the_time_and_as_long_as_it_may_last() -> None:
-    planned = plan("1", 36_000, FAULTS.values())
+    planned = plan("1", 9_000, FAULTS.values())
 
     assert {each.name for each in planned} == set(FAULTS)
-    assert sum(each.gap_s for each in planned) < 36_010
+    assert 8_900 < sum(each.gap_s for each in planned) < 9_100
     for each in planned:
         shortest, longest = FAULTS[each.name].seconds
         assert shortest - 0.01 <= each.seconds <= longest + 0.01
