@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from corvo.protocol.ops.base import Op, Rejected
 from corvo.protocol.ops.work import Ack, Acked, AckItem, LeaseResults
 from corvo.protocol.queries import GetWhereabouts, Query, Whereabouts
-from corvo.router.http.messages import Problem
+from corvo.router.http.messages import UNKNOWN, Problem
 from corvo.router.leases.fan_out import LeaseFanOut
 from corvo.router.leases.verbs import ACK, Lease
 from corvo.router.shards.addressing import REMEMBERED_MAX, Addresses
@@ -39,6 +39,8 @@ class FakeShard:
         self.begun: list[Op] = []
         self.looks = 0
         self.is_away = False
+        self.loses_first = False
+        """Loses the answer to the first request, and is away from then on."""
         self.forgets = False
         """Hears, before it is asked again, that what has moved is gone."""
         self.lands: dict[str, int] = {}
@@ -49,6 +51,9 @@ class FakeShard:
         ids = [item.job_id for item in op.acks]
         self.asked.append(ids)
         await trio.lowlevel.checkpoint()
+        if self.loses_first and len(self.asked) == 1:
+            self.is_away = True
+            raise Problem(503, "OUTCOME_UNKNOWN", "lost", outcome=UNKNOWN)
         if self.is_away:
             raise Problem(503, "LEADER_UNAVAILABLE", "away")
         results = LeaseResults([self._one(job_id) for job_id in ids])
@@ -230,6 +235,19 @@ def test_a_shard_that_is_away_is_the_outcome_of_its_jobs_alone() -> None:
     results = world.ack("s01_job_b", "s00_job_a")
 
     assert codes(results) == ["LEADER_UNAVAILABLE", "completed"]
+
+
+def test_an_outcome_that_is_unknown_stays_so_when_the_shard_is_away_for_the_second_request() -> (
+    None
+):
+    world = World()
+    world.fakes[0].jobs = {"s00_job_a"}
+    world.fakes[1].loses_first = True
+
+    results = world.ack("s01_job_b", "s00_job_a")
+
+    assert len(world.fakes[1].asked) == 2
+    assert codes(results) == ["OUTCOME_UNKNOWN", "completed"]
 
 
 def test_whatever_is_where_the_outcome_is_that_of_a_search_through_everything() -> None:

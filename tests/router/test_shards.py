@@ -274,6 +274,25 @@ async def test_what_was_sent_once_is_unknown_if_no_leader_comes(tmp_path: Path) 
 
 
 @on_sockets
+async def test_what_was_sent_once_is_unknown_if_the_next_leader_has_too_much_to_do(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as (there, nursery):
+        replica = await there.replica()
+        outcome = start(nursery, there, PUT_WITH_KEY)
+        await replica.hear()
+        replica.left.set()
+        replica = await there.replica()
+        again = await replica.hear()
+        replica.say(wire.Busy(again.id, 70))
+
+        problem = await outcome.wait()
+
+        assert isinstance(problem, Problem)
+        assert (problem.code, problem.outcome) == ("OUTCOME_UNKNOWN", "unknown")
+
+
+@on_sockets
 async def test_a_question_that_was_sent_once_has_changed_nothing(tmp_path: Path) -> None:
     async with world(tmp_path) as (there, _):
         replica = await there.replica()

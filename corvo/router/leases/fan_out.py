@@ -54,6 +54,8 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
         self.verb: Final = verb
         self._searches: dict[int, Search] = {}
         """Items that were sent more than once, by place."""
+        self._unknown: dict[int, Problem] = {}
+        """Items whose first request was not answered, by place."""
         self._again: list[int] = []
         """Places of items that may have another outcome when they are sent again."""
 
@@ -92,11 +94,16 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
                 self.outcomes[place] = final
 
     def _settle(self, place: int, shard: int, outcome: Outcome | Rejected | Problem) -> None:
+        if isinstance(outcome, Problem) and place in self._unknown:
+            # The second request may have changed nothing, but the first one may have.
+            outcome = self._unknown[place]
         self.outcomes[place] = outcome
         item = self._item(place)
         if isinstance(outcome, Outcome):
             self._addresses.remember(item.job_id, shard)
         elif self._may_help(item, outcome, is_first=place not in self._searches):
+            if isinstance(outcome, Problem):
+                self._unknown[place] = outcome
             if place not in self._searches:
                 self._searches[place] = Search(self._addresses, item.job_id, shard)
             self._again.append(place)

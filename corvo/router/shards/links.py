@@ -309,6 +309,8 @@ class Shard:
                             raise problem_of(read_refusal(answer.body))
                         return Answer(answer.body, answer.index)
                     if isinstance(answer, wire.Busy):
+                        if is_unknown:
+                            raise self._unknown()
                         raise overloaded(
                             f"shard {self.number} is overloaded: nothing was changed; try again",
                             retry_after_ms=answer.retry_after_ms,

@@ -1,0 +1,1 @@
+"""The cluster of a run: processes, networks, disks and clocks that a fault can break."""

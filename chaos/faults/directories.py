@@ -1,0 +1,107 @@
+"""Lost directories: those of a node, a shard or a mirror are gone, or older than they were."""
+
+import shutil
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from chaos.cluster.machine import PROCESSES
+from chaos.cluster.node import Node
+from chaos.faults.fault import WHOLE_S, Case, Fault, Ground, Harm, on_one
+
+_PROGRESS_S: Final = 4.0
+
+
+def _parts(node: Node, pattern: str) -> list[Path]:
+    return [node.data] if not pattern else sorted(node.data.glob(pattern))
+
+
+def _choose(ground: Ground) -> Case | None:
+    # Beyond the promise: the loss of a majority of the copies. So all others must be whole.
+    if len(ground.free) < len(ground.cluster.members):
+        return None
+    return on_one(ground)
+
+
+async def _heal(ground: Ground, case: Case) -> None:
+    node = ground.node(case.nodes[0])
+    if not node.is_running:
+        node.start()
+    if done := await ground.cluster.recover(node):
+        case.proof.append(done)
+
+
+async def _proof(ground: Ground, case: Case) -> str:
+    del ground
+    return case.args.get("done", "")
+
+
+def _gone(name: str, what: str, pattern: str) -> Fault:
+    async def apply(ground: Ground, case: Case) -> None:
+        node = ground.node(case.nodes[0])
+        if not await ground.cluster.whole(WHOLE_S):
+            case.is_off = True
+            return
+        await node.stop()
+        parts = _parts(node, pattern)
+        if parts:
+            chosen = ground.random.choice(parts)
+            shutil.rmtree(chosen)
+            case.args["done"] = f"removed {chosen.relative_to(node.data.parent)}"
+
+    return _fault(name, what, apply)
+
+
+def _older(name: str, what: str, pattern: str) -> Fault:
+    async def apply(ground: Ground, case: Case) -> None:
+        node = ground.node(case.nodes[0])
+        if not await ground.cluster.whole(WHOLE_S):
+            case.is_off = True
+            return
+        copy = node.data.with_name("copy")
+        await node.stop(signal.SIGTERM)
+        chosen = ground.random.choice(_parts(node, pattern))
+        shutil.copytree(chosen, copy, symlinks=True, ignore=_is_socket)
+        await ground.cluster.start(node)
+        await ground.cluster.whole(_PROGRESS_S)
+        await trio.sleep(_PROGRESS_S)
+        await node.stop()
+        shutil.rmtree(chosen)
+        copy.rename(chosen)
+        case.args["done"] = f"{chosen.relative_to(node.data.parent)} is as it was before"
+
+    return _fault(name, what, apply)
+
+
+def _is_socket(folder: str, names: list[str]) -> set[str]:
+    return {name for name in names if Path(folder, name).is_socket()}
+
+
+def _fault(name: str, what: str, apply: Callable[[Ground, Case], Awaitable[None]]) -> Fault:
+    return Fault(
+        name=name,
+        what=what,
+        needs=(PROCESSES,),
+        weight=0.3,
+        seconds=(0.1, 0.5),
+        harm=Harm.NODE,
+        claims="all",
+        nodes_min=3,
+        choose=_choose,
+        apply=apply,
+        verify=_proof,
+        heal=_heal,
+    )
+
+
+FAULTS: Final = (
+    _gone("gone-node", "the data directory of a node is gone", ""),
+    _gone("gone-shard", "the directory of a shard is gone", "shard-*"),
+    _gone("gone-mirror", "the directory of a mirror is gone", "mirror"),
+    _older("older-node", "a node has an older copy of its data directory", ""),
+    _older("older-shard", "a shard has an older copy of its directory", "shard-*"),
+    _older("older-mirror", "a mirror has an older copy of its directory", "mirror"),
+)

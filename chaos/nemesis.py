@@ -1,0 +1,205 @@
+"""The nemesis: it draws a plan of faults from a seed, and makes them in a running cluster.
+
+The plan is drawn before the run, so a run can be repeated with some of its faults. The target of a
+fault is chosen when its time comes, by random numbers of its own: leaders are not known before.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
+from typing import Final
+
+import msgspec
+import trio
+
+from chaos.cluster.node import Node
+from chaos.cluster.running import Cluster, NotReady
+from chaos.faults.fault import Case, Fault, Ground, Harm
+from chaos.history import Fault as Record
+from chaos.recording import Recorder, now_ns
+from chaos.report import Lead
+
+GAP_S: Final = 0.8
+"""Mean time from one fault to the next."""
+OVERLAP: Final = 3
+"""Faults that last at the same time, at most."""
+_HEALING_S: Final = 120.0
+_LOOK_S: Final = 0.5
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A fault of a plan."""
+
+    n: int
+    gap_s: float
+    """Time from the start of the fault before it, at least: some faults do not go together."""
+    name: str
+    seconds: float
+
+
+def plan(
+    seed: str, seconds: float, faults: Collection[Fault], gap_s: float = GAP_S
+) -> list[Planned]:
+    """The faults of a run of so many seconds, if all of them follow each other without a wait."""
+    random = Random(f"{seed} plan")
+    choice = sorted(faults, key=lambda fault: fault.name)
+    weights = [fault.weight for fault in choice]
+    made: list[Planned] = []
+    passed_s = 0.0
+    while choice:
+        gap = random.expovariate(1 / gap_s)
+        passed_s += gap
+        if passed_s >= seconds:
+            break
+        (fault,) = random.choices(choice, weights)
+        lasts_s = random.uniform(*fault.seconds)
+        made.append(Planned(len(made) + 1, round(gap, 2), fault.name, round(lasts_s, 2)))
+    return made
+
+
+class Active(msgspec.Struct, kw_only=True):
+    """A fault that lasts."""
+
+    fault: Fault
+    case: Case
+    t: int
+    state: str = "active"
+
+
+def free_nodes(members: Sequence[Node], active: Collection[Active]) -> list[Node]:
+    """The members that run, and that no fault has as its target."""
+    taken = {name for each in active for name in each.case.nodes}
+    return [node for node in members if node.name not in taken and node.is_running]
+
+
+def may_start(fault: Fault, active: Collection[Active], members: int) -> bool:
+    """Whether a fault may be made beside those that last.
+
+    Faults that last may take a majority of the nodes only if one fault does that by itself. So
+    a lost majority is always the intention of the plan, and ends with its fault.
+    """
+    if members < fault.nodes_min or len(active) >= OVERLAP:
+        return False
+    if any(each.fault.claims == "all" for each in active) or (fault.claims == "all" and active):
+        return False
+    if fault.claims == "network" and any(each.fault.claims == "network" for each in active):
+        return False
+    if fault.harm is Harm.NOTHING:
+        return True
+    out = {
+        name for each in active if each.fault.harm is not Harm.NOTHING for name in each.case.nodes
+    }
+    if fault.harm is Harm.MAJORITY:
+        return not out
+    # The bridge has all but one node as its targets, and none of them is out.
+    return members == 1 or len(out) + 1 <= (members - 1) // 2
+
+
+class Nemesis:
+    """It makes the faults of a plan."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        recorder: Recorder,
+        faults: Mapping[str, Fault],
+        seed: str,
+    ) -> None:
+        self._cluster = cluster
+        self._recorder = recorder
+        self._faults = faults
+        self._seed = seed
+        self.active: Final[list[Active]] = []
+        self.leaders: dict[int, str] = {}
+        self.leads: Final[list[Lead]] = []
+        """Every change of a leader, as far as it was seen."""
+        self.broken = ""
+        """Why the run does not count: a node did not come back."""
+
+    async def follow(self, planned: Sequence[Planned], seconds: float) -> None:
+        """Make the faults in their order, until so many seconds are over, and end them all."""
+        end = trio.current_time() + seconds
+        async with trio.open_nursery() as nursery:
+            with trio.move_on_at(end):
+                for each in planned:
+                    await trio.sleep(each.gap_s)
+                    while not (lasting := self._chosen(each)):  # noqa: ASYNC110 -- many causes
+                        await trio.sleep(_LOOK_S)
+                    if self.broken:
+                        return
+                    nursery.start_soon(self._make, each, lasting[0], lasting[1])
+                await trio.sleep_until(end)
+
+    async def watch(self) -> None:
+        """Learn who leads, until cancelled."""
+        while True:
+            nodes = await self._cluster.overview()
+            if nodes:
+                leaders = {shard: node.name for node in nodes for shard in node.leads}
+                for shard in sorted({*self.leaders, *leaders}):
+                    if leaders.get(shard) != self.leaders.get(shard):
+                        self.leads.append(Lead(now_ns(), shard, leaders.get(shard, "")))
+                self.leaders = leaders
+            await trio.sleep(_LOOK_S)
+
+    def _chosen(self, planned: Planned) -> tuple[Active, Ground] | None:
+        """A fault with its target, counted as lasting from now on; none if none can be made now."""
+        fault = self._faults[planned.name]
+        members = self._cluster.members
+        if not may_start(fault, self.active, len(members)):
+            return None
+        ground = Ground(
+            cluster=self._cluster,
+            random=Random(f"{self._seed} fault {planned.n}"),
+            leaders={s: n for s, n in self.leaders.items() if self._runs(n)},
+            free=free_nodes(members, self.active),
+        )
+        case = fault.choose(ground)
+        if case is None:
+            return None
+        lasting = Active(fault=fault, case=case, t=now_ns())
+        self.active.append(lasting)
+        return lasting, ground
+
+    def _runs(self, name: str) -> bool:
+        """Whether a node runs; one of a cluster of others can have a name that is not its host."""
+        node = self._cluster.nodes.get(name)
+        return node is not None and node.is_running
+
+    async def _make(self, planned: Planned, lasting: Active, ground: Ground) -> None:
+        fault, case = lasting.fault, lasting.case
+        proof = ""
+        try:
+            await fault.apply(ground, case)
+            if not case.is_off:
+                await trio.sleep(planned.seconds)
+                proof = await fault.verify(ground, case)
+        except NotReady as error:
+            self.broken = f"{fault.name} of {case.target}: {error}"
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._end(planned, lasting, ground, proof)
+
+    async def _end(self, planned: Planned, lasting: Active, ground: Ground, proof: str) -> None:
+        lasting.state = "healing"
+        fault, case = lasting.fault, lasting.case
+        t_end = now_ns()
+        try:
+            with trio.fail_after(_HEALING_S):
+                await fault.heal(ground, case)
+        except (NotReady, trio.TooSlowError) as error:
+            self.broken = f"{fault.name} of {case.target} did not heal: {str(error) or 'too slow'}"
+            proof = ""
+        self.active.remove(lasting)
+        if not case.is_off:
+            self._recorder.fault(
+                Record(
+                    n=planned.n,
+                    t=lasting.t,
+                    name=fault.name,
+                    target=case.target,
+                    t_end=t_end,
+                    args=case.args,
+                    verified=bool(proof),
+                    proof="; ".join([proof, *case.proof])[:500],
+                )
+            )

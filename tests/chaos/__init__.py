@@ -1,0 +1,1 @@
+"""Tests of the chaos harness and of its checker."""

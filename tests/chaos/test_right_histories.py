@@ -1,0 +1,164 @@
+"""Right histories are accepted: by hand, and thousands that a make-believe cluster made."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from chaos import history
+from chaos.checks import check, check_records
+from chaos.checks.__main__ import main
+from chaos.history import Args, Item, JobRow, NewJob, Res
+from tests.chaos.story import Story, worked
+from tests.chaos.world import Features, history_of
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_random_histories_with_lost_answers_are_accepted(block: int) -> None:
+    for seed in range(block * 25, block * 25 + 25):
+        report = check_records(history_of(seed, 200))
+
+        assert report.is_ok, (seed, "\n".join(report.lines()))
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        Features(lost=0.4, refused=0.1),
+        Features(slow=0.5),
+        Features(lost=0, refused=0, slow=0, operators=False, delays=False, fails=0),
+        Features(fails=0.6, limits=False),
+        Features(keyed=0),
+    ],
+    ids=["lossy", "slow", "quiet", "failing", "no request keys"],
+)
+def test_histories_of_other_mixtures_are_accepted(features: Features) -> None:
+    for seed in range(1000, 1012):
+        report = check_records(history_of(seed, 300, features))
+
+        assert report.is_ok, (seed, "\n".join(report.lines()))
+
+
+def test_histories_of_other_clusters_are_accepted() -> None:
+    for seed in range(2000, 2010):
+        one = check_records(history_of(seed, 300, shards=1, queues=1, nodes=1))
+        many = check_records(history_of(seed, 300, shards=5, queues=9, nodes=3, workers=9))
+
+        assert one.is_ok, (seed, "\n".join(one.lines()))
+        assert many.is_ok, (seed, "\n".join(many.lines()))
+
+
+def test_a_history_without_events_is_accepted() -> None:
+    report = check_records(worked(witness=False).records())
+
+    assert report.is_ok, "\n".join(report.lines())
+    assert [stage.name for stage in report.stages if stage.skipped] == [
+        "witness", "outcomes", "realtime", "replay",
+    ]  # fmt: skip
+
+
+def test_a_history_in_files_is_checked_and_its_records_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    history.write(right, worked().records())
+    story = worked()
+    story.enqueue("d", 200, event=False)
+    history.write(wrong, story.records())
+
+    assert check(right).is_ok
+    assert main([str(right)]) == 0
+    assert "ok; " in capsys.readouterr().out
+    assert main([str(wrong)]) == 1
+    shown = capsys.readouterr().out
+    assert "D1: job d was confirmed, and no event created it" in shown
+    assert '{"kind":"op","n":8,' in shown
+    assert main([str(tmp_path / "none")]) == 2
+    assert main([str(tmp_path)]) == 2
+
+
+def test_a_call_that_is_repeated_after_a_lost_answer_is_one_call() -> None:
+    story = Story()
+    story.enqueue("a", 10, kind="info", op_id="k", keyed=True)
+    story.enqueue("a", 20, event=False, op_id="k", number=2, keyed=True)
+    story.rows["a"] = story.rows["a"]
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_a_search_with_a_position_need_not_be_newer() -> None:
+    story = worked(witness=False)
+    row = JobRow(job_id="a", queue="q", state="active")
+    op = story.op("search", 200, Args(), Res(as_of={"0": 4}, rows=(row,)))
+    story.ops[-1] = replace(op, min_seq={"0": 3})
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_a_new_leader_gives_a_lease_its_grace() -> None:
+    story = Story()
+    story.run = replace(story.run, grace_ms=2_000)
+    story.enqueue("a", 10)
+    story.fetch("a", 20, 7, lease_ms=100)
+    story.ack("a", 1_200, 7)
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_a_bulk_operation_excuses_the_jobs_that_it_names_only() -> None:
+    bulk = Args(action="retry", items=(Item(job_id="a"),))
+    excused, wrong = (worked(witness=False) for _ in range(2))
+    for story, name in ((excused, "a"), (wrong, "b")):
+        story.op("bulk", 190, bulk, Res(affected=1))
+        story.fetch(name, 200, 200, attempt=1)
+
+    assert check_records(excused.records()).is_ok
+    assert "blackbox" in check_records(wrong.records()).first_wrong()
+
+
+def test_a_job_that_expired_can_die_again_after_a_requeue() -> None:
+    story = Story()
+    story.enqueue("a", 10, job=NewJob(queue="q", expire_after_ms=50))
+    story.event("dead", "a", 100, "dead")
+    story.call("requeue", "a", 200, event="requeued", state="pending", attempt=0, client="o")
+    story.event("dead", "a", 210, "dead")
+    story.set_state("a", "dead")
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_a_lost_answer_to_a_fetch_excuses_a_later_delivery() -> None:
+    story = Story()
+    story.enqueue("a", 10)
+    story.enqueue("b", 20)
+    story.fetch("a", 30, 7, worker="v", lease_ms=10, op=False)
+    story.empty(29, worker="v", kind="info")
+    story.fetch("b", 35, 8)
+    story.call("release", "a", 45, event="crashed", state="pending", kind="fail", attempt=0)
+    story.fetch("a", 60, 9)
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_an_ack_that_is_repeated_after_the_job_went_on_is_no_error() -> None:
+    story = Story()
+    story.enqueue("a", 10)
+    story.fetch("a", 20, 7)
+    story.call("fail", "a", 30, token=7, event="failed", state="retrying", kind="info")
+    story.event("promoted", "a", 6_000, "pending", attempt=1)
+    story.fetch("a", 6_100, 9, worker="v", attempt=2)
+    story.call("fail", "a", 6_200, token=7, state="retrying", status="retrying")
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())

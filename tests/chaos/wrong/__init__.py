@@ -1,0 +1,1 @@
+"""Histories that break one promise each."""
