@@ -13,10 +13,12 @@ settings.register_profile("deep", max_examples=10_000, deadline=None)
 # `pytest --hypothesis-profile=deep` overrules this.
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-# A shell lets its background jobs ignore SIGINT, and all their children: commands under test would
-# go on for ever. With a handler here, they begin with the default.
+# The background jobs of a shell ignore SIGINT, and those of `nohup` SIGHUP. So would all their
+# children: commands under test would go on for ever. With handlers here, they have the default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

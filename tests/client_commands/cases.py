@@ -172,7 +172,7 @@ ELSEWHERE: Final = {
     "cluster undrain": "cluster/test_commands.py",
     "cluster remove": "cluster/test_commands.py",
     "cluster replicas": "cluster/test_commands.py",
-    "top": "tui/test_terminal.py",
+    "top": "tui/terminals.py",
     "completion": "client_commands/test_profiles.py",
     "dev": "client_commands/test_dev.py",
     "server": "test_cli.py",

@@ -121,6 +121,7 @@ async def test_ops_are_carried_out_while_a_snapshot_is_copied(tmp_path: Path) ->
         keep_entries=2,
         segment_bytes=2_048,
         snapshot_bytes_per_second=1 << 20,
+        election_ticks=60,  # this test is not about the loss of a leader on a busy machine
     )
     large = NewJob(queue="mail", payload=msgspec.Raw(msgspec.json.encode(dice.randbytes(50_000))))
 

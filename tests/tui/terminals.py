@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -23,6 +24,7 @@ import msgspec
 from tests.tui.documents import SUMMARY
 
 ROOT: Final = Path(__file__).parents[2]
+PYTHON: Final = shlex.quote(sys.executable)
 ENTER: Final = "\x1b[?1049h\x1b[?25l"
 LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 _HANGS_S: Final = 60.0
@@ -47,12 +49,13 @@ class Shell:
         os.write(self._fd, text.encode())
 
     def run(self, *words: str) -> None:
-        self.type(" ".join([sys.executable, *words]) + '; echo "rc""=$?"\n')
+        self.type(" ".join([PYTHON, *words]) + '; echo "rc""=$?"\n')
 
     def run_with_id(self, *words: str, environment: str = "") -> int:
         """Run a program whose process id is known."""
-        command = " ".join([environment, "exec", sys.executable, *words])
-        self.type(f'sh -c \'echo id""=$$; {command}\'; echo "rc""=$?"\n')
+        command = " ".join([environment, "exec", PYTHON, *words])
+        inner = shlex.quote(f'echo id""=$$; {command}')
+        self.type(f'sh -c {inner}; echo "rc""=$?"\n')
         found = re.search(r"id=(\d+)", self.wait(r"id=\d+\r"))
         assert found is not None
         return int(found[1])
