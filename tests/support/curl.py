@@ -14,6 +14,7 @@ class Given:
 
     url: str
     request: str | None
+    include: bool
     header: list[str]
     json: str | None
 
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("url")
     parser.add_argument("-s", "--silent", action="store_true")
     parser.add_argument("-N", "--no-buffer", action="store_true")
+    parser.add_argument("-i", "--include", action="store_true")
     parser.add_argument("-X", "--request")
     parser.add_argument("-H", "--header", action="append", default=[])
     parser.add_argument("--json")
@@ -37,6 +39,9 @@ def main() -> int:
     method = got.request or ("GET" if body is None else "POST")
     connection.request(method, f"/{path}", body, headers)
     answer = connection.getresponse()
+    if got.include:
+        sys.stdout.write(f"HTTP/1.1 {answer.status} {answer.reason}\r\n{answer.headers}")
+        sys.stdout.flush()
     while line := answer.readline():
         sys.stdout.buffer.write(line)
         sys.stdout.flush()
