@@ -96,7 +96,7 @@ def _add(story: Story, op: Op) -> None:
     second = story.seconds.setdefault(op.t_inv // _SECOND_NS, Second())
     second.types[op.type] += 1
     story.codes[op.f, op.type, op.code] += 1
-    # A fetch that waits for a job is slow because there is none.
+    # A fetch that waits for a job is slow because the queue is empty.
     if op.type == "ok" and op.t_ret is not None and not op.args.wait_ms:
         second.latencies_ns.append(op.t_ret - op.t_inv)
     if op.type == "info" and len(story.unknown) < _SHOWN:

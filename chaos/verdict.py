@@ -31,7 +31,7 @@ def code_of(found: Report) -> int:
     """The exit code of a report of the checker."""
     if found.is_ok:
         return WELL
-    # A history that is too small or broken proves nothing, whatever else is wrong with it.
+    # A history that is too small or broken proves nothing, with or without other errors.
     return UNCOUNTED if found.first_wrong() == _SANITY else BROKEN
 
 

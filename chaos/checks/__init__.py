@@ -5,7 +5,7 @@
 Eight stages, each a module: `sanity` (is this a history that can prove anything), `witness` (the
 event feeds of all nodes are one story), `outcomes` (answers and events agree), `realtime` (the log
 is in the order that clients saw), `replay` (each event is allowed by the rules), `blackbox` (what
-clients saw, whatever the feeds say), `final` (the end is where it all leads), `search` (a search
+clients saw, without the feeds), `final` (the end is where it all leads), `search` (a search
 without any knowledge agrees). All but the last walk the history a fixed number of times.
 """
 

@@ -151,7 +151,7 @@ class Tables:
         """Whether a bulk operation had a filter: it can have changed every job."""
         self.wide_workers: set[int] = set()
         """Workers that fetch from several queues. One answer can come from several shards, and a
-        shard that answers too late has given out jobs that nobody got."""
+        shard that answers too late has leased jobs that no worker received."""
         self.made_queues: set[str] = set()
         """Queues in which the server itself creates jobs."""
         self.weak: set[int] = set()

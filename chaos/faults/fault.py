@@ -87,7 +87,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """The target; none if there is no fitting one at this moment."""
     apply: Callable[[Ground, Case], Awaitable[None]]
     verify: Callable[[Ground, Case], Awaitable[str]]
-    """The proof that the fault happens, asked just before its end; empty if there is none."""
+    """The proof that the fault happens, asked just before its end; empty without a proof."""
     heal: Callable[[Ground, Case], Awaitable[None]]
 
 

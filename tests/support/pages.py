@@ -147,7 +147,7 @@ class Shell:
 
 @asynccontextmanager
 async def shell_in(directory: Path, **environment: str) -> AsyncIterator[Shell]:
-    """A shell; whatever happens, its jobs end with the block."""
+    """A shell; its jobs end with the block in every case."""
     programs = directory / "bin"
     programs.mkdir()
     for name, words in PROGRAMS.items():

@@ -33,7 +33,7 @@ class Rows:
     def __init__(self, shard: int) -> None:
         self.shard: Final = shard
         self.queues: set[str] = set()
-        """Queues of which something is written or counted anew. Whenever a job leaves a queue, the
+        """Queues of which something is written or counted again. When a job leaves a queue, the
         same entry of the log changes the counts of that queue, or puts another job there."""
         self.jobs: list[Row] = []
         self.locks: list[Row] = []
