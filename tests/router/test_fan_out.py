@@ -40,7 +40,8 @@ class FakeShard:
         self.looks = 0
         self.is_away = False
         self.loses_first = False
-        """Loses the answer to the first request, and is away from then on."""
+        """Loses the answer to the first request, and is away from then on unless it `stays`."""
+        self.stays = False
         self.forgets = False
         """Hears, before it is asked again, that what has moved is gone."""
         self.lands: dict[str, int] = {}
@@ -52,7 +53,7 @@ class FakeShard:
         self.asked.append(ids)
         await trio.lowlevel.checkpoint()
         if self.loses_first and len(self.asked) == 1:
-            self.is_away = True
+            self.is_away = not self.stays
             raise Problem(503, "OUTCOME_UNKNOWN", "lost", outcome=UNKNOWN)
         if self.is_away:
             raise Problem(503, "LEADER_UNAVAILABLE", "away")
@@ -247,6 +248,18 @@ def test_an_outcome_that_is_unknown_stays_so_when_the_shard_is_away_for_the_seco
     results = world.ack("s01_job_b", "s00_job_a")
 
     assert len(world.fakes[1].asked) == 2
+    assert codes(results) == ["OUTCOME_UNKNOWN", "completed"]
+
+
+def test_an_outcome_that_is_unknown_stays_so_when_the_job_has_moved_and_does_not_land() -> None:
+    world = World()
+    world.fakes[0].jobs = {"s00_job_a"}
+    world.fakes[1].loses_first = world.fakes[1].stays = True
+    world.fakes[1].moved = {"s01_job_b": 2}
+
+    results = world.ack("s01_job_b", "s00_job_a")
+
+    assert world.fakes[2].looks > 0
     assert codes(results) == ["OUTCOME_UNKNOWN", "completed"]
 
 

@@ -88,7 +88,8 @@ class LeaseFanOut(FanOut[Lease, Outcome]):
             following = self.key.of(*self._following(place))
             final = await self._searches[place].go_on(self._shards, outcome, following)
         except Problem as problem:
-            self.outcomes[place] = problem
+            # The search has changed nothing, but the first request may have.
+            self.outcomes[place] = self._unknown.get(place, problem)
         else:
             if final is not None:
                 self.outcomes[place] = final
