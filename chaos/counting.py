@@ -32,6 +32,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The exit code: 0 if no rule is broken, 1 if one is, 2 if the run does not count."""
     attempts: dict[str, int]
     """By outcome: `ok`, `fail`, `info`."""
+    operations: int = 0
+    """Acknowledged operations: one for each job of an answer, and at least one."""
     faults: dict[str, int]
     """By name, those that were made."""
     verified: dict[str, int]
@@ -53,6 +55,7 @@ def summary_of(story: Story, code: int) -> Summary:
         seconds=round((story.end - story.start) / _NS, 1),
         code=code,
         attempts=dict(attempts),
+        operations=story.operations,
         faults=dict(Counter(fault.name for fault in story.faults)),
         verified=dict(Counter(fault.name for fault in story.faults if fault.verified)),
         events=story.events,
@@ -83,7 +86,8 @@ def table(runs: Sequence[Summary], what: Mapping[str, str]) -> str:
         f"| runs, and those that did not count | {len(counted):,}, {len(runs) - len(counted):,} |",
         f"| hours | {hours:.1f} |",
         f"| verified faults | {verified.total():,} |",
-        f"| attempts: acknowledged, rejected, unknown | {outcomes} |",
+        f"| acknowledged operations | {sum(run.operations for run in counted):,} |",
+        f"| requests: acknowledged, rejected, unknown | {outcomes} |",
         f"| events, of all nodes together | {sum(run.events for run in counted):,} |",
         f"| runs in which a rule was broken | {broken:,} |",
         "",

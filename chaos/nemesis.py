@@ -4,9 +4,10 @@ The plan is drawn before the run, so a run can be repeated with some of its faul
 fault is chosen when its time comes, by random numbers of its own: leaders are not known before.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -22,6 +23,10 @@ GAP_S: Final = 0.8
 """Mean time from one fault to the next."""
 OVERLAP: Final = 3
 """Faults that last at the same time, at most."""
+AHEAD: Final = 12
+"""Faults of the plan that are tried when the next one cannot be made yet."""
+OVERTAKEN: Final = 4
+"""How often a fault of the plan lets later ones go first, at most."""
 _HEALING_S: Final = 120.0
 _LOOK_S: Final = 0.5
 
@@ -31,7 +36,7 @@ class Planned(msgspec.Struct, frozen=True):
 
     n: int
     gap_s: float
-    """Time from the start of the fault before it, at least: some faults do not go together."""
+    """Time from its start to that of the next fault, at least."""
     name: str
     seconds: float
 
@@ -66,8 +71,8 @@ class Active(msgspec.Struct, kw_only=True):
 
 
 def free_nodes(members: Sequence[Node], active: Collection[Active]) -> list[Node]:
-    """The members that run, and that no fault has as its target."""
-    taken = {name for each in active for name in each.case.nodes}
+    """The members that run, and whose processes and files no fault has as its target."""
+    taken = {name for each in active if each.fault.claims != "network" for name in each.case.nodes}
     return [node for node in members if node.name not in taken and node.is_running]
 
 
@@ -94,6 +99,41 @@ def may_start(fault: Fault, active: Collection[Active], members: int) -> bool:
     return members == 1 or len(out) + 1 <= (members - 1) // 2
 
 
+class Made(NamedTuple):
+    """A fault of the plan while it is made."""
+
+    planned: Planned
+    active: Active
+    ground: Ground
+
+
+_T = TypeVar("_T")
+
+
+class Upcoming:
+    """The faults of a plan that are still to be made.
+
+    Some faults do not go together. Then a later one goes first, but not for ever.
+    """
+
+    def __init__(self, planned: Sequence[Planned]) -> None:
+        self._waiting = deque(planned)
+        self._overtaken = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self, make: Callable[[Planned], _T | None]) -> _T | None:
+        """Make the first fault that can be made now; none if none of the next can be."""
+        ahead = 1 if self._overtaken >= OVERTAKEN else AHEAD
+        for place, planned in enumerate(list(self._waiting)[:ahead]):
+            if (made := make(planned)) is not None:
+                del self._waiting[place]
+                self._overtaken = self._overtaken + 1 if place else 0
+                return made
+        return None
+
+
 class Nemesis:
     """It makes the faults of a plan."""
 
@@ -116,17 +156,18 @@ class Nemesis:
         """Why the run does not count: a node did not come back."""
 
     async def follow(self, planned: Sequence[Planned], seconds: float) -> None:
-        """Make the faults in their order, until so many seconds are over, and end them all."""
+        """Make the faults of a plan, until so many seconds are over, and end them all."""
         end = trio.current_time() + seconds
+        upcoming = Upcoming(planned)
         async with trio.open_nursery() as nursery:
             with trio.move_on_at(end):
-                for each in planned:
-                    await trio.sleep(each.gap_s)
-                    while not (lasting := self._chosen(each)):  # noqa: ASYNC110 -- many causes
+                while upcoming and not self.broken:
+                    made = upcoming.take(self._chosen)
+                    if made is None:
                         await trio.sleep(_LOOK_S)
-                    if self.broken:
-                        return
-                    nursery.start_soon(self._make, each, lasting[0], lasting[1])
+                        continue
+                    nursery.start_soon(self._make, made)
+                    await trio.sleep(made.planned.gap_s)
                 await trio.sleep_until(end)
 
     async def watch(self) -> None:
@@ -141,7 +182,7 @@ class Nemesis:
                 self.leaders = leaders
             await trio.sleep(_LOOK_S)
 
-    def _chosen(self, planned: Planned) -> tuple[Active, Ground] | None:
+    def _chosen(self, planned: Planned) -> Made | None:
         """A fault with its target, counted as lasting from now on; none if none can be made now."""
         fault = self._faults[planned.name]
         members = self._cluster.members
@@ -158,28 +199,29 @@ class Nemesis:
             return None
         lasting = Active(fault=fault, case=case, t=now_ns())
         self.active.append(lasting)
-        return lasting, ground
+        return Made(planned, lasting, ground)
 
     def _runs(self, name: str) -> bool:
         """Whether a node runs; one of a cluster of others can have a name that is not its host."""
         node = self._cluster.nodes.get(name)
         return node is not None and node.is_running
 
-    async def _make(self, planned: Planned, lasting: Active, ground: Ground) -> None:
-        fault, case = lasting.fault, lasting.case
+    async def _make(self, made: Made) -> None:
+        fault, case, ground = made.active.fault, made.active.case, made.ground
         proof = ""
         try:
             await fault.apply(ground, case)
             if not case.is_off:
-                await trio.sleep(planned.seconds)
+                await trio.sleep(made.planned.seconds)
                 proof = await fault.verify(ground, case)
         except NotReady as error:
             self.broken = f"{fault.name} of {case.target}: {error}"
         finally:
             with trio.CancelScope(shield=True):
-                await self._end(planned, lasting, ground, proof)
+                await self._end(made, proof)
 
-    async def _end(self, planned: Planned, lasting: Active, ground: Ground, proof: str) -> None:
+    async def _end(self, made: Made, proof: str) -> None:
+        planned, lasting, ground = made
         lasting.state = "healing"
         fault, case = lasting.fault, lasting.case
         t_end = now_ns()

@@ -56,6 +56,8 @@ class Story(msgspec.Struct):
     seconds: dict[int, Second] = {}
     codes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     """Answers by op, type and code."""
+    operations: int = 0
+    """Acknowledged operations: one for each job of an answer, and at least one."""
     unknown: list[Op] = []
     """The first calls whose outcome is unknown."""
     events: int = 0
@@ -99,6 +101,10 @@ def _add(story: Story, op: Op) -> None:
     # A fetch that waits for a job is slow because the queue is empty.
     if op.type == "ok" and op.t_ret is not None and not op.args.wait_ms:
         second.latencies_ns.append(op.t_ret - op.t_inv)
+    if op.type == "ok":
+        res = op.res
+        done = sum(not item.code for item in res.items)
+        story.operations += max(1, len(res.created) + len(res.delivered) + done)
     if op.type == "info" and len(story.unknown) < _SHOWN:
         story.unknown.append(op)
 

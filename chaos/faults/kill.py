@@ -52,7 +52,9 @@ async def _other_process(ground: Ground, case: Case) -> str:
     return f"gone: {name}/{what}={case.seen[what]}"
 
 
-def _a_process(name: str, what: str, kind: str, *, of_leader: bool = False) -> Fault:
+def _a_process(
+    name: str, what: str, kind: str, *, of_leader: bool = False, harm: Harm = Harm.NODE
+) -> Fault:
     def choose(ground: Ground) -> Case | None:
         if of_leader:
             leading = [
@@ -77,7 +79,7 @@ def _a_process(name: str, what: str, kind: str, *, of_leader: bool = False) -> F
         what=what,
         needs=(PROCESSES,),
         seconds=(0.2, 1.0),
-        harm=Harm.NODE,
+        harm=harm,
         choose=choose,
         apply=_kill_process,
         verify=_other_process,
@@ -112,8 +114,8 @@ def _nodes(
 FAULTS: Final = (
     _a_process("kill-shard", "SIGKILL of a replica", "shard"),
     _a_process("kill-leader-shard", "SIGKILL of the leader of a shard", "shard", of_leader=True),
-    _a_process("kill-router", "SIGKILL of a router", "router"),
-    _a_process("kill-mirror", "SIGKILL of a mirror", "mirror"),
+    _a_process("kill-router", "SIGKILL of a router", "router", harm=Harm.NOTHING),
+    _a_process("kill-mirror", "SIGKILL of a mirror", "mirror", harm=Harm.NOTHING),
     _a_process("kill-first", "SIGKILL of the process that starts the others of a node", NODE),
     _nodes("kill-node", "SIGKILL of all processes of a node", on_one),
     _nodes("kill-leader", "SIGKILL of a node that leads a shard", on_leader),

@@ -94,8 +94,20 @@ FAULTS: Final = (
     _fault("pause-node", "SIGSTOP of all processes of a node, longer than a lease", on_one),
     _fault("pause-leader", "the same for a node that leads a shard", on_leader, weight=1.5),
     _fault("pause-leader-shard", "SIGSTOP of the leader of a shard: another leads", _leading_shard),
-    _fault("pause-router", "SIGSTOP of a router", _of_kind("router"), weight=0.5),
-    _fault("pause-mirror", "SIGSTOP of a mirror", _of_kind("mirror"), weight=0.5),
+    _fault(
+        "pause-router",
+        "SIGSTOP of a router",
+        _of_kind("router"),
+        harm=Harm.NOTHING,
+        weight=0.5,
+    ),
+    _fault(
+        "pause-mirror",
+        "SIGSTOP of a mirror",
+        _of_kind("mirror"),
+        harm=Harm.NOTHING,
+        weight=0.5,
+    ),
     _fault(
         "pause-majority",
         "SIGSTOP of a majority of the nodes at once",

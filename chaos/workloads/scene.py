@@ -23,6 +23,8 @@ def _named(*names: str) -> tuple[str, ...]:
 
 MAIL: Final = _named("mail-0", "mail-1", "mail-2", "mail-3")
 """Queues of plain jobs."""
+BURSTS: Final = _named("burst-0", "burst-1")
+"""Queues of jobs that come and go dozens at once."""
 UNIQUE, NAMED, BATCH, BATCH_DONE = _named("unique", "named", "batch", "batch-done")
 CHAINS: Final = _named("chain-a", "chain-b", "chain-c", "chain-end", "chain-failed")
 DEPENDENT: Final = _named("day", "night")
@@ -31,6 +33,7 @@ OPERATED, PAUSED, LIMITED, THROTTLED = _named("operated", "paused", "limited", "
 (SCHEDULED,) = _named("scheduled")
 QUEUES: Final = (
     *MAIL,
+    *BURSTS,
     UNIQUE,
     NAMED,
     *CHAINS,

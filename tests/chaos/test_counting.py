@@ -21,6 +21,7 @@ def run(code: int, verified: int) -> Summary:
         seconds=1_800,
         code=code,
         attempts={"ok": 1_000, "fail": 10, "info": 1},
+        operations=4_000,
         faults={"kill-node": 5},
         verified={"kill-node": verified},
         events=3_000,
@@ -32,7 +33,8 @@ def test_only_verified_faults_of_runs_that_count_are_added_up() -> None:
 
     assert "| runs, and those that did not count | 2, 1 |" in counts
     assert "| hours | 1.0 |" in counts
-    assert "| attempts: acknowledged, rejected, unknown | 2,000, 20, 2 |" in counts
+    assert "| acknowledged operations | 8,000 |" in counts
+    assert "| requests: acknowledged, rejected, unknown | 2,000, 20, 2 |" in counts
     assert "| runs in which a rule was broken | 1 |" in counts
     assert "| `kill-node` | SIGKILL of a node | 9 |" in counts
     assert "| `loss` | lost packets | 0 |" in counts

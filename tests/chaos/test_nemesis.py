@@ -2,7 +2,7 @@
 
 from chaos.faults import all_faults
 from chaos.faults.fault import Case, Fault, Harm
-from chaos.nemesis import OVERLAP, Active, may_start, plan
+from chaos.nemesis import AHEAD, OVERLAP, OVERTAKEN, Active, Planned, Upcoming, may_start, plan
 
 FAULTS = all_faults()
 
@@ -41,9 +41,9 @@ def test_one_of_three_nodes_may_be_out_and_no_second_one() -> None:
     kill = FAULTS["kill-node"]
 
     assert may_start(kill, [], members=3)
-    assert not may_start(kill, [lasting("kill-router", "a")], members=3)
-    assert may_start(kill, [lasting("kill-router", "a")], members=5)
-    assert not may_start(kill, [lasting("kill-router", "a"), lasting("kill-node", "b")], members=5)
+    assert not may_start(kill, [lasting("kill-shard", "a")], members=3)
+    assert may_start(kill, [lasting("kill-shard", "a")], members=5)
+    assert not may_start(kill, [lasting("kill-shard", "a"), lasting("kill-node", "b")], members=5)
 
 
 def test_a_node_that_is_alone_may_be_out() -> None:
@@ -69,6 +69,37 @@ def test_the_number_of_faults_at_once_is_limited() -> None:
     many = [lasting("lost-answers", "a") for _ in range(OVERLAP)]
 
     assert not may_start(of_harm(Harm.NODE), many, members=9)
+
+
+def names(upcoming: Upcoming, possible: str) -> list[str]:
+    """The faults that are made one after another if only those of some names can be made."""
+
+    def make(planned: Planned) -> str | None:
+        return planned.name if planned.name in possible else None
+
+    made = []
+    while (name := upcoming.take(make)) is not None:
+        made.append(name)
+    return made
+
+
+def planned(names: str) -> list[Planned]:
+    return [Planned(n, 0.5, name, 1.0) for n, name in enumerate(names, start=1)]
+
+
+def test_a_fault_that_cannot_be_made_yet_lets_later_ones_go_first_so_often() -> None:
+    upcoming = Upcoming(planned("xabcdefgh"))
+
+    assert names(upcoming, "abcdefgh") == list("abcdefgh")[:OVERTAKEN]
+    assert names(upcoming, "xefgh") == list("xefgh")
+    assert not upcoming
+
+
+def test_faults_far_ahead_are_not_made_before_their_time() -> None:
+    upcoming = Upcoming(planned("x" * AHEAD + "a"))
+
+    assert names(upcoming, "a") == []
+    assert upcoming
 
 
 def test_every_fault_says_what_it_does_and_lasts_some_time() -> None:

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from chaos import history, report
-from chaos.history import Fault, Op, Phase, Run
+from chaos.history import Created, Fault, ItemResult, Op, Phase, Res, Run
 
 SECOND = 1_000_000_000
 
@@ -60,3 +61,17 @@ def test_a_page_of_an_empty_history_can_be_drawn(tmp_path: Path) -> None:
     history.write(tmp_path, [])
 
     assert "</html>" in report.html(report.gather(tmp_path), [])
+
+
+def test_each_job_of_an_acknowledged_request_counts_as_an_operation(tmp_path: Path) -> None:
+    created = tuple(Created(f"job-{number}", "pending") for number in range(3))
+    items = (ItemResult("job-0", "completed"), ItemResult("job-1", code="lease_lost"))
+    told = [
+        replace(op(1, 1.0, "ok"), res=Res(created=created)),
+        replace(op(2, 2.0, "ok"), res=Res(items=items)),
+        op(3, 3.0, "ok"),
+        replace(op(4, 4.0, "fail"), res=Res(created=created)),
+    ]
+    history.write(tmp_path, [*records()[:3], *told])
+
+    assert report.gather(tmp_path).operations == 3 + 1 + 1
