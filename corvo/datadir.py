@@ -32,6 +32,7 @@ import msgspec
 from corvo.errors import CorvoError
 from corvo.kv import directories
 from corvo.protocol.cluster import ClusterMap
+from corvo.sealed import seal, unseal
 from corvo.shard.config import SOCKET_BYTES_MAX
 
 _IDENTITY: Final = "node.json"
@@ -40,8 +41,8 @@ _RELEASE: Final = "release.json"
 _INSTANCE: Final = "instance"
 _LOCK: Final = "lock"
 _INSTANCE_CHARACTERS: Final = 32
-FORMAT: Final = 2
-"""Format 1, of servers before clusters, had no `name` and no `instance`."""
+FORMAT: Final = 3
+"""Format 1, of servers before clusters, had no `name` and no `instance`; 2 had no checksum."""
 
 
 class DirectoryUnfit(CorvoError):
@@ -124,11 +125,12 @@ class DataDir:
         try:
             written = msgspec.json.decode(data, type=_Format).format
             if written <= FORMAT:
-                return msgspec.json.decode(data, type=Identity)
+                return unseal(data, Identity)
         except (msgspec.DecodeError, UnicodeError) as error:
             raise DirectoryDamaged(
                 f"{place} is damaged ({error}): it says whose the directory is, so restore it from"
-                " a backup"
+                " a backup; or, in a cluster, remove this node at another one, and let it join"
+                " again with an empty directory"
             ) from error
         raise DirectoryUnfit(
             f"{place} has format {written}, and this version supports {FORMAT}: start the newer"
@@ -173,7 +175,7 @@ class DataDir:
         """The newest map that the node has seen. Raises `DirectoryDamaged`."""
         place = self.root / _MAP
         try:
-            return msgspec.json.decode(place.read_bytes(), type=ClusterMap)
+            return unseal(place.read_bytes(), ClusterMap)
         except FileNotFoundError:
             return None
         except (msgspec.DecodeError, UnicodeError) as error:
@@ -192,7 +194,7 @@ class DataDir:
         """What the data need; None for a directory of before. Raises `DirectoryDamaged`."""
         place = self.root / _RELEASE
         try:
-            return msgspec.json.decode(place.read_bytes(), type=NeededRelease)
+            return unseal(place.read_bytes(), NeededRelease)
         except FileNotFoundError:
             return None
         except (msgspec.DecodeError, UnicodeError) as error:
@@ -248,9 +250,11 @@ class DataDir:
 
     def _write(self, name: str, content: object) -> None:
         place = self.root / name
+        data = msgspec.json.encode(content)
+        sealed = seal(data) if data.endswith(b"}") else data + b"\n"
         fresh = place.with_name(f"{place.name}.new")
         directories.remove(fresh)
-        directories.write(fresh, iter([msgspec.json.encode(content) + b"\n"]))
+        directories.write(fresh, iter([sealed]))
         directories.sync(fresh)
         directories.rename(fresh, place)
         directories.sync_names(place.parent)

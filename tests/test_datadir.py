@@ -168,7 +168,7 @@ def test_a_damaged_word_is_told_as_damage(tmp_path: Path, data: bytes) -> None:
 
 def test_a_newer_version_s_directory_is_refused(tmp_path: Path) -> None:
     directory = opened(tmp_path)
-    (directory.root / "node.json").write_bytes(b'{"format":3,"more":true}')
+    (directory.root / "node.json").write_bytes(b'{"format":4,"more":true}')
 
     with pytest.raises(DirectoryUnfit, match="start the newer version"):
         directory.identity()

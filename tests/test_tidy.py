@@ -92,7 +92,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "corvo/mirror/follow/{building,writing}.py",
         "corvo/raft/disk/files.py",
         "corvo/router/server/serving.py",
-        "corvo/shard/driver/{known,poison,process,timekeeping}.py",
+        "corvo/shard/driver/{disk,known,poison,process,timekeeping}.py",
         "corvo/tui/pictures.py",
     ),
     "plyvel": ("corvo/kv/level.py",),

@@ -8,7 +8,14 @@ from chaos.cluster.machine import PROCESSES
 from chaos.cluster.node import Node
 from chaos.faults.fault import WHOLE_S, Case, Fault, Ground, Harm, on_one
 
-_FOUND: Final = (b"stays down", b"log.set_aside", b"mirror.damaged", b"made_anew", b"node.damaged")
+_FOUND: Final = (
+    b"stays down",
+    b"log.set_aside",
+    b"replica.set_aside",
+    b"mirror.damaged",
+    b"made_anew",
+    b"node.damaged",
+)
 """What a node says when it has found damage."""
 
 

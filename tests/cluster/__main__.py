@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from tests.cluster import away, balance, failover, heal, rolling, snapshot
+from tests.cluster import away, balance, damage, failover, heal, rolling, snapshot
 from tests.cluster.comparing import Compared
 from tests.cluster.figures import in_ms
 from tests.support.networks import is_possible
@@ -45,6 +45,7 @@ def main() -> int:
     add("heal", cut_and_heal, "cut nodes off and link them again", rounds=10, shards=3, seed=1)
     add("snapshot", replace_node, "an empty node replaces one under load", jobs=1_000_000)
     add("balance", replace_one_of_five, "five nodes, of which one is replaced", shards=8, zones=0)
+    add("damage", damage_files, "damage each kind of file of one node in all ways", seed=1)
     read = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cluster-") as directory:
         return int(not read.verb(read, Path(directory)))
@@ -150,6 +151,29 @@ def cut_and_heal(read: argparse.Namespace, directory: Path) -> bool:
     wrongs = [wrong for one in rounds for wrong in one.wrongs]
     print("\n".join(wrongs[:20]) or "nothing was lost or doubled, or is otherwise than was told")
     return say_compared(compared) and not wrongs
+
+
+def damage_files(read: argparse.Namespace, directory: Path) -> bool:
+    """Damage files, and print the result; whether all is well."""
+    cases = trio.run(partial(damage.run, directory, seed=read.seed, tell=say_case))
+    ends = Counter((case.kind, case.end) for case in cases)
+    for kind in sorted({case.kind for case in cases}):
+        print(f"{kind}: {', '.join(f'{ends[kind, end]} {end}' for end in damage.ENDS)}")
+    wrongs = [case for case in cases if not case.is_explained]
+    print(f"{len(cases)} files damaged, {len(wrongs)} times without a word what to do")
+    compared = Compared()
+    for case in cases:
+        compared.add(case.compared)
+    return say_compared(compared) and not wrongs
+
+
+def say_case(case: damage.Case) -> None:
+    """Print what became of one damaged file."""
+    print(
+        f"{case.file} ({case.way}, {case.stop}): {case.end} after {case.seconds:.1f} s", flush=True
+    )
+    for line in [*case.said, *case.compared.differences]:
+        print(f"    {line}", flush=True)
 
 
 def say_round(seen: heal.Round) -> None:

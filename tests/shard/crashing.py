@@ -25,7 +25,7 @@ import msgspec
 from corvo.kv import directories
 from corvo.kv.level import LevelStore
 from corvo.raft.disk.files import RealFiles
-from corvo.shard.driver import process
+from corvo.shard.driver import disk, process
 
 When = Literal["before", "after"]
 
@@ -225,7 +225,7 @@ def _become(place: str, plan: Plan) -> None:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 -- another stdin than before
     Path(plan.root).mkdir(parents=True, exist_ok=True)
     Steps(plan).stand_between()
-    code = process.main(process.Disk(boot_id=lambda: plan.boot))
+    code = process.main(disk.Disk(boot_id=lambda: plan.boot))
     sys.stdout.flush()
     os._exit(code)
 

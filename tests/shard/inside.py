@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import msgspec
@@ -11,8 +12,9 @@ import trio
 from corvo.link import LinkClient
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.shard.config import ShardConfig
+from corvo.shard.driver.disk import Disk, open_parts
 from corvo.shard.driver.poison import Poison
-from corvo.shard.driver.process import Disk, Process, open_clock_note, open_parts
+from corvo.shard.driver.process import Process, open_clock_note
 from corvo.telemetry import Level, Log, Style
 from tests.shard.processes import calling, put, wait_until_leading
 
@@ -38,7 +40,7 @@ class Inside:
         """The process, until it ends without being asked to; and a client of it."""
         log = Log(self._put, "shard-0", Style(is_text=False), Level.INFO)
         note = open_clock_note(self.config, Disk())
-        parts = open_parts(self.config, Disk(), clock_offset_ns=note.read())
+        parts = open_parts(self.config, Disk(), Random(1), clock_offset_ns=note.read())
         poison = Poison(Path(self.config.data_dir) / "poison")
         process = Process(self.config, parts, poison, note, log, read_clocks=self.read)
         is_ready = trio.Event()

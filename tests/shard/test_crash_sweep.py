@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from corvo.shard.driver import process
+from corvo.shard.driver import disk
 from tests.shard.crash_sweep import (
     Scene,
     Verdict,
@@ -117,7 +117,7 @@ def test_nothing_is_lost_when_the_kernel_ends_it(server: Zygote, call: str) -> N
         for kill_at in (1, 3, 8):
             (place / f"{kill_at}").mkdir()
             scene = Scene(server, place / f"{kill_at}")
-            scene.boot = process.Disk().boot_id()
+            scene.boot = disk.Disk().boot_id()
             scene.live_traced(call, kill_at)
             scene.judge()
             ended.append(scene.killed)

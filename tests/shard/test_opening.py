@@ -13,6 +13,7 @@ from corvo.raft import Entry, HardState, Kind, Membership, Write
 from corvo.raft.disk.identity import Identity
 from corvo.raft.disk.wal import DiskStorage
 from corvo.raft.messages import VoteRequest, VoteResponse
+from corvo.shard.driver.known import ShardLost
 from corvo.shard.driver.opening import assemble, first_membership
 from corvo.shard.machine import Machine
 from corvo.shard.replica import Replica
@@ -68,7 +69,7 @@ def test_a_state_that_is_ahead_of_its_log_is_refused() -> None:
     whole = storage_with(MemoryFiles(), 9)
     states = states_at(whole, 9)
 
-    with pytest.raises(StoreDamaged, match="the state is at 9 and the log ends at 8"):
+    with pytest.raises(ShardLost, match="the state is at 9 and the log ends at 8"):
         opened(storage_with(MemoryFiles(), 8), states)
 
 

@@ -26,6 +26,8 @@ from corvo.protocol.numbers import Loss
 from corvo.raft.disk.identity import IDENTITY, Identity
 from corvo.raft.disk.manifest import MANIFEST
 from corvo.raft.disk.wal import DiskStorage
+from corvo.raft.messages import Membership
+from corvo.sealed import seal, unseal
 from corvo.shard.config import ShardConfig
 from corvo.times import format_time
 
@@ -61,7 +63,20 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     """An entry that is in the log, or was dropped behind a checkpoint."""
     checksum: int | None  # of this entry
+    peers: tuple[int, ...] = ()
+    """The other voters, if they can have a leader without this replica: see `peers_of`."""
     losses: tuple[Loss, ...] = ()
+
+
+def peers_of(membership: Membership, replica: int) -> tuple[int, ...]:
+    """The other voters, if they are a majority of the group; else empty.
+
+    They have everything that was ever acknowledged, so what is damaged here may be set aside.
+    """
+    for half in (membership.voters, membership.outgoing):
+        if half and len(set(half) - {replica}) <= len(half) // 2:
+            return ()
+    return tuple(number for number in membership.voters if number != replica)
 
 
 class Known:
@@ -70,6 +85,7 @@ class Known:
     def __init__(self, config: ShardConfig) -> None:
         """Read it. Raises `StoreDamaged`."""
         self._name = f"shard-{config.shard}"
+        self._node = config.node
         self._root = Path(config.data_dir)
         self._place = Path(config.known) if config.known else None
         self._accepted = config.accept_loss
@@ -83,11 +99,27 @@ class Known:
         """The losses that were accepted."""
         return self._note.losses if self._note is not None else ()
 
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The replicas that have what this one has, and can do without it."""
+        return self._note.peers if self._note is not None else ()
+
+    @property
+    def how_to_join_again(self) -> str:
+        """What an operator does with a replica that must not go on, if others have its data."""
+        if not self.peers:
+            return ""
+        return (
+            f"; nodes {', '.join(map(str, self.peers))} have this shard, too: to get it back from"
+            f" them, run `corvo cluster remove {self._node} --force` at one of them, and let this"
+            " node join again with an empty data directory"
+        )
+
     def _read(self) -> Note | None:
         if self._place is None or not directories.exists(self._place):
             return None
         try:
-            return msgspec.json.decode(directories.read(self._place), type=Note)
+            return unseal(directories.read(self._place), Note)
         except (msgspec.DecodeError, UnicodeError) as error:
             raise StoreDamaged(
                 f"{self._place} is damaged ({error}): restore it. Remove it only if"
@@ -114,7 +146,7 @@ class Known:
             if why:
                 self._insist(has=storage.last_index, why=why)
         if note is None or self._is_accepted:
-            first = self.next_note(storage, committed=storage.hard_state.commit)
+            first = self.next_note(storage, committed=storage.hard_state.commit, peers=self.peers)
             if first is not None:
                 self.put(first)
 
@@ -140,7 +172,7 @@ class Known:
                 f"{self._name}: {why}, and the node knows of entries up to {note.index}. Put the"
                 " directory of the last stop back, or the whole data directory from a backup; or"
                 f" accept the loss with --accept-loss {self._name}:{note.index}, and the shard"
-                " continues with what is there"
+                f" continues with what is there{self.how_to_join_again}"
             )
         self._is_accepted = True
         loss = Loss(at=format_time(clock.now_ns()), known=note.index, found=has, why=why)
@@ -149,17 +181,20 @@ class Known:
 
     # Writing.
 
-    def next_note(self, storage: DiskStorage, *, committed: int) -> Note | None:
+    def next_note(
+        self, storage: DiskStorage, *, committed: int, peers: tuple[int, ...]
+    ) -> Note | None:
         """What is to be noted now; None if that is known, or nothing is noted at all."""
-        if self._place is None:
+        if self._place is None or storage.repairing:
             return None
         index, known = min(storage.synced_index, committed), self._note
         if known is not None and not self._is_accepted and index <= known.index:
-            return None
+            return None if peers == known.peers else replace(known, peers=peers)
         return Note(
             instance=storage.identity.instance,
             index=index,
             checksum=storage.checksum(index),
+            peers=peers,
             losses=self.losses,
         )
 
@@ -168,7 +203,7 @@ class Known:
         assert self._place is not None
         fresh = self._place.with_suffix(".new")
         directories.remove(fresh)
-        directories.write(fresh, iter([msgspec.json.format(msgspec.json.encode(note)) + b"\n"]))
+        directories.write(fresh, iter([seal(msgspec.json.format(msgspec.json.encode(note)))]))
         directories.sync(fresh)
         directories.rename(fresh, self._place)
         directories.sync_names(self._place.parent)

@@ -24,7 +24,7 @@ from corvo.raft.disk.identity import Identity
 from corvo.raft.disk.salvage import set_aside
 from corvo.raft.disk.wal import DiskStorage
 from corvo.shard.config import ShardConfig
-from corvo.shard.driver.known import Known
+from corvo.shard.driver.known import Known, ShardLost
 from corvo.shard.machine import Machine
 from corvo.shard.replica import APPLIED_BYTES_MAX, Replica, Settings
 from corvo.shard.state import entry
@@ -90,6 +90,8 @@ class Parts(msgspec.Struct, frozen=True):
     known: Known
     aside: Aside | None = None
     is_after_crash: bool = False  # whether the process before this one ended without a word
+    damage: str = ""
+    """Why log and state were set aside, and the replica begins again with what its peers have."""
 
 
 def first_membership(config: ShardConfig, instance: int) -> Membership:
@@ -123,11 +125,13 @@ def assemble(
         states.install(storage.snapshot_data())
         applied = read_meta(states.store).applied
     if applied > storage.last_index:
-        raise StoreDamaged(
+        problem = (
             f"the state is at {applied} and the log ends at {storage.last_index}: the directory"
             " `log` is older than `state`; put back the one that belongs to it, or remove this"
             " replica's data and let it be made again by its peers"
         )
+        # The vote is in the log, and so may be older, too: that cannot be set aside.
+        raise StoreDamaged(problem) if storage.repairing else ShardLost(problem)
     node = Node(
         RaftSettings(
             replica=config.node,

@@ -17,6 +17,7 @@ durable on a thread while the rest goes on; the others listen, dial and tick.
 
 import random
 import secrets
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -26,7 +27,6 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-import msgspec
 import trio
 
 from corvo import clock, telemetry
@@ -58,23 +58,29 @@ from corvo.errors import (
 )
 from corvo.handover import serve_handed
 from corvo.kv import directories
-from corvo.kv.checkpoints import LevelStates, read_newest
-from corvo.kv.tables import read_meta
 from corvo.link import Link, LinkLost
 from corvo.placement import fnv32a
 from corvo.process_stats import ProcessStatsReader
 from corvo.protocol import wire
 from corvo.protocol.queries import EffectsTaken
-from corvo.raft import DiskFull, FrameError, LogDamaged, Membership, RaftError, Role, Write
+from corvo.raft import (
+    DiskFull,
+    FrameError,
+    LogDamaged,
+    LogFailed,
+    Membership,
+    RaftError,
+    Role,
+    Write,
+)
 from corvo.raft.codec import Codec
-from corvo.raft.disk.files import RealFiles
-from corvo.raft.disk.filesystem import DirectoryRefused, Files
-from corvo.raft.disk.identity import OtherIdentity
+from corvo.raft.disk.filesystem import DirectoryRefused
 from corvo.raft.membership import members_of
 from corvo.shard.config import BadConfig, ShardConfig, read_config
+from corvo.shard.driver.disk import DAMAGED_STATE, Disk, open_parts
 from corvo.shard.driver.following import AppliedSignal, serve_follower
-from corvo.shard.driver.known import EVERY_S, Known, Note, ShardLost, foreign
-from corvo.shard.driver.opening import Parts, assemble, machine_on, open_log
+from corvo.shard.driver.known import EVERY_S, Note, ShardLost, peers_of
+from corvo.shard.driver.opening import Parts, machine_on
 from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
 from corvo.shard.driver.removal import wait_until_unneeded
@@ -111,19 +117,8 @@ waits with it, twice, and the default is a hundred times as long as it has to do
 _TICKS_ALONE: Final = 3
 """Of a replica that has nobody beside it, so many go in one: no timeout is at stake, and a node
 that idles should cost next to nothing."""
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _TIME_NAMESPACE: Final = Path("/proc/self/ns/time")
 """Each has an elapsed time of its own."""
-
-
-class Disk(msgspec.Struct, frozen=True):
-    """Where a process keeps things; tests put something in between."""
-
-    open_files: Callable[[Path], Files] = RealFiles
-    open_states: Callable[[Path, str], LevelStates] = lambda root, boot_id: LevelStates(
-        root, boot_id=boot_id, applied=lambda store: read_meta(store).applied
-    )
-    boot_id: Callable[[], str] = lambda: _BOOT_ID.read_text().strip()
 
 
 def open_clock_note(config: ShardConfig, disk: Disk) -> ClockNote:
@@ -132,28 +127,6 @@ def open_clock_note(config: ShardConfig, disk: Disk) -> ClockNote:
     if _TIME_NAMESPACE.exists():
         boot = f"{boot} {_TIME_NAMESPACE.readlink()}"
     return ClockNote(Path(config.data_dir) / CLOCK_NOTE, boot=boot)
-
-
-def open_parts(config: ShardConfig, disk: Disk, *, clock_offset_ns: int | None = None) -> Parts:
-    """Open everything that is on the disk. Raises what is wrong with it."""
-    root = Path(config.data_dir)
-    known = Known(config)
-    known.check_directory()
-    make_directories(root)
-    try:
-        storage, aside = open_log(
-            config,
-            disk.open_files(root / "log"),
-            lambda: read_newest(root / "state", read_meta),
-        )
-    except OtherIdentity as error:
-        raise ShardLost(foreign(config, error.found)) from error
-    known.check_log(storage)
-    states = disk.open_states(root / "state", disk.boot_id())
-    random = Random(secrets.randbits(64))  # noqa: S311 -- dice for elections, not for secrets
-    replica = assemble(config, storage, states, random, clock_offset_ns=clock_offset_ns)
-    is_after_crash = states.recovery.after == "process crash"
-    return Parts(replica, storage, states, known, aside, is_after_crash)
 
 
 def room_needed(config: ShardConfig) -> int:
@@ -193,14 +166,6 @@ async def wait_for_room(config: ShardConfig, parent: Parent) -> bool:
     return not is_leaving
 
 
-def make_directories(root: Path) -> None:
-    """Where log and state are kept. Their names are made as durable as what will be in them."""
-    for directory in (root / "log", root / "state"):
-        directory.mkdir(parents=True, exist_ok=True)
-    directories.sync_names(root)
-    directories.sync_names(root.parent)
-
-
 class Process:
     """One replica at work."""
 
@@ -237,6 +202,7 @@ class Process:
         # task takes it at once for a write that another one waits for.
         self._disk = trio.Semaphore(1, max_value=1)
         self._noting = trio.Lock()
+        self._is_note_due = trio.Event()
         self._syncer = Syncer(self._storage.sync)
         self._sync_began = 0.0
         self._applied = AppliedSignal()
@@ -438,6 +404,8 @@ class Process:
         if membership is not self._linked:
             self._linked = membership
             self._replicas.follow(members_of(membership))
+            # Whether damage may be set aside depends on who else has the shard.
+            self._is_note_due.set()
 
     def _carry_out(self, work: Work) -> None:
         if work.write is not None:
@@ -593,10 +561,19 @@ class Process:
             self._write = None
             self._replica.stored(write.token, intact=intact)
             if self._storage.repairing and not self._replica.node.is_repairing:
-                async with self._disk:
-                    with suppress(DiskFull):  # said again with the next write
-                        self._storage.repaired()
+                await self._end_repair()
             self._react()
+
+    async def _end_repair(self) -> None:
+        """Note that the replica has everything again, and remove what was damaged."""
+        async with self._disk:
+            try:
+                self._storage.repaired()
+            except DiskFull:
+                return  # said again with the next write
+        self._log.info("replica.repaired", applied=self._replica.machine.applied)
+        damaged = Path(self._config.data_dir) / DAMAGED_STATE
+        await trio.to_thread.run_sync(partial(shutil.rmtree, damaged, ignore_errors=True))
 
     def _may_wait(self, write: Write) -> bool:
         """Whether a write need not be durable yet.
@@ -729,9 +706,11 @@ class Process:
     # What the node knows of this shard.
 
     async def _note_now_and_then(self) -> None:
-        """Note how far the log is."""
+        """Note how far the log is, and who else has it."""
         while True:
-            await trio.sleep(EVERY_S)
+            with trio.move_on_after(EVERY_S):
+                await self._is_note_due.wait()
+            self._is_note_due = trio.Event()
             await self._note_standing()
 
     async def _note_standing(self) -> None:
@@ -741,7 +720,9 @@ class Process:
                     await trio.to_thread.run_sync(self._known.put, note)
 
     def _next_note(self) -> Note | None:
-        return self._known.next_note(self._storage, committed=self._replica.node.commit)
+        node = self._replica.node
+        peers = peers_of(node.membership, self._config.node)
+        return self._known.next_note(self._storage, committed=node.commit, peers=peers)
 
     # Links.
 
@@ -817,6 +798,12 @@ def log_findings(config: ShardConfig, parts: Parts, log: Log) -> None:
             checkpoint=aside.checkpoint,
             then="nothing is lost: the checkpoint has these entries; check the disk",
         )
+    if parts.damage:
+        log.error(
+            "replica.set_aside",
+            damage=parts.damage,
+            then="the other replicas send the state; check the disk",
+        )
     if loss is not None:
         log.warning("data.loss_accepted", why=loss.why, known=loss.known, found=loss.found)
     elif config.accept_loss >= 0:
@@ -828,7 +815,8 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison, parent: Parent,
     if not await wait_for_room(config, parent):
         return
     note = open_clock_note(config, disk)
-    parts = open_parts(config, disk, clock_offset_ns=note.read())
+    elections = Random(secrets.randbits(64))  # noqa: S311 -- dice for elections, not for secrets
+    parts = open_parts(config, disk, elections, clock_offset_ns=note.read())
     log_findings(config, parts, log)
     poison.refuse(applied=parts.replica.machine.applied)
     if parts.is_after_crash:
@@ -844,6 +832,9 @@ async def serve(config: ShardConfig, disk: Disk, poison: Poison, parent: Parent,
             nursery.cancel_scope.cancel()
     except ExceptionGroup as group:  # what a nursery makes of any failure
         error = first_of(group)
+        if isinstance(error, LogDamaged) and parts.known.peers:
+            problem = f"the next start sets the log aside, and other replicas send it: {error}"
+            raise LogFailed(problem) from error
         if not isinstance(error, StoreError):
             raise
         parts.states.distrust()

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from corvo.sealed import seal, unseal
 from corvo.steered_clock import SHARE, UNSET_NS, Course, Notice, SteeredClock
 from corvo.telemetry import Level, Log, Value
 
@@ -42,7 +43,7 @@ class ClockNote:
     def read(self) -> int | None:
         """The offset of the clock at the end of the process before, if it is from this boot."""
         try:
-            noted = msgspec.json.decode(self._path.read_bytes(), type=Noted)
+            noted = unseal(self._path.read_bytes(), Noted)
         except (OSError, msgspec.DecodeError, UnicodeError):
             return None
         return noted.offset_ns if noted.boot == self._boot else None
@@ -57,7 +58,7 @@ class ClockNote:
         self._noted_ns = offset_ns
         fresh = self._path.with_suffix(".new")
         with suppress(OSError):  # a full disk, or the like: others find out what it is
-            fresh.write_bytes(msgspec.json.encode(Noted(self._boot, offset_ns)))
+            fresh.write_bytes(seal(msgspec.json.encode(Noted(self._boot, offset_ns))))
             fresh.replace(self._path)
 
     def remove(self) -> None:
