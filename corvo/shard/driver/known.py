@@ -111,8 +111,8 @@ class Known:
             return ""
         return (
             f"; nodes {', '.join(map(str, self.peers))} have this shard, too: to get it back from"
-            f" them, run `corvo cluster remove {self._node} --force` at one of them, and let this"
-            " node join again with an empty data directory"
+            f" them, run `corvo cluster remove {self._node} --reason damage --force` at one of them,"
+            " and let this node join again with an empty data directory"
         )
 
     def _read(self) -> Note | None:
