@@ -1,6 +1,5 @@
 """The end of a run: all queues are emptied by fresh workers, and all that is left is read."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
@@ -93,9 +92,7 @@ async def settle(listeners: Sequence[Listener]) -> None:
 class Reader:
     """It reads what is left after a run. No client calls meanwhile."""
 
-    def __init__(self, sites: Sequence[Site], recorder: Recorder, heads: Mapping[str, str]) -> None:
-        """`heads` has the last id of each node's feed, in which are digests of its replicas."""
-        self._heads = heads
+    def __init__(self, sites: Sequence[Site], recorder: Recorder) -> None:
         self._sites = sites
         self._recorder = recorder
 
@@ -168,19 +165,25 @@ class Reader:
             self._recorder.write(history.FinalBatch(site.name, row))
 
     async def _replicas(self) -> None:
-        answer = await self._ask(self._sites[0], "GET", "/api/v1/cluster/status")
-        view = msgspec.json.decode(answer.body, type=_Status).cluster
-        if view is None:
-            return
-        names = {node.number: node.name for node in view.nodes}
-        for shard in view.shards:
-            for each in shard.replicas:
-                name = names.get(each.node, str(each.node))
-                index, digest = digests(self._heads.get(name, "")).get(shard.shard, (0, ""))
-                known = digest if index == each.applied else ""
-                self._recorder.write(
-                    history.FinalReplica(name, shard.shard, each.applied, known, each.role)
-                )
+        """Read the replicas of each shard until all have applied as much.
+
+        A shard has new entries now and then also when it is idle.
+        """
+        found: Mapping[int, Sequence[history.FinalReplica]] = {}
+        with trio.move_on_after(_SETTLE_S):
+            while True:
+                answer = await self._ask(self._sites[0], "GET", "/api/v1/cluster/status")
+                seen = replicas(answer.body)
+                found = {
+                    shard: known if are_equal(known := found.get(shard, ())) else rows
+                    for shard, rows in seen.items()
+                }
+                if all(map(are_equal, found.values())):
+                    break
+                await trio.sleep(_LOOK_S)
+        for rows in found.values():
+            for row in rows:
+                self._recorder.write(row)
 
     async def _ask(
         self, site: Site, method: str, path: str, body: object = None, *, may_miss: bool = False
@@ -204,14 +207,28 @@ class Reader:
         raise NoAnswer(f"{method} {path} at {site.name}: {last}")
 
 
-_PLACE: Final = re.compile(r"s(\d+)=(\d+)-([0-9a-f]+)(\.\d+)?")
+def replicas(body: bytes) -> Mapping[int, Sequence[history.FinalReplica]]:
+    """The voters of each shard, out of the state of the cluster."""
+    view = msgspec.json.decode(body, type=_Status).cluster
+    if view is None:
+        return {}
+    names = {node.number: node.name for node in view.nodes}
+    return {
+        shard.shard: [
+            history.FinalReplica(
+                names.get(each.node, str(each.node)), shard.shard, each.applied, each.digest,
+                each.role,
+            )
+            for each in shard.replicas
+            if each.is_voter
+        ]
+        for shard in view.shards
+    }  # fmt: skip
 
 
-def digests(event_id: str) -> dict[int, tuple[int, str]]:
-    """By shard, the index and the digest of the state in the id of an event."""
-    found = map(_PLACE.fullmatch, event_id.split(","))
-    # After a dot is the number of events beyond the index.
-    return {int(each[1]): (int(each[2]), each[3]) for each in found if each and not each[4]}
+def are_equal(rows: Sequence[history.FinalReplica]) -> bool:
+    """Whether the digests of all replicas of a shard are those of one index."""
+    return bool(rows) and len({row.index for row in rows}) == 1 and all(row.digest for row in rows)
 
 
 class NoAnswer(Exception):
@@ -225,8 +242,10 @@ class _Node(msgspec.Struct):
 
 class _Replica(msgspec.Struct):
     node: int
+    is_voter: bool = True
     role: str = ""
     applied: int = 0
+    digest: str = ""
 
 
 class _Shard(msgspec.Struct):

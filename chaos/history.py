@@ -30,8 +30,11 @@ from typing import Final, Literal, Self
 
 import msgspec
 
-FORMAT: Final = 1
-"""Version of this format; a checker reads its own and earlier ones."""
+FORMAT: Final = 2
+"""Version of this format; a checker reads its own and earlier ones.
+
+2: the final reading has the digest of every replica, and all schedules.
+"""
 
 READ_BYTES: Final = 1 << 20  # large enough that a call of the system costs nothing beside decoding
 WRITE_BYTES: Final = 256 * 1024  # what a killed harness can lose of its last moments
@@ -471,9 +474,9 @@ class FinalSchedule(Line, frozen=True, tag="final_schedule"):
 
 
 class FinalReplica(Line, frozen=True, tag="final_replica"):
-    """One replica of one shard: its place in the log, and the digest of its state there.
+    """One replica of one shard: the index that it has applied, and the digest of its state there.
 
-    The digest is that of an id of the node's own event stream, if the API has no other.
+    The digest is empty if the node did not say it.
     """
 
     node: str

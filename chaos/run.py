@@ -173,8 +173,7 @@ async def _stages(
         drained = await drain.drain(scene)
         await drain.settle(listeners)
         recorder.begin("quiet")
-        heads = {listener.site.name: listener.last_id for listener in listeners}
-        await Reader(sites, recorder, heads).read(drained=drained)
+        await Reader(sites, recorder).read(drained=drained)
         leads = msgspec.json.encode(nemesis.leads)
         (options.directory / LEADERS).write_bytes(msgspec.json.format(leads))
         nursery.cancel_scope.cancel()

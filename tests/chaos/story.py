@@ -240,7 +240,8 @@ class Story:
             FinalMirror(node=node, as_of=dict(self.as_of()), total=len(self.rows)) for node in NODES
         ]
         out += [
-            FinalReplica(node=node, shard=0, index=self.seq[0], digest=f"{self.seq[0]:08x}")
+            FinalReplica(node=node, shard=shard, index=seq, digest=f"{seq:08x}")
+            for shard, seq in self.seq.items()
             for node in NODES
         ]
         out.append(FinalDone(t=10**15, jobs=len(self.rows), drained=self.drained))

@@ -11,6 +11,7 @@ from chaos.history import (
     Fault,
     Feed,
     FinalDone,
+    FinalReplica,
     JobRow,
     NewJob,
     Op,
@@ -77,6 +78,28 @@ def fewer_faults_than_the_run_needs() -> list[Record]:
 @wrong("sanity", "S6")
 def no_final_reading() -> list[Record]:
     return edited(worked(), lambda record: not isinstance(record, FinalDone))
+
+
+@wrong("sanity", "S7")
+def replicas_without_digests() -> list[Record]:
+    return edited(
+        worked(), change=lambda r: replace(r, digest="") if isinstance(r, FinalReplica) else r
+    )
+
+
+@wrong("sanity", "S7")
+def replicas_that_were_not_read_at_one_index() -> list[Record]:
+    return edited(
+        worked(),
+        change=lambda r: (
+            replace(r, index=r.index + 1) if isinstance(r, FinalReplica) and r.node == "n2" else r
+        ),
+    )
+
+
+@wrong("sanity", "S7")
+def a_shard_whose_replicas_were_not_read() -> list[Record]:
+    return edited(worked(), lambda r: not isinstance(r, FinalReplica) or r.shard == 0)
 
 
 # ---- witness
