@@ -81,7 +81,7 @@ def may_start(fault: Fault, active: Collection[Active], members: int) -> bool:
         return False
     if any(each.fault.claims == "all" for each in active) or (fault.claims == "all" and active):
         return False
-    if fault.claims == "network" and any(each.fault.claims == "network" for each in active):
+    if fault.claims != "nodes" and any(each.fault.claims == fault.claims for each in active):
         return False
     if fault.harm is Harm.NOTHING:
         return True

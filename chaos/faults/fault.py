@@ -80,7 +80,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     harm: Harm = Harm.NODE
     claims: str = "nodes"
     """What no two faults may have at once: the nodes that they are made on (`nodes`), the network
-    (`network`), or everything (`all`)."""
+    (`network`), the clocks (`clocks`), or everything (`all`)."""
     nodes_min: int = 1
     """Nodes that the cluster needs for it."""
     choose: Callable[[Ground], Case | None]
