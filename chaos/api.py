@@ -435,6 +435,21 @@ def read_search(answer: Answer) -> history.Res:
     )
 
 
+class _Schedule(msgspec.Struct):
+    id: str
+    paused: bool
+    changes: int
+    fired: int
+    next_run: str | None = None
+
+
+def read_schedule(answer: Answer, node: str) -> history.FinalSchedule:
+    """A schedule, as a node gave it."""
+    body = _decode(answer, _Schedule)
+    next_ns = time_ns(body.next_run or "")
+    return history.FinalSchedule(node, body.id, body.paused, next_ns, body.changes, body.fired)
+
+
 class _Queue(msgspec.Struct):
     name: str
     pending: int = 0

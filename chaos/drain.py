@@ -13,6 +13,7 @@ from chaos.feeds import Listener
 from chaos.history import Args, QueueRow
 from chaos.http import Answer, Connection, Lost, Site
 from chaos.recording import Recorder, now_ns
+from chaos.workloads import schedules
 from chaos.workloads.limits import command
 from chaos.workloads.scene import PAUSED, QUEUES, Scene
 from chaos.workloads.workers import item_of
@@ -32,6 +33,8 @@ async def drain(scene: Scene) -> bool:
     """Empty all queues; whether that succeeded in time."""
     operator = scene.client("drain-operator")
     await command(operator, "resume", PAUSED)
+    for each in scene.recorder.schedule_ids:
+        await schedules.command(operator, "pause_schedule", each)
     is_empty = False
     async with trio.open_nursery() as nursery:
         for number in range(_WORKERS):
@@ -110,6 +113,8 @@ class Reader:
                     self._recorder.write(history.FinalQueue(site.name, row))
         for batch in self._recorder.batch_ids:
             await self._batch(batch)
+        for schedule in self._recorder.schedule_ids:
+            await self._schedule(schedule)
         await self._replicas()
         self._recorder.write(history.FinalDone(now_ns(), len(found), len(missing), drained=drained))
 
@@ -163,6 +168,13 @@ class Reader:
         row = api.read_batch(answer).batch
         if row is not None:
             self._recorder.write(history.FinalBatch(site.name, row))
+
+    async def _schedule(self, schedule_id: str) -> None:
+        site = self._sites[0]
+        path = f"/api/v1/schedules/{schedule_id}"
+        answer = await self._ask(site, "GET", path, may_miss=True)
+        if answer.status == 200:
+            self._recorder.write(api.read_schedule(answer, site.name))
 
     async def _replicas(self) -> None:
         """Read the replicas of each shard until all have applied as much.

@@ -464,13 +464,14 @@ class FinalBatch(Line, frozen=True, tag="final_batch"):
 
 
 class FinalSchedule(Line, frozen=True, tag="final_schedule"):
-    """A schedule, with the due times that it says it created jobs for."""
+    """A schedule, and how many jobs it says that it created."""
 
     node: str
     id: str
     paused: bool = False
     next_ns: int = 0
     changes: int = 0
+    fired: int = 0
 
 
 class FinalReplica(Line, frozen=True, tag="final_replica"):
@@ -534,6 +535,7 @@ QUEUE_OPS: Final = (
     "pause", "resume", "drain", "clear", "delete_queue", "concurrency", "throttle", "unthrottle",
     "retention",
 )  # fmt: skip
+SCHEDULE_OPS: Final = ("pause_schedule", "resume_schedule", "delete_schedule", "run_schedule")
 
 ARGS: Final[dict[str, tuple[str, ...]]] = {
     "enqueue": ("jobs",),  # and `batch`; one op for `enqueue`, `enqueue/batch` and webhooks
@@ -547,9 +549,7 @@ ARGS: Final[dict[str, tuple[str, ...]]] = {
     "queues": (),
     "batch": ("id",),
     **dict.fromkeys(("create_schedule", "change_schedule"), ("schedule",)),
-    **dict.fromkeys(
-        ("pause_schedule", "resume_schedule", "delete_schedule", "run_schedule"), ("id",)
-    ),
+    **dict.fromkeys(SCHEDULE_OPS, ("id",)),
 }
 """Name of an op to the fields of `Args` that must be set; others may be."""
 

@@ -1,4 +1,4 @@
-"""Stage 5: what clients can see by themselves.
+"""Stage 6: what clients can see by themselves.
 
 No event is used to accuse: a server that lies in its feed is found here. All checks hold under
 unknown outcomes: a call that may have had its effect counts as if it had, wherever that excuses.
@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos import history
+from chaos.api import time_ns
 from chaos.checks.outcomes import CONFIRMED, MS, Outcomes
 from chaos.checks.report import Stage
+from chaos.checks.schedules import NOW
 from chaos.checks.sweeps import Point, most_at_once, overtaken
 from chaos.checks.tables import DONE, DUPLICATE, INFO, NEVER, OK, REFUSED, UNKNOWN, Tables
+from chaos.due_times import is_due
 from chaos.history import FinalDone, NewJob
 
 SLOW_CLOCK: Final = (9, 10)
@@ -77,6 +80,7 @@ class BlackBox:
         self.order()
         self.caps()
         self.payloads()
+        self.schedules()
         self.reads()
         self.lost()
 
@@ -524,6 +528,25 @@ class BlackBox:
             self.stage.wrong(
                 "D2", f"job {self.name(job)} has a payload with other bytes", (*ops, *asked)
             )
+
+    def schedules(self) -> None:
+        """K1: each job of a schedule is one of a due time, by some definition of the schedule."""
+        tables = self.tables
+        specs = {
+            name: {op.args.schedule for _, op in ops if op.args.schedule is not None}
+            for name, ops in tables.schedules.items()
+        }
+        if not specs:
+            return
+        for job in {*self.got.job, *tables.ends.job}:
+            name, _, text = self.name(job).rpartition("@")
+            if name not in specs or text.startswith(NOW):
+                continue
+            self.stage.count("due times")
+            due = time_ns(text)
+            if not any(is_due(spec.cron, spec.timezone, due) for spec in specs[name]):
+                calls = [self.got.call[row] for row in tables.deliveries_of.of(job)]
+                self.stage.wrong("K1", f"{self.name(job)} is a job of no due time", self.ns(*calls))
 
     @property
     def nameless(self) -> set[int]:

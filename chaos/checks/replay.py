@@ -150,7 +150,7 @@ class Replay:
         """Replay all shards."""
         rows = {shard: self.tables.rows_of_shard(shard) for shard in self.tables.start}
         at = {shard: part.start for shard, part in rows.items()}
-        self.gaps = {row for shard in rows for row in self._gaps(shard)}
+        self.gaps = {row for shard in rows for row in self.tables.gaps(shard)}
         while True:
             open_ = [shard for shard, part in rows.items() if at[shard] < part.stop]
             if not open_:
@@ -228,19 +228,6 @@ class Replay:
                 return NEVER
             until = self.events.at[row] + grace
         return until
-
-    def _gaps(self, shard: int) -> list[int]:
-        """The first event after each part that no listener followed."""
-        rows, found = self.tables.rows_of_shard(shard), []
-        parts = sorted(
-            (part.start, part.end) for part in self.tables.feeding.segments if part.shard == shard
-        )
-        until = parts[0][1] if parts else 0
-        for start, end in parts:
-            if start > until:
-                found.append(bisect_right(self.events.key, start, rows.start, rows.stop))
-            until = max(until, end)
-        return found
 
     def _forget(self, shard: int) -> None:
         """After a gap, jobs and queues of a shard are in unknown states."""

@@ -1,6 +1,6 @@
-"""Stage 7: a search for an order, on small parts of the history and without the events.
+"""Stage 8: a search for an order, on small parts of the history and without the events.
 
-The sweeps of stage 5 know which pairs are wrong; a search knows nothing but a queue, and asks
+The sweeps of `blackbox` know which pairs are wrong; a search knows nothing but a queue, and asks
 whether any order of the calls explains all answers (Wing and Gong). It is exponential, so it gets
 the first calls of some queues: every beginning of a linearizable history is linearizable, with the
 calls that were under way at its end as ones that may or may not have happened. If it disagrees with

@@ -7,6 +7,7 @@ alone needed 1 GB.
 """
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
@@ -160,6 +161,8 @@ class Tables:
         """Ops (`n`) whose answer is older than their `Corvo-Min-Seq`, and how."""
         self.fetches: dict[int, tuple[tuple[int, ...], int, int, int]] = {}
         """Of fetches that were empty or unknown: call to queues, worker, wait_ms, count."""
+        self.schedules: dict[str, list[tuple[int, Op]]] = {}
+        """Id of each schedule to the ops on it that were not rejected, with their calls."""
         self.batches: dict[str, tuple[int, list[int]]] = {}
         """Id of each batch to the call that made it, and the rows of its jobs."""
         self.marks: set[int] = set()
@@ -274,9 +277,8 @@ class Tables:
             self.small_calls.append(call)
         elif op.args.items:
             self._items(call, op)
-        elif op.args.schedule is not None:
-            self.marks.add(hash(op.args.schedule.mark))
-            self.made_queues.add(op.args.schedule.id.partition("~")[0])
+        elif op.args.schedule is not None or op.f in history.SCHEDULE_OPS:
+            self._schedule(call, op)
 
     def _enqueue(self, call: int, op: Op) -> None:
         rows = self.enqueued
@@ -309,6 +311,15 @@ class Tables:
             self.made_queues.add(op.args.batch.queue)
         if op.res.batch_id and op.res.batch_id not in self.batches:
             self.batches[op.res.batch_id] = (call, list(range(first, len(rows.call))))
+
+    def _schedule(self, call: int, op: Op) -> None:
+        sent = op.args.schedule
+        if sent is not None:
+            self.marks.add(hash(sent.mark))
+            self.made_queues.add(sent.id.partition("~")[0])
+        if op.type != "fail":
+            name = sent.id if sent is not None else op.args.id
+            self.schedules.setdefault(name, []).append((call, op))
 
     def _bulk(self, op: Op) -> None:
         """A bulk operation is on jobs that it names, or on any."""
@@ -463,6 +474,19 @@ class Tables:
             return range(0)
         later = [row for row in self.start.values() if row > first]
         return range(first, min(later, default=len(self.events.key)))
+
+    def gaps(self, shard: int) -> list[int]:
+        """The first event after each part that no listener followed."""
+        rows, found = self.rows_of_shard(shard), []
+        parts = sorted(
+            (part.start, part.end) for part in self.feeding.segments if part.shard == shard
+        )
+        until = parts[0][1] if parts else 0
+        for start, end in parts:
+            if start > until:
+                found.append(bisect_right(self.events.key, start, rows.start, rows.stop))
+            until = max(until, end)
+        return found
 
     def is_covered(self, shard: int, index: int) -> bool:
         """Whether some listener has all events of an entry."""

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -111,9 +112,7 @@ def test_an_interval_counts_from_its_anchor() -> None:
         found = list(due_times(text, "UTC", after, after + HOUR_NS * 2, anchor))
 
         assert found[0] == table.next_after(after, anchor)
-        assert {later - due for due, later in zip(found, found[1:], strict=False)} <= {
-            seconds * SECOND_NS
-        }
+        assert {later - due for due, later in pairwise(found)} <= {seconds * SECOND_NS}
         assert next(due_times(text, "UTC", anchor, anchor + HOUR_NS, anchor)) == table.next_after(
             anchor, anchor
         )

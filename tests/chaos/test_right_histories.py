@@ -53,7 +53,7 @@ def test_a_history_without_events_is_accepted() -> None:
 
     assert report.is_ok, "\n".join(report.lines())
     assert [stage.name for stage in report.stages if stage.skipped] == [
-        "witness", "outcomes", "realtime", "replay",
+        "witness", "outcomes", "realtime", "replay", "schedules",
     ]  # fmt: skip
 
 
