@@ -356,7 +356,8 @@ class Run(Line, frozen=True, tag="run"):
     t: int
     wall_ns: int
     """The wall clock of the harness at `t`."""
-    format: int = FORMAT
+    format: int = 1
+    """`FORMAT` of the harness that wrote it."""
     id: str = ""
     grace_ms: int = 0
     """The setting `shard.grace_ms`."""

@@ -121,6 +121,7 @@ def _head(options: Options, cluster: Cluster) -> history.Run:
     return history.Run(
         seed=options.seed,
         version=corvo.__version__,
+        format=history.FORMAT,
         nodes=tuple(nodes),
         shards=cluster.shards,
         t=now_ns(),

@@ -15,10 +15,15 @@ from typing import Final
 from chaos import history
 from chaos.checks.ends import Ends
 from chaos.checks.feeds import NUMBER_BITS, WHOLE, Events, Feeding, Names
+from chaos.checks.sweeps import united
 from chaos.history import Event, Fault, Feed, FinalJob, NewJob, Op, Phase, Record, Run, malformed
 
 NEVER: Final = 1 << 62
 """A time later than all others: of what did not return."""
+
+STALE_NS: Final = 5_000_000_000
+"""A leader that is cut off answers for at most two election timeouts, and for a while more if the
+machine is busy. It does not know of jobs that came meanwhile."""
 
 OK, FAIL, INFO = 0, 1, 2
 TYPES: Final = {"ok": OK, "fail": FAIL, "info": INFO}
@@ -131,6 +136,8 @@ class Tables:
         self.runs = 0
         self.phases: list[Phase] = []
         self.faults: list[Fault] = []
+        self.unrest: list[tuple[int, int]] = []
+        """Times with faults, or with leaders that do not know yet that they were replaced."""
         self.jobs = Names()
         self.queues = Names()
         self.clients = Names()
@@ -198,6 +205,8 @@ class Tables:
                 self.faults.append(record)
             else:
                 self.final.append(record)
+        ends = [(fault.t, (fault.t_end or NEVER) + STALE_NS) for fault in self.faults]
+        self.unrest = united(ends)
         self.events, self.start = self.feeding.merged()
         self.ends.finish()
         self._group_tries()
@@ -499,6 +508,14 @@ class Tables:
     def may_be_bulk(self, job: int) -> bool:
         """Whether a bulk operation may have changed a job."""
         return self.has_wide_bulk or job in self.bulk_jobs
+
+    def calm_since(self, time: int) -> int:
+        """When the faults began that may still have an effect; the time itself if none has.
+
+        A job that waited before that time waited for all leaders that can have answered.
+        """
+        at = bisect_right(self.unrest, (time, NEVER)) - 1
+        return self.unrest[at][0] if at >= 0 and time <= self.unrest[at][1] else time
 
     def small_ops(self, *names: str) -> Iterator[tuple[int, Op]]:
         """Ops on queues, bulk operations and searches, with their calls."""

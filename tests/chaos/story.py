@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from chaos.history import (
+    FORMAT,
     Args,
     Created,
     Delivered,
@@ -54,7 +55,7 @@ class Story:
         self.witness = witness
         self.run = Run(
             seed=1, version="by hand", nodes=tuple(Node(name, "") for name in NODES), shards=2,
-            t=0, wall_ns=WALL, witness=witness,
+            t=0, wall_ns=WALL, witness=witness, format=FORMAT,
         )  # fmt: skip
         self.ops: list[Op] = []
         self.events: list[Event] = []
@@ -150,10 +151,13 @@ class Story:
             res = Res(delivered=(got,))
             self.op("fetch", at, args, res, client=worker, ret=ret, shard=shard, op_id=op_id)
 
-    def empty(self, at: int, *, queue: str = "q", worker: str = "w", kind: OpType = "ok") -> None:
-        """A fetch that gets nothing."""
-        args = Args(queues=(queue,), worker=worker, count=1, lease_ms=60_000)
-        self.op("fetch", at, args, client=worker, kind=kind)
+    def empty(
+        self, at: int, *, queue: str = "q", worker: str = "w", kind: OpType = "ok",
+        wait_ms: int = 0,
+    ) -> None:  # fmt: skip
+        """A fetch that gets nothing, and waits for so long."""
+        args = Args(queues=(queue,), worker=worker, count=1, lease_ms=60_000, wait_ms=wait_ms)
+        self.op("fetch", at, args, client=worker, kind=kind, ret=at + 2 + wait_ms)
 
     def call(
         self, f: str, name: str, at: int, *, token: int = 0, event: str = "", state: str = "",

@@ -556,3 +556,24 @@ def a_finished_job_that_is_started_again() -> list[Record]:
     story = worked()
     story.fetch("a", 200, 300, attempt=2)
     return story.records()
+
+
+@wrong("replay", "O6")
+def an_empty_answer_at_a_position_where_a_job_waits() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.enqueue("b", 20)
+    story.empty(50)
+    return story.records()
+
+
+@wrong("replay", "O6")
+def an_empty_answer_after_a_pause() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.limit("pause", 20, event="queue.paused")
+    story.empty(30)
+    story.limit("resume", 40, event="queue.resumed")
+    story.enqueue("b", 50)
+    story.empty(60)
+    return story.records()

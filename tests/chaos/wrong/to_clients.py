@@ -7,6 +7,7 @@ from chaos.history import (
     BatchRow,
     Chain,
     Created,
+    Fault,
     FinalBatch,
     FinalJob,
     FinalQueue,
@@ -17,10 +18,17 @@ from chaos.history import (
     Res,
     Template,
 )
-from tests.chaos.story import Story, edited, sha, worked
+from tests.chaos.story import MS, Story, edited, sha, worked
 from tests.chaos.wrong.registry import wrong
 
 # ---- black box: nothing of the server's own is looked at
+
+
+def fault(begin: int, end: int) -> Fault:
+    """A fault that lasts for a while."""
+    return Fault(
+        n=1, t=begin * MS, t_end=end * MS, name="kill", target="n1", verified=True, proof="gone"
+    )
 
 
 def blind(*names: str) -> Story:
@@ -142,6 +150,32 @@ def an_empty_answer_while_a_job_waits() -> list[Record]:
     story.empty(50)
     story.fetch("a", 60, 7)
     return story.records()
+
+
+@wrong("blackbox", "O6")
+def a_fetch_that_waits_beside_a_job() -> list[Record]:
+    story = Story(witness=False)
+    story.empty(50, wait_ms=5_000)
+    story.enqueue("a", 100)
+    story.fetch("a", 6_000, 7)
+    return story.records()
+
+
+@wrong("blackbox", "O6")
+def an_empty_answer_while_a_job_waits_since_before_a_fault() -> list[Record]:
+    story = blind("a")
+    story.empty(50)
+    story.fetch("a", 60, 7)
+    return [*story.records(), fault(30, 40)]
+
+
+@wrong("blackbox", "O6")
+def an_empty_answer_long_after_a_fault() -> list[Record]:
+    story = Story(witness=False)
+    story.enqueue("a", 10_000)
+    story.empty(10_050)
+    story.fetch("a", 10_060, 7)
+    return [*story.records(), fault(30, 40)]
 
 
 @wrong("blackbox", "C1")
