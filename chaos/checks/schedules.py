@@ -82,6 +82,18 @@ class Course:
     def __init__(self, tables: Tables, stage: Stage, name: str) -> None:
         self.tables, self.stage, self.name = tables, stage, name
         self.ops = tables.schedules.get(name, [])
+        self.sent = {call: op for call, op in self.ops if op.args.schedule is not None}
+        """Requests with a definition, by their calls."""
+        calls = tables.calls
+        self.vague = [
+            call for call in self.sent if calls.type[call] != OK or calls.op[call] in tables.tries
+        ]
+        """Those whose place in the log may be any, from their first try to their answer."""
+        self.placed: dict[tuple[int, int], list[Op]] = {}
+        """Shard and index to the requests whose answers have that position."""
+        for call, op in self.sent.items():
+            for place in tables.positions_of(call).items():
+                self.placed.setdefault(place, []).append(op)
         self.spec: Schedule | None = None
         """What it is now; none if that is not known."""
         self.is_known = False
@@ -134,6 +146,8 @@ class Course:
         """One entry after the other."""
         self.entry = entry
         self.stage.count("entries")
+        if entry.is_missed:
+            self.stage.count("entries that skip what was missed")
         self.by_hand += entry.by_hand
         self.fired += len(entry.due) + entry.by_hand
         if "schedule.created" not in entry.words:
@@ -295,31 +309,28 @@ class Course:
 
     def defined(self, entry: Entry, word: str) -> Schedule | None:
         """The definition after a request; none if it is not certain."""
-        seen = self.tables.events.seen[entry.row]
-        sent = [
-            (call, op)
-            for call, op in self.ops
-            if op.args.schedule is not None and self.tables.calls.inv[call] < seen
-        ]
-        here = [op for call, op in sent if self.tables.seq_of(call, entry.shard) == entry.seq]
+        here = self.placed.get((entry.shard, entry.seq), [])
         if here:
             return only(here)
-        if word not in ("schedule.created", "schedule.changed"):
-            vague = [op for call, op in sent if op.f == "change_schedule" and self.is_vague(call)]
-            return self.spec if not vague or word == "schedule.deleted" else None
-        return only([op for call, op in sent if self.is_vague(call)])
+        self.vague = [call for call in self.vague if not self.is_over(call, entry)]
+        seen = self.tables.events.seen[entry.row]
+        vague = [self.sent[call] for call in self.vague if self.tables.calls.inv[call] < seen]
+        if word in ("schedule.created", "schedule.changed"):
+            return only(vague)
+        is_certain = word == "schedule.deleted" or all(op.f == "create_schedule" for op in vague)
+        return self.spec if is_certain else None
+
+    def is_over(self, call: int, entry: Entry) -> bool:
+        """Whether a call had its effect before an entry, by the answer to one of its tries."""
+        calls = self.tables.calls
+        tries = self.tables.tries.get(calls.op[call], [call])
+        told = [self.tables.seq_of(one, entry.shard) for one in tries if calls.type[one] == OK]
+        return any(0 <= seq < entry.seq for seq in told)
 
     def is_put(self, entry: Entry, word: str) -> bool:
         """Whether a request gave the schedule a definition, as far as that is known."""
-        return word == "schedule.changed" or any(
-            op.f == "change_schedule" and self.tables.seq_of(call, entry.shard) == entry.seq
-            for call, op in self.ops
-        )
-
-    def is_vague(self, call: int) -> bool:
-        """Whether the place of a call in the log is not known by its answer."""
-        calls = self.tables.calls
-        return calls.type[call] != OK or calls.op[call] in self.tables.tries
+        here = self.placed.get((entry.shard, entry.seq), [])
+        return word == "schedule.changed" or any(op.f == "change_schedule" for op in here)
 
     # ---- the end
 

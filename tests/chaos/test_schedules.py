@@ -129,6 +129,19 @@ def test_a_request_without_an_answer_may_have_changed_the_schedule(event: str, s
     accepted(story.records())
 
 
+def test_a_repeated_change_is_known_by_the_positions_of_its_answers() -> None:
+    story = Timetable()
+    for at, cron in ((1_500, "@every 2s"), (3_500, "*/3 * * * * *")):
+        story.fire(at // 1_000, at=at // 1_000 * 1_000 + 2)
+        spec = replace(EACH_SECOND, cron=cron)
+        story.sent("change_schedule", at, spec, event="schedule.changed", kind="info", op_id=cron)
+        story.sent("change_schedule", at + 100, spec, op_id=cron, number=2)
+    story.fire(5, at=5_002)
+    story.fire(8, at=8_002)
+
+    assert "definitions that are not known" not in looked(accepted(story.records()))
+
+
 def test_a_repeated_request_to_fire_has_one_effect() -> None:
     story = Timetable(replace(EACH_SECOND, cron="@every 1h"))
     story.by_hand(500, kind="info", op_id="k")
