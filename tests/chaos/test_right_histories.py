@@ -209,3 +209,38 @@ def test_the_position_of_an_answer_holds_for_the_queues_that_were_asked_last() -
     assert sorted(last_asked((1, 2, 3, 4), home)) == [1, 2, 3, 4]
     assert sorted(last_asked((1, 9, 3, 4), home)) == [3, 4]
     assert list(last_asked((1, 9), home)) == []
+
+
+def test_a_retried_job_keeps_the_priority_that_it_was_given() -> None:
+    story = Story()
+    story.enqueue("a", 10)
+    story.call(
+        "priority", "a", 20, event="priority", state="pending", attempt=0, client="o", number=0,
+        why="from 2 to 0",
+    )  # fmt: skip
+    story.fetch("a", 30, 7)
+    story.ack("a", 40, 7)
+    story.enqueue("b", 50, job=NewJob(queue="q", priority=1))
+    story.call("retry", "a", 60, event="retried", state="pending", attempt=0, client="o")
+    story.fetch("a", 70, 8)
+
+    report = check_records(story.records())
+
+    assert not [
+        wrong for stage in report.stages if stage.name == "replay" for wrong in stage.violations
+    ]
+
+
+def test_a_held_job_is_not_asked_to_stop_any_more() -> None:
+    story = Story()
+    story.enqueue("a", 10)
+    story.fetch("a", 20, 7)
+    story.call("cancel", "a", 30, event="asked_to_stop", state="active", client="o")
+    story.call("hold", "a", 40, event="held", state="held", client="o")
+    story.call("approve", "a", 50, event="approved", state="pending", client="o")
+    story.fetch("a", 60, 9, attempt=2)
+    story.call("fail", "a", 70, token=9, event="failed", state="retrying", attempt=2)
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
