@@ -83,6 +83,7 @@ class BlackBox:
         self.caps()
         self.payloads()
         self.schedules()
+        self.callbacks()
         self.reads()
         self.lost()
 
@@ -558,6 +559,22 @@ class BlackBox:
             if not any(is_due(spec.cron, spec.timezone, due) for spec in specs[name]):
                 calls = [self.got.call[row] for row in tables.deliveries_of.of(job)]
                 self.stage.wrong("K1", f"{self.name(job)} is a job of no due time", self.ns(*calls))
+
+    def callbacks(self) -> None:
+        """B1: the counts of a callback add up, and have each job that was confirmed."""
+        tables = self.tables
+        for job, (batch, total, *ended) in tables.callbacks.items():
+            self.stage.count("callbacks")
+            calls = self.ns(*(self.got.call[row] for row in tables.deliveries_of.of(job)))
+            _, rows = tables.batches.get(batch, (0, ()))
+            least = sum(1 for row in rows if tables.enqueued.how[row] == DONE)
+            if total != sum(ended) or total < least:
+                self.stage.wrong(
+                    "B1",
+                    f"batch {batch} with {least} confirmed jobs calls back with {total} jobs, of "
+                    f"which {' + '.join(map(str, ended))} have ended",
+                    calls,
+                )
 
     @property
     def nameless(self) -> set[int]:

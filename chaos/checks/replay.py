@@ -27,8 +27,6 @@ from chaos.model import MS, PENDING, UNKNOWN, Model
 LEASE_LONGEST_NS: Final = 60_000 * MS
 """Faults so long before and after a start count for the lease: longer than leases of runs last."""
 
-AFTER_BATCH: Final = re.compile(r"all of (\S+) have ended")
-AFTER_JOB: Final = re.compile(r"after (\S+)")
 MOVED: Final = re.compile(r"from (.*) to (.*)")
 
 GRACES: Final = 3
@@ -363,10 +361,10 @@ class Replay:
                 if others:
                     name = self.tables.jobs.texts[others[0]]
                     missing = ("E2", f"a job is started before {name} is completed")
-        elif word == "enqueued" and self.events.why[row]:
-            found = AFTER_BATCH.search(self.tables.feeding.words.texts[self.events.why[row]])
-            if found is not None and self._open_members(found[1]):
-                missing = ("B2", f"batch {found[1]} calls back before its jobs have ended")
+        elif word == "enqueued" and job in self.tables.callbacks:
+            batch = self.tables.callbacks[job][0]
+            if self._open_members(batch):
+                missing = ("B2", f"batch {batch} calls back before its jobs have ended")
         if missing is not None and not self.is_lenient:
             if not must:
                 raise WaitError
@@ -398,17 +396,16 @@ class Replay:
 
     def _enqueued(self, row: int, job: int, queue: str, at: int) -> None:
         self.model.enqueue(job, queue, self._state(row), self.tables.spec_of(job), at)
-        why = self._why(row)
-        found = AFTER_BATCH.search(why)
-        if found is not None:
-            if found[1] in self.callbacks:
-                self.model.blame("B2", f"batch {found[1]} calls back a second time")
-            self.callbacks.add(found[1])
-        found = AFTER_JOB.fullmatch(why)
-        before = self.tables.jobs.find(found[1]) if found is not None else None
-        if found is not None and before:
+        called = self.tables.callbacks.get(job)
+        if called is not None:
+            if called[0] in self.callbacks:
+                self.model.blame("B2", f"batch {called[0]} calls back a second time")
+            self.callbacks.add(called[0])
+        before = self.tables.after.get(job)
+        if before is not None:
             if before in self.steps and not self._was_retried(before):
-                self.model.blame("H1", f"{found[1]} of a chain has a second next step")
+                name = self.tables.jobs.texts[before]
+                self.model.blame("H1", f"{name} of a chain has a second next step")
             self.steps.add(before)
 
     def _was_retried(self, job: int) -> bool:

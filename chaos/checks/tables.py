@@ -172,6 +172,10 @@ class Tables:
         """Id of each schedule to the ops on it that were not rejected, with their calls."""
         self.batches: dict[str, tuple[int, list[int]]] = {}
         """Id of each batch to the call that made it, and the rows of its jobs."""
+        self.after: dict[int, int] = {}
+        """Steps and handlers of chains to the jobs that they follow, by their payloads."""
+        self.callbacks: dict[int, tuple[str, int, int, int, int]] = {}
+        """Callbacks to their batches with the counts, by their payloads."""
         self.marks: set[int] = set()
         """Of templates, callbacks and schedules: of jobs that the server makes."""
         self.malformed: list[tuple[int, str]] = []
@@ -367,6 +371,10 @@ class Tables:
         if len(args.queues) > 1:
             self.wide_workers.add(worker)
         for got in op.res.delivered:
+            if got.previous_job_id:
+                self.after[self.jobs.number(got.job_id)] = self.jobs.number(got.previous_job_id)
+            if got.batch is not None:
+                self.callbacks[self.jobs.number(got.job_id)] = got.batch
             rows.call.append(call)
             rows.job.append(self.jobs.number(got.job_id))
             rows.token.append(got.token)

@@ -134,8 +134,9 @@ class Story:
         self, name: str, at: int, token: int, *, worker: str = "w", lease_ms: int = 60_000,
         attempt: int = 1, event: bool = True, op: bool = True, queue: str = "q", shard: int = 0,
         ret: int | None = None, op_id: str = "", mark: str = "", bytes_of: str = "",
+        after: str = "", batch: tuple[str, int, int, int, int] | None = None,
     ) -> None:  # fmt: skip
-        """A worker fetches a job."""
+        """A worker fetches a job; `after` and `batch` are of its payload."""
         if event:
             self.event(
                 "started", name, at, ACTIVE, attempt=attempt, by=worker, queue=queue, shard=shard
@@ -146,6 +147,7 @@ class Story:
             got = Delivered(
                 job_id=name, queue=queue, attempt=attempt, token=token, mark=mark,
                 sha=sha(bytes_of or mark), expires_ns=WALL + (at + lease_ms) * MS,
+                previous_job_id=after, batch=batch,
             )  # fmt: skip
             args = Args(queues=(queue,), worker=worker, count=1, lease_ms=lease_ms)
             res = Res(delivered=(got,))

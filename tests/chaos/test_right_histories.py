@@ -12,7 +12,7 @@ from chaos.checks.replay import last_asked
 from chaos.history import Args, Item, JobRow, NewJob, Res
 from tests.chaos.story import Story, worked
 from tests.chaos.world import Features, history_of
-from tests.chaos.wrong.to_clients import fault
+from tests.chaos.wrong.to_clients import called_back, fault
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -244,3 +244,11 @@ def test_a_held_job_is_not_asked_to_stop_any_more() -> None:
     report = check_records(story.records())
 
     assert report.is_ok, "\n".join(report.lines())
+
+
+def test_a_callback_counts_each_job_once() -> None:
+    report = check_records(called_back(2, 1, 0, 1))
+
+    assert report.is_ok, "\n".join(report.lines())
+    blackbox = next(stage for stage in report.stages if stage.name == "blackbox")
+    assert blackbox.looked["callbacks"] == 1

@@ -493,8 +493,9 @@ def batch(story: Story) -> None:
 
 def calls_back(story: Story, name: str, at: int) -> None:
     """The callback of that batch."""
-    story.event("enqueued", name, at, "pending", queue="cb", why="all of B have ended")
+    story.event("enqueued", name, at, "pending", queue="cb")
     story.rows[name] = JobRow(job_id=name, queue="cb", state="pending", mark="back")
+    story.fetch(name, at + 5, at, queue="cb", mark="back", batch=("B", 2, 2, 0, 0))
 
 
 @wrong("replay", "B2")
@@ -527,8 +528,10 @@ def a_step_that_is_enqueued_twice() -> list[Record]:
     story.fetch("a", 20, 7)
     story.ack("a", 30, 7)
     for at, name in enumerate(("x", "y")):
-        story.event("enqueued", name, 40 + at, "pending", why="after a")
+        story.event("enqueued", name, 40 + at, "pending")
         story.rows[name] = JobRow(job_id=name, queue="q", state="pending", mark="next")
+    for at, name in enumerate(("x", "y")):
+        story.fetch(name, 50 + at, 50 + at, mark="next", after="a")
     return story.records()
 
 
