@@ -8,14 +8,15 @@ import msgspec
 import trio
 
 from chaos import api, history
-from chaos.calls import Client, Request
+from chaos.calls import Client
 from chaos.feeds import Listener
-from chaos.history import Args, QueueRow
+from chaos.history import QueueRow
 from chaos.http import Answer, Connection, Lost, Site
 from chaos.recording import Recorder, now_ns
 from chaos.workloads import schedules
 from chaos.workloads.limits import command
 from chaos.workloads.scene import PAUSED, QUEUES, Scene
+from chaos.workloads.searchers import queues
 from chaos.workloads.workers import item_of
 
 _WORKERS: Final = 6
@@ -41,7 +42,7 @@ async def drain(scene: Scene) -> bool:
             nursery.start_soon(_empty, scene.client(f"drain-{number}"))
         with trio.move_on_after(_DRAIN_S):
             while not is_empty:
-                rows = await _queues(operator)
+                rows = [row for row in await queues(operator, tries=6) if row.name in QUEUES]
                 is_empty = bool(rows) and not any(map(_waits, rows))
                 await trio.sleep(_LOOK_S)
         nursery.cancel_scope.cancel()
@@ -63,20 +64,6 @@ async def _empty(client: Client) -> None:
 
 def _waits(row: QueueRow) -> bool:
     return bool(row.pending or row.active or row.scheduled or row.retrying)
-
-
-async def _queues(client: Client) -> Sequence[QueueRow]:
-    op = await client.call(
-        Request(
-            f="queues",
-            method="GET",
-            path="/api/v1/queues",
-            args=Args(),
-            read=api.read_queues,
-            is_keyed=False,
-        )
-    )
-    return [row for row in op.res.queues if row.name in QUEUES]
 
 
 async def settle(listeners: Sequence[Listener]) -> None:

@@ -79,9 +79,9 @@ def may_start(fault: Fault, active: Collection[Active], members: int) -> bool:
     """
     if members < fault.nodes_min or len(active) >= OVERLAP:
         return False
-    if any(each.fault.claims == "all" for each in active) or (fault.claims == "all" and active):
+    if any(each.fault.claimed == "all" for each in active) or (fault.claimed == "all" and active):
         return False
-    if fault.claims != "nodes" and any(each.fault.claims == fault.claims for each in active):
+    if fault.claimed != "nodes" and any(each.fault.claimed == fault.claimed for each in active):
         return False
     if fault.harm is Harm.NOTHING:
         return True

@@ -6,7 +6,17 @@ from typing import Final
 
 from chaos.cluster.machine import PROCESSES
 from chaos.cluster.node import NODE
-from chaos.faults.fault import Case, Fault, Ground, Harm, on_all, on_leader, on_majority, on_one
+from chaos.faults.fault import (
+    Case,
+    Fault,
+    Ground,
+    Harm,
+    on_all,
+    on_leader,
+    on_leading_shard,
+    on_majority,
+    on_one,
+)
 
 
 async def _kill(ground: Ground, case: Case) -> None:
@@ -55,15 +65,7 @@ async def _other_process(ground: Ground, case: Case) -> str:
 def _a_process(name: str, what: str, kind: str, *, of_leader: bool = False) -> Fault:
     def choose(ground: Ground) -> Case | None:
         if of_leader:
-            leading = [
-                (shard, name)
-                for shard, name in sorted(ground.leaders.items())
-                if ground.node(name) in ground.free
-            ]
-            if not leading:
-                return None
-            shard, name = ground.random.choice(leading)
-            return Case(nodes=[name], args={"process": f"shard-{shard}"})
+            return on_leading_shard(ground)
         node = ground.one()
         if node is None:
             return None
@@ -101,7 +103,6 @@ def _nodes(
         weight=weight,
         seconds=seconds,
         harm=Harm.MAJORITY if is_majority else Harm.NODE,
-        claims="all" if is_majority else "nodes",
         choose=choose,
         apply=_kill,
         verify=_gone,

@@ -58,25 +58,20 @@ def _schedule(name: str, missed: str, random: Random) -> Schedule:
 
 async def create(client: Client, schedule: Schedule) -> None:
     """Create a schedule."""
-    await client.call(
-        Request(
-            f="create_schedule",
-            path="/api/v1/schedules",
-            body=_body(schedule),
-            args=Args(schedule=schedule),
-            read=api.read_status,
-        ),
-        tries=20,
-    )
+    await _define(client, "create_schedule", "POST", "", schedule)
 
 
 async def change(client: Client, schedule: Schedule) -> None:
     """Give a schedule another definition."""
+    await _define(client, "change_schedule", "PUT", f"/{schedule.id}", schedule)
+
+
+async def _define(client: Client, f: str, method: str, path: str, schedule: Schedule) -> None:
     await client.call(
         Request(
-            f="change_schedule",
-            method="PUT",
-            path=f"/api/v1/schedules/{schedule.id}",
+            f=f,
+            method=method,
+            path=f"/api/v1/schedules{path}",
             body=_body(schedule),
             args=Args(schedule=schedule),
             read=api.read_status,
