@@ -3,6 +3,8 @@
 from random import Random
 from typing import Final
 
+import msgspec
+
 from chaos import api
 from chaos.calls import Client, Request
 from chaos.history import Args, Schedule
@@ -10,8 +12,9 @@ from chaos.workloads.scene import SCHEDULED, Scene, Workload
 
 _CLIENTS: Final = 2
 _PER_S: Final = 0.4
+_EACH_SECOND: Final = "* * * * * *"
 _TIMES: Final = (
-    ("* * * * * *", "UTC"),
+    (_EACH_SECOND, "UTC"),
     ("*/2 * * * * *", "Europe/Berlin"),
     ("1/3 * * * * *", "Asia/Kathmandu"),
     ("0,7,20-40/5,50-10 * * * * *", "America/New_York"),
@@ -26,6 +29,9 @@ async def _run(scene: Scene, client: Client) -> None:
     ids = []
     for number, missed in enumerate((*_MISSED, *_MISSED)):
         made = _schedule(f"{SCHEDULED}~{client.name}-{number}", missed, random)
+        if number < len(_MISSED):
+            # Other due times come while one is not missed yet, so they tell when it is.
+            made = msgspec.structs.replace(made, cron=_EACH_SECOND, missed_after_ms=1_000)
         await create(client, made)
         ids.append(made.id)
     while await scene.pause(random, _PER_S):
@@ -51,7 +57,7 @@ def _schedule(name: str, missed: str, random: Random) -> Schedule:
         mark=name.partition("~")[2],
         missed=missed,
         # Shorter than a shard is without a leader, and than most distances of due times.
-        missed_after_ms=random.choice((500, 1_000, 3_000)),
+        missed_after_ms=random.choice((500, 1_000, 2_000, 5_000)),
         missed_max=random.choice((2, 100)),
     )
 
