@@ -121,6 +121,7 @@ def _head(options: Options, cluster: Cluster) -> history.Run:
     return history.Run(
         seed=options.seed,
         version=corvo.__version__,
+        format=history.FORMAT,
         nodes=tuple(nodes),
         shards=cluster.shards,
         t=now_ns(),
@@ -173,8 +174,7 @@ async def _stages(
         drained = await drain.drain(scene)
         await drain.settle(listeners)
         recorder.begin("quiet")
-        heads = {listener.site.name: listener.last_id for listener in listeners}
-        await Reader(sites, recorder, heads).read(drained=drained)
+        await Reader(sites, recorder).read(drained=drained)
         leads = msgspec.json.encode(nemesis.leads)
         (options.directory / LEADERS).write_bytes(msgspec.json.format(leads))
         nursery.cancel_scope.cancel()

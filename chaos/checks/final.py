@@ -1,4 +1,4 @@
-"""Stage 6: the end. What was read after the drain must be what all that happened leads to.
+"""Stage 7: the end. What was read after the drain must be what all that happened leads to.
 
 Jobs are in the states that the events lead to; the counters of a queue are those of a recount; the
 mirror of each node has the jobs of the shards; replicas at one index have one digest; batches and

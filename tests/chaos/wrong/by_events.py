@@ -11,6 +11,7 @@ from chaos.history import (
     Fault,
     Feed,
     FinalDone,
+    FinalReplica,
     JobRow,
     NewJob,
     Op,
@@ -77,6 +78,28 @@ def fewer_faults_than_the_run_needs() -> list[Record]:
 @wrong("sanity", "S6")
 def no_final_reading() -> list[Record]:
     return edited(worked(), lambda record: not isinstance(record, FinalDone))
+
+
+@wrong("sanity", "S7")
+def replicas_without_digests() -> list[Record]:
+    return edited(
+        worked(), change=lambda r: replace(r, digest="") if isinstance(r, FinalReplica) else r
+    )
+
+
+@wrong("sanity", "S7")
+def replicas_that_were_not_read_at_one_index() -> list[Record]:
+    return edited(
+        worked(),
+        change=lambda r: (
+            replace(r, index=r.index + 1) if isinstance(r, FinalReplica) and r.node == "n2" else r
+        ),
+    )
+
+
+@wrong("sanity", "S7")
+def a_shard_whose_replicas_were_not_read() -> list[Record]:
+    return edited(worked(), lambda r: not isinstance(r, FinalReplica) or r.shard == 0)
 
 
 # ---- witness
@@ -470,8 +493,9 @@ def batch(story: Story) -> None:
 
 def calls_back(story: Story, name: str, at: int) -> None:
     """The callback of that batch."""
-    story.event("enqueued", name, at, "pending", queue="cb", why="all of B have ended")
+    story.event("enqueued", name, at, "pending", queue="cb")
     story.rows[name] = JobRow(job_id=name, queue="cb", state="pending", mark="back")
+    story.fetch(name, at + 5, at, queue="cb", mark="back", batch=("B", 2, 2, 0, 0))
 
 
 @wrong("replay", "B2")
@@ -504,8 +528,10 @@ def a_step_that_is_enqueued_twice() -> list[Record]:
     story.fetch("a", 20, 7)
     story.ack("a", 30, 7)
     for at, name in enumerate(("x", "y")):
-        story.event("enqueued", name, 40 + at, "pending", why="after a")
+        story.event("enqueued", name, 40 + at, "pending")
         story.rows[name] = JobRow(job_id=name, queue="q", state="pending", mark="next")
+    for at, name in enumerate(("x", "y")):
+        story.fetch(name, 50 + at, 50 + at, mark="next", after="a")
     return story.records()
 
 
@@ -532,4 +558,25 @@ def a_job_that_is_created_twice() -> list[Record]:
 def a_finished_job_that_is_started_again() -> list[Record]:
     story = worked()
     story.fetch("a", 200, 300, attempt=2)
+    return story.records()
+
+
+@wrong("replay", "O6")
+def an_empty_answer_at_a_position_where_a_job_waits() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.enqueue("b", 20)
+    story.empty(50)
+    return story.records()
+
+
+@wrong("replay", "O6")
+def an_empty_answer_after_a_pause() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.limit("pause", 20, event="queue.paused")
+    story.empty(30)
+    story.limit("resume", 40, event="queue.resumed")
+    story.enqueue("b", 50)
+    story.empty(60)
     return story.records()

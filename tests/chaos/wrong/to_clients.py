@@ -5,8 +5,10 @@ from msgspec.structs import replace
 from chaos.history import (
     Args,
     BatchRow,
+    Callback,
     Chain,
     Created,
+    Fault,
     FinalBatch,
     FinalJob,
     FinalQueue,
@@ -17,10 +19,17 @@ from chaos.history import (
     Res,
     Template,
 )
-from tests.chaos.story import Story, edited, sha, worked
+from tests.chaos.story import MS, Story, edited, sha, worked
 from tests.chaos.wrong.registry import wrong
 
 # ---- black box: nothing of the server's own is looked at
+
+
+def fault(begin: int, end: int) -> Fault:
+    """A fault that lasts for a while."""
+    return Fault(
+        n=1, t=begin * MS, t_end=end * MS, name="kill", target="n1", verified=True, proof="gone"
+    )
 
 
 def blind(*names: str) -> Story:
@@ -29,6 +38,26 @@ def blind(*names: str) -> Story:
     for at, name in enumerate(names):
         story.enqueue(name, 10 + 10 * at)
     return story
+
+
+def called_back(*counts: int) -> list[Record]:
+    """A batch of two jobs, and a callback with these counts."""
+    total, succeeded, failed, cancelled = counts
+    story = Story(witness=False)
+    jobs = tuple(NewJob(queue="q", mark=name, sha=sha(name)) for name in ("a", "b"))
+    args = Args(jobs=jobs, batch=Callback(queue="cb", mark="back"))
+    created = tuple(Created(job_id=name, status="pending") for name in ("a", "b"))
+    story.op("enqueue", 10, args, Res(created=created, batch_id="B"))
+    for number, name in enumerate(("a", "b")):
+        story.fetch(name, 20 + number, 7 + number)
+        story.ack(name, 30 + number, 7 + number)
+        story.rows[name] = JobRow(
+            job_id=name, queue="q", state="completed", mark=name, batch_id="B", attempt=1
+        )
+    batch = ("B", total, succeeded, failed, cancelled)
+    story.fetch("x", 40, 40, queue="cb", mark="back", batch=batch)
+    story.rows["x"] = JobRow(job_id="x", queue="cb", state="active", mark="back", attempt=1)
+    return story.records()
 
 
 @wrong("blackbox", "D1")
@@ -142,6 +171,42 @@ def an_empty_answer_while_a_job_waits() -> list[Record]:
     story.empty(50)
     story.fetch("a", 60, 7)
     return story.records()
+
+
+@wrong("blackbox", "O6")
+def a_fetch_that_waits_beside_a_job() -> list[Record]:
+    story = Story(witness=False)
+    story.empty(50, wait_ms=5_000)
+    story.enqueue("a", 100)
+    story.fetch("a", 6_000, 7)
+    return story.records()
+
+
+@wrong("blackbox", "O6")
+def an_empty_answer_while_a_job_waits_since_before_a_fault() -> list[Record]:
+    story = blind("a")
+    story.empty(50)
+    story.fetch("a", 60, 7)
+    return [*story.records(), fault(30, 40)]
+
+
+@wrong("blackbox", "O6")
+def an_empty_answer_long_after_a_fault() -> list[Record]:
+    story = Story(witness=False)
+    story.enqueue("a", 10_000)
+    story.empty(10_050)
+    story.fetch("a", 10_060, 7)
+    return [*story.records(), fault(30, 40)]
+
+
+@wrong("blackbox", "B1")
+def a_callback_whose_counts_do_not_add_up() -> list[Record]:
+    return called_back(2, 1, 0, 0)
+
+
+@wrong("blackbox", "B1")
+def a_callback_without_one_of_the_jobs() -> list[Record]:
+    return called_back(1, 1, 0, 0)
 
 
 @wrong("blackbox", "C1")
