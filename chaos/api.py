@@ -431,7 +431,8 @@ def read_search(answer: Answer) -> history.Res:
         rows=read_jobs(answer),
         total=page.total if page.total_is_exact else -1,
         as_of=page.positions,
-        is_behind=page.is_behind,
+        # While a mirror reads all jobs again, its rows can be older than its position.
+        is_behind=page.is_behind or not page.is_whole,
     )
 
 

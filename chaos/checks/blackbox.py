@@ -314,6 +314,20 @@ class BlackBox:
                         f"{self.name(job)}",
                         self.ns(enqueued.call[other], call),
                     )
+        self.doubled()
+
+    def doubled(self) -> None:
+        """Q1: one job of a request is one job, also if its answer was lost: by its mark."""
+        tables = self.tables
+        asked = {mark for mark in tables.enqueued.mark if mark} - tables.marks
+        known: dict[int, int] = {}
+        told: set[int] = set()
+        for marks, jobs in ((self.got.mark, self.got.job), (tables.ends.mark, tables.ends.job)):
+            for mark, job in zip(marks, jobs, strict=True):
+                if mark in asked and known.setdefault(mark, job) != job and job not in told:
+                    told.add(job)
+                    both = f"{self.name(known[mark])} and {self.name(job)}"
+                    self.stage.wrong("Q1", f"one job of one request became two: {both}")
 
     def duplicate(self, row: int) -> None:
         """The job of a duplicate was enqueued with the same unique key, and not later."""
@@ -323,6 +337,13 @@ class BlackBox:
         others = [one for one in tables.enqueued_of.of(job) if enqueued.how[one] in (DONE, UNKNOWN)]
         if not others or job in self.moved:
             return
+        acked = self.acked_before(job, self.possibly(row))
+        if acked >= 0:
+            self.stage.wrong(
+                "U2",
+                f"{self.name(job)} keeps its unique key after its ack was confirmed",
+                self.ns(acked, call),
+            )
         fitting = [
             one
             for one in others
@@ -626,23 +647,28 @@ class BlackBox:
 
     def read_state(self, job: int, state: str, call: int) -> None:
         """A job was read in a state: after a confirmed ack, it is completed."""
-        if state == "completed" or not job or self.is_reborn(job) or self.tables.may_be_bulk(job):
-            return
+        acked = -1 if state == "completed" else self.acked_before(job, self.calls.inv[call])
+        if acked >= 0:
+            self.stage.wrong(
+                "V2",
+                f"job {self.name(job)} was read as {state} after its ack was confirmed",
+                self.ns(acked, call),
+            )
+
+    def acked_before(self, job: int, time: int) -> int:
+        """The call that certainly completed a job for good before a time; -1 without one."""
+        if not job or self.is_reborn(job) or self.tables.may_be_bulk(job):
+            return -1
         about = self.items
         acks = list(self.calls_about(job, {self.ack}))
         again = any(True for _ in self.calls_about(job, {*self.again}))
         if again or any(about.flags[item] & 2 for item in acks):
-            return
+            return -1
         for item in acks:
             is_done = self.tables.states.texts[about.status[item]] in ("completed", "ok")
-            before = self.calls.ret[about.call[item]] < self.calls.inv[call]
-            if about.how[item] == DONE and is_done and before:
-                self.stage.wrong(
-                    "V2",
-                    f"job {self.name(job)} was read as {state} after its ack was confirmed",
-                    self.ns(about.call[item], call),
-                )
-                return
+            if about.how[item] == DONE and is_done and self.calls.ret[about.call[item]] < time:
+                return about.call[item]
+        return -1
 
     def lost(self) -> None:
         """D1: each confirmed job is there at the end, or was allowed to go."""

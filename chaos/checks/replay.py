@@ -12,7 +12,7 @@ got so far. If all wait, what they wait for never happened.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -93,6 +93,8 @@ class Replay:
         self.empty = self._empty()
         self.looking: dict[int, list[Probe]] = {}
         """Empty answers at the present entry of a shard, each with a job that waited before it."""
+        self.sent = dict(zip(outcomes.effects.row, outcomes.effects.inv, strict=True))
+        """Row of an event to when the call that caused it was sent at the earliest."""
         self.steps: set[int] = set()
         """Jobs that had a next step or a handler."""
         self.callbacks: set[str] = set()
@@ -358,25 +360,44 @@ class Replay:
             held = self.model.jobs.get(job)
             if held is not None and not held.is_approved:
                 others = [one for one in self.waits[job] if one not in self.model.completed]
+                others += self._later(self.waits[job], row, ("completed",))
                 if others:
                     name = self.tables.jobs.texts[others[0]]
                     missing = ("E2", f"a job is started before {name} is completed")
         elif word == "enqueued" and job in self.tables.callbacks:
             batch = self.tables.callbacks[job][0]
-            if self._open_members(batch):
+            if self._open_members(batch, row):
                 missing = ("B2", f"batch {batch} calls back before its jobs have ended")
         if missing is not None and not self.is_lenient:
             if not must:
                 raise WaitError
             self.model.blame(*missing)
 
-    def _open_members(self, batch: str) -> bool:
+    def _open_members(self, batch: str, event: int) -> bool:
         """Whether a job of a batch has not ended yet."""
         _, rows = self.tables.batches.get(batch, (0, ()))
         enqueued = self.tables.enqueued
-        return any(
-            enqueued.job[row] not in self.model.ended for row in rows if enqueued.how[row] == DONE
+        members = [enqueued.job[row] for row in rows if enqueued.how[row] == DONE]
+        return any(one not in self.model.ended for one in members) or bool(
+            self._later(members, event, ("completed", "dead", "cancelled", "deleted"))
         )
+
+    def _later(self, jobs: Iterable[int], event: int, words: Collection[str]) -> list[int]:
+        """The jobs that certainly ended so after an event of another shard had been seen.
+
+        The order of events of two shards is not known. But what follows from a call is not there
+        before the call is sent.
+        """
+        found = []
+        for job in jobs:
+            ends = [
+                row
+                for row in self.tables.events_of.of(job)
+                if self.texts[self.events.type[row]] in words
+            ]
+            if ends and all(self.sent.get(row, 0) > self.events.seen[event] for row in ends):
+                found.append(job)
+        return found
 
     def _report(self, row: int) -> None:
         """Report what the model blames."""

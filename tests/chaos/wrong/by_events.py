@@ -306,6 +306,17 @@ def a_read_of_a_state_before_a_confirmed_change() -> list[Record]:
     return story.records()
 
 
+@wrong("realtime", "M5")
+def a_search_with_a_position_that_its_rows_have_not_reached() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.fetch("a", 20, 7)
+    story.ack("a", 30, 7)
+    row = JobRow(job_id="a", queue="q", state="active")
+    story.op("search", 40, Args(), Res(rows=(row,), as_of={"0": story.seq[0]}))
+    return story.records()
+
+
 # ---- replay
 
 
@@ -475,6 +486,27 @@ def a_start_before_a_job_that_it_waits_for() -> list[Record]:
     return story.records()
 
 
+@wrong("replay", "R4")
+def a_job_that_was_asked_to_stop_and_is_retried() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.fetch("a", 20, 7)
+    story.call("cancel", "a", 30, event="asked_to_stop", state="active", status="cancelling")
+    story.call("fail", "a", 40, token=7, event="failed", state="retrying")
+    return story.records()
+
+
+@wrong("replay", "E2")
+def a_start_in_another_shard_before_the_ack_of_its_job_was_sent() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.enqueue("b", 20, job=NewJob(queue="r", depends_on=("a",)), shard=1)
+    story.fetch("a", 30, 6)
+    story.fetch("b", 40, 7, queue="r", shard=1)
+    story.ack("a", 50, 6)
+    return story.records()
+
+
 def batch(story: Story) -> None:
     """Two jobs in a batch."""
     jobs = tuple(NewJob(queue="q", mark=name, sha=sha(name)) for name in ("a", "b"))
@@ -491,9 +523,9 @@ def batch(story: Story) -> None:
     )  # fmt: skip
 
 
-def calls_back(story: Story, name: str, at: int) -> None:
+def calls_back(story: Story, name: str, at: int, *, shard: int = 0) -> None:
     """The callback of that batch."""
-    story.event("enqueued", name, at, "pending", queue="cb")
+    story.event("enqueued", name, at, "pending", queue="cb", shard=shard)
     story.rows[name] = JobRow(job_id=name, queue="cb", state="pending", mark="back")
     story.fetch(name, at + 5, at, queue="cb", mark="back", batch=("B", 2, 2, 0, 0))
 
@@ -505,6 +537,18 @@ def a_batch_that_calls_back_before_its_jobs_ended() -> list[Record]:
     story.fetch("a", 20, 7)
     story.ack("a", 30, 7)
     calls_back(story, "x", 40)
+    return story.records()
+
+
+@wrong("replay", "B2")
+def a_batch_that_calls_back_in_another_shard_before_the_last_ack_was_sent() -> list[Record]:
+    story = Story()
+    batch(story)
+    for at, name in enumerate(("a", "b")):
+        story.fetch(name, 20 + at, 7 + at)
+    story.ack("a", 30, 7)
+    calls_back(story, "x", 40, shard=1)
+    story.ack("b", 50, 8)
     return story.records()
 
 

@@ -15,6 +15,7 @@ from chaos.history import (
     FinalReplica,
     JobRow,
     NewJob,
+    Phase,
     Record,
     Res,
     Template,
@@ -243,6 +244,33 @@ def a_duplicate_of_a_job_with_another_unique_key() -> list[Record]:
     return story.records()
 
 
+@wrong("blackbox", "U2")
+def a_duplicate_of_a_job_that_was_completed() -> list[Record]:
+    story = Story(witness=False)
+    story.enqueue("a", 10, job=NewJob(queue="q", unique_key="k"))
+    story.fetch("a", 20, 7, event=False)
+    story.ack("a", 30, 7)
+    spec = NewJob(queue="q", mark="b", unique_key="k")
+    created = Created(job_id="a", status="duplicate", existing=True)
+    story.op("enqueue", 40, Args(jobs=(spec,)), Res(created=(created,)))
+    return story.records()
+
+
+@wrong("blackbox", "Q1")
+def a_request_without_an_answer_whose_repetition_makes_another_job() -> list[Record]:
+    story = Story(witness=False)
+    story.enqueue("a", 10, kind="info", op_id="p.first", keyed=True)
+    story.fetch("a", 20, 7, event=False)
+    story.rows["b"] = replace(story.rows["a"], job_id="b")
+    spec = NewJob(queue="q", mark="a", sha=sha("a"))
+    created = Created(job_id="b", status="pending")
+    story.op(
+        "enqueue", 30, Args(jobs=(spec,)), Res(created=(created,)), client="p", op_id="p.first",
+        number=2, keyed=True,
+    )  # fmt: skip
+    return story.records()
+
+
 @wrong("blackbox", "V2")
 def a_read_that_is_older_than_its_position() -> list[Record]:
     story = blind("a")
@@ -335,6 +363,13 @@ def a_job_that_still_waits_after_the_drain() -> list[Record]:
     story = worked()
     story.drained = True
     return story.records()
+
+
+@wrong("final", "O5")
+def a_job_that_a_worker_has_for_ever() -> list[Record]:
+    story = worked()
+    story.set_state("b", "active", 1)
+    return [*story.records(), Phase(t=10**14, name="drain")]
 
 
 @wrong("final", "B1")
