@@ -78,6 +78,7 @@ from corvo.shard.driver.opening import Parts, assemble, machine_on, open_log
 from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
 from corvo.shard.driver.removal import wait_until_unneeded
+from corvo.shard.driver.repairs import RepairLog
 from corvo.shard.driver.replica_links import ReplicaLinks
 from corvo.shard.driver.snapshots import Snapshots
 from corvo.shard.driver.syncing import Syncer
@@ -218,6 +219,7 @@ class Process:
         self._config = config
         self._note = note
         self._log = log
+        self._repairs = RepairLog(log)
         self._read_clocks = read_clocks
         self._stalled: set[int] = set()  # other shards that have taken no effects for long
         self._root = Path(config.data_dir)
@@ -404,6 +406,8 @@ class Process:
             with self._poison.watching(self._replica):
                 work = self._replica.work(*self._read_clocks(), may_write=self._write is None)
             self._look_at_members()
+            node, machine = self._replica.node, self._replica.machine
+            self._repairs.look(is_repairing=node.is_repairing, applied=machine.applied)
             self._carry_out(work)
             if self._has_left is not None and self._replica.has_left:
                 self._has_left.set()
@@ -594,9 +598,14 @@ class Process:
             self._replica.stored(write.token, intact=intact)
             if self._storage.repairing and not self._replica.node.is_repairing:
                 async with self._disk:
-                    with suppress(DiskFull):  # said again with the next write
-                        self._storage.repaired()
+                    self._end_repair()
             self._react()
+
+    def _end_repair(self) -> None:
+        """Note that the replica is whole, unless another repair began meanwhile."""
+        if not self._replica.node.is_repairing:
+            with suppress(DiskFull):  # said again with the next write
+                self._storage.repaired()
 
     def _may_wait(self, write: Write) -> bool:
         """Whether a write need not be durable yet.

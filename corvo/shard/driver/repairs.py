@@ -1,0 +1,31 @@
+"""What the log says of repairs: when one begins, is taken up again after a restart, and has ended.
+
+A repair begins when the leader shows that this replica confirmed entries that it does not have: see
+`corvo.raft.state.Repair`. Until its end the replica neither votes nor leads.
+"""
+
+from corvo.telemetry import Log
+
+
+class RepairLog:
+    """Logs each change once."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._is_repairing = False
+
+    def look(self, *, is_repairing: bool, applied: int) -> None:
+        """`applied`: the last entry in the replica's state."""
+        if is_repairing == self._is_repairing:
+            return
+        self._is_repairing = is_repairing
+        if not is_repairing:
+            self._log.info("replica.repaired", applied=applied)
+            return
+        self._log.warning(
+            "replica.repairing",
+            applied=applied,
+            why="this replica's data lacks entries that it has confirmed: its directory is an older"
+            " copy, or its disk lost what was synced",
+            then="it copies the state from the leader, and neither votes nor leads until then",
+        )
