@@ -413,6 +413,51 @@ SNAPSHOTS: Final[tuple[Row, ...]] = (
     ),
 )
 
+COPIES: Final[tuple[Row, ...]] = (
+    (
+        "older-copy-not-noticed",
+        "following",
+        "    if _has_forgotten(raft, message):\n",
+        "    if False:\n",
+        0,
+    ),
+    (
+        "older-copy-noticed-by-its-length-alone",
+        "following",
+        " or raft.log.matches(index, message.acknowledged_term)\n",
+        " or index <= raft.log.last_index\n",
+        0,
+    ),
+    (
+        "older-copy-repaired-in-its-old-term",
+        "following",
+        "    become_follower(raft, raft.term + 1, NOBODY)\n",
+        "    become_follower(raft, raft.term, NOBODY)\n",
+        0,
+    ),
+    (
+        "repair-not-remembered",
+        "node",
+        "repair=raft.repair_is_new,",
+        "repair=False,",
+        0,
+    ),
+    (
+        "repair-remembered-after-its-term",
+        "disk.wal",
+        "        self._save_repair()\n        self._save_vote()\n",
+        "        self._save_vote()\n        self._save_repair()\n",
+        0,
+    ),
+    (
+        "acknowledgement-of-another-directory",
+        "following",
+        "if message.acknowledged_by != raft.settings.instance or _agrees",
+        "if _agrees",
+        0,
+    ),
+)
+
 DISKS: Final[tuple[Row, ...]] = (
     (
         "hard-state-not-synced",
@@ -529,4 +574,4 @@ RARE: Final = {
 }
 """Bugs without a recorded seed, for one life in many thousands shows them: the test that does."""
 
-BUGS: Final = ELECTIONS + LOGS + CHANGES + READS + DIRECTORIES + SNAPSHOTS + DISKS
+BUGS: Final = ELECTIONS + LOGS + CHANGES + READS + DIRECTORIES + SNAPSHOTS + COPIES + DISKS
