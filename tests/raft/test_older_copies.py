@@ -400,6 +400,26 @@ def test_x35_a_group_whose_majority_is_told_stays_without_a_leader() -> None:
     assert group.normal(1) == [b"a", b"b"]
 
 
+def test_x35_a_majority_is_whole_again_when_its_operator_ends_one_repair() -> None:
+    group = Group(3)
+    group.elect(1)
+    group.propose(1, b"a")
+    copies = {replica: Copy(group, replica) for replica in (2, 3)}
+    group.propose(1, b"b")
+    for replica, copy in copies.items():
+        copy.put_back(group, replica)
+    group.tick(1)
+    waiting = [group[replica].is_repairing for replica in (2, 3)]
+
+    group.storages[2].repairing = False
+    group.start(2)
+    until_whole(group, 3)
+
+    assert waiting == [True, True]
+    assert group.leaders == [1]
+    assert group.normal(2) == [b"a", b"b"]
+
+
 def test_x35_a_group_of_one_goes_on_from_the_copy() -> None:
     group = Group(1)
     group.elect(1)

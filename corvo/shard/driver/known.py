@@ -105,9 +105,11 @@ class Known:
     def check_log(self, storage: DiskStorage) -> None:
         """Refuse a log that lacks what is noted; note one that nothing is known of.
 
-        A replica under repair lost its log before, and gets it back from its peers.
-        Raises `ShardLost`.
+        A replica under repair lost its log before, and gets it back from its peers, unless the
+        operator accepts to lose what is after the end of its log. Raises `ShardLost`.
         """
+        if storage.repairing and self._accepted == storage.last_index:
+            self._end_repair(storage)
         note = self._note
         if note is not None and not self._is_accepted and not storage.repairing:
             why = self._lack(note, storage)
@@ -142,10 +144,21 @@ class Known:
                 f" accept the loss with --accept-loss {self._name}:{note.index}, and the shard"
                 " continues with what is there"
             )
+        self._accept(known=note.index, has=has, why=why)
+
+    def _end_repair(self, storage: DiskStorage) -> None:
+        """Vote again with what is there: no majority is left that could repair this replica."""
+        has = storage.last_index
+        known = max(has, self._note.index) if self._note is not None else has
+        self._accept(known=known, has=has, why=f"the repair of {self._root} was ended")
+        storage.repaired()
+
+    def _accept(self, *, known: int, has: int, why: str) -> None:
         self._is_accepted = True
-        loss = Loss(at=format_time(clock.now_ns()), known=note.index, found=has, why=why)
-        self.loss = loss
-        self._note = replace(note, losses=(*note.losses, loss)[-LOSSES_MAX:])
+        self.loss = Loss(at=format_time(clock.now_ns()), known=known, found=has, why=why)
+        if self._note is not None:
+            losses = (*self._note.losses, self.loss)[-LOSSES_MAX:]
+            self._note = replace(self._note, losses=losses)
 
     # Writing.
 

@@ -406,8 +406,7 @@ class Process:
             with self._poison.watching(self._replica):
                 work = self._replica.work(*self._read_clocks(), may_write=self._write is None)
             self._look_at_members()
-            node, machine = self._replica.node, self._replica.machine
-            self._repairs.look(is_repairing=node.is_repairing, applied=machine.applied)
+            self._repairs.look(self._replica.node)
             self._carry_out(work)
             if self._has_left is not None and self._replica.has_left:
                 self._has_left.set()

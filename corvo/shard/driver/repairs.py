@@ -4,6 +4,7 @@ A repair begins when the leader shows that this replica confirmed entries that i
 `corvo.raft.state.Repair`. Until its end the replica neither votes nor leads.
 """
 
+from corvo.raft import Node
 from corvo.telemetry import Log
 
 
@@ -14,17 +15,18 @@ class RepairLog:
         self._log = log
         self._is_repairing = False
 
-    def look(self, *, is_repairing: bool, applied: int) -> None:
-        """`applied`: the last entry in the replica's state."""
-        if is_repairing == self._is_repairing:
+    def look(self, node: Node) -> None:
+        """Compare with the last look."""
+        if node.is_repairing == self._is_repairing:
             return
-        self._is_repairing = is_repairing
-        if not is_repairing:
-            self._log.info("replica.repaired", applied=applied)
+        self._is_repairing = node.is_repairing
+        seen = node.statistics()
+        if not node.is_repairing:
+            self._log.info("replica.repaired", last_index=seen.last_index)
             return
         self._log.warning(
             "replica.repairing",
-            applied=applied,
+            last_index=seen.last_index,
             why="this replica's data lacks entries that it has confirmed: its directory is an older"
             " copy, or its disk lost what was synced",
             then="it copies the state from the leader, and neither votes nor leads until then",
