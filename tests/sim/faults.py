@@ -357,7 +357,16 @@ class Nemesis:
         is_older = copy.last_index < world.oracles.shadow(host.replica).last_index
         if is_older and world.oracles.may_forget(host.replica, copy.known):
             host.roll_back(copy.files)
-            world.later(int(dice.choice((0.5, 2, 10)) * TICK_NS), host.start)
+            starts = dice.choice((0.5, 2, 10))
+            world.later(int(starts * TICK_NS), host.start)
+            if dice.random() < 0.5:  # in the middle of its repair, perhaps
+                ends = starts + dice.random() * world.options.limits.election_ticks
+                world.later(int(ends * TICK_NS), partial(self._end_again, host))
+
+    def _end_again(self, host: "Host") -> None:
+        self._dice = self._random["older"]
+        if not self._has_ended:
+            self._end(host)
 
     def _harm(self, host: "Host") -> None:
         files, dice = host.files, self._dice

@@ -96,7 +96,7 @@ class Host:
         """Damaged at rest, and the process has not looked yet."""
         self.owed: tuple[int, int] | None = None
         """The last entry, index and term, that an older copy of the disk has forgotten."""
-        self._owes_repair = False  # a repair has begun, and that is durable
+        self._owes_repair = False  # somebody knows of its repair
         self._first = membership
         self._random = fork(world.options.seed, f"host {replica}")
         self._codec = Codec(CLUSTER)
@@ -453,6 +453,9 @@ class Host:
 
     def _send(self, message: AnyMessage) -> None:
         self.burn()
+        if self.node.is_repairing and message.term == self.raft.term:
+            # It was heard in its new term: a restart must not bring its vote back.
+            self.is_mending = self._owes_repair = True
         self.world.oracles.sent(self, message)
         self.world.network.send(self.replica, message.target, self._codec.encode(message))
 
@@ -484,7 +487,6 @@ class Host:
                 self.world.counts["puts on a full disk"] += 1
                 self.world.oracles.not_done(self.replica)
                 break
-            self.is_mending = self.is_mending or write.repair
             batch.append((write, intact))
             self._queue.popleft()
         if batch:
@@ -504,7 +506,6 @@ class Host:
             self.do(TICK_NS // 4, partial(self._sync, batch))
             return
         self.world.oracles.synced(self.replica)
-        self._owes_repair = self._owes_repair or any(write.repair for write, _ in batch)
         self._done.extend(batch)
         self._syncing = 0
         for _ in batch:

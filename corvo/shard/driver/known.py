@@ -108,8 +108,9 @@ class Known:
         A replica under repair lost its log before, and gets it back from its peers, unless the
         operator accepts to lose what is after the end of its log. Raises `ShardLost`.
         """
-        if storage.repairing and self._accepted == storage.last_index:
-            self._end_repair(storage)
+        ends_repair = storage.repairing and self._accepted == storage.last_index
+        if ends_repair:
+            self._accept_end_of_repair(storage)
         note = self._note
         if note is not None and not self._is_accepted and not storage.repairing:
             why = self._lack(note, storage)
@@ -119,6 +120,8 @@ class Known:
             first = self.next_note(storage, committed=storage.hard_state.commit)
             if first is not None:
                 self.put(first)
+        if ends_repair:
+            storage.repaired()  # last, so that it is noted in any case
 
     def _lack(self, note: Note, storage: DiskStorage) -> str:
         """What a log lacks; empty if it has everything."""
@@ -146,12 +149,11 @@ class Known:
             )
         self._accept(known=note.index, has=has, why=why)
 
-    def _end_repair(self, storage: DiskStorage) -> None:
+    def _accept_end_of_repair(self, storage: DiskStorage) -> None:
         """Vote again with what is there: no majority is left that could repair this replica."""
         has = storage.last_index
         known = max(has, self._note.index) if self._note is not None else has
         self._accept(known=known, has=has, why=f"the repair of {self._root} was ended")
-        storage.repaired()
 
     def _accept(self, *, known: int, has: int, why: str) -> None:
         self._is_accepted = True
