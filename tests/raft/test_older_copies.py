@@ -363,6 +363,21 @@ def test_x35_a_heir_that_forgot_does_not_lead() -> None:
     assert group.normal(1) == group.normal(3) == [b"a", b"b", b"c"]
 
 
+def test_x35_a_rejection_of_what_was_acknowledged_is_not_answered_at_once() -> None:
+    """Nor are two of them: each would be asked for again, for as long as there is no heartbeat."""
+    group = Group(3)
+    rolled_back(group)
+    group[1].propose(b"d")
+    group.settle()  # does not end as long as they answer each other
+
+    rejections = [
+        each for each in group.delivered if isinstance(each, AppendResponse) and each.rejected
+    ]
+
+    assert [each.index for each in rejections] == [4, 5, 4]
+    assert not group[2].is_repairing
+
+
 # ---- Groups that have no leader to tell.
 
 
