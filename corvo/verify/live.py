@@ -41,7 +41,7 @@ class _Replica(msgspec.Struct, frozen=True, kw_only=True):
     is_voter: bool = True
     role: str = ""
     applied: int | msgspec.UnsetType = msgspec.UNSET
-    digest: int | str | msgspec.UnsetType = msgspec.UNSET
+    digest: str | msgspec.UnsetType = msgspec.UNSET
     lag: int = 0
     is_repairing: bool = False
     reason: str = ""
@@ -218,7 +218,7 @@ def _verify_digests(client: Client, part: Part) -> None:
 
 def _differing(shard: _Shard, compared: set[int]) -> Iterator[tuple[int, str]]:
     """Positions at which replicas have several digests; adds those that were compared."""
-    at: dict[int, dict[int, int | str]] = {}
+    at: dict[int, dict[int, str]] = {}
     for replica in shard.replicas:
         if replica.applied is not msgspec.UNSET and replica.digest is not msgspec.UNSET:
             at.setdefault(replica.applied, {})[replica.node] = replica.digest
@@ -321,5 +321,7 @@ def _compare(shards: _Taken, mirror: _Taken, part: Part) -> None:
         for state in _STATES:
             one, other = kept.get(state, 0), found.get(state, 0)
             if one != other:
-                problem = f"the shard counts {one} {state} jobs, and the mirror has {other}"
+                problem = (
+                    f"{one} {state} by the shard's counts, and {other} by its jobs in the mirror"
+                )
                 part.wrong(f"queue {name}", problem, _COUNTS_DIFFER)

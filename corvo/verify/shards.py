@@ -52,10 +52,9 @@ class Together:
         """Read what is on its way. Raises `CorvoError` and `msgspec.DecodeError`."""
         for source, store in self.stores.items():
             for target in numbers_of(store):
-                effects = waiting_effects(store, target)
-                self.waiting += len(effects)
                 pair = self._moving.setdefault((min(source, target), max(source, target)), set())
-                for effect in effects:
+                for effect in waiting_effects(store, target):
+                    self.waiting += 1
                     match effect:
                         case Arrival(job=job):
                             pair.add(job.id)

@@ -232,6 +232,7 @@ def _count(files: Files, found: Inspected) -> None:
             try:
                 found.bytes += files.size(name)
             except RaftError as error:
-                _note(found, name, error)
+                if all(name != finding.file for finding in found.findings):
+                    _note(found, name, error)
             else:
                 found.files += 1

@@ -1,5 +1,7 @@
 """Check of effects on other shards: those that wait, and the numbers of those that were taken."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -40,18 +42,13 @@ def taken_of(store: Store) -> dict[int, int]:
     return {int.from_bytes(key[-4:], "big"): int.from_bytes(value, "big") for key, value in found}
 
 
-def waiting_effects(store: Store, shard: int) -> list[Effect]:
+def waiting_effects(store: Store, shard: int) -> Iterator[Effect]:
     """Effects on one shard that it has not confirmed. Those that cannot be read are left out."""
     prefix = OUTBOX.prefix + shard.to_bytes(4, "big")
     stop = OUTBOX.prefix + (shard + 1).to_bytes(4, "big")
-    found = []
     for _, value in rows(store, prefix, stop):
-        try:
-            body = _outgoing.decode(value).body
-            found.append(_effect.decode(_message.decode(body).effect))
-        except msgspec.MsgspecError:
-            continue
-    return found
+        with suppress(msgspec.MsgspecError):
+            yield _effect.decode(_message.decode(_outgoing.decode(value).body).effect)
 
 
 def check_effects(store: Store, *, shard: int, shards: int, tell: Tell) -> Effects:
