@@ -9,6 +9,7 @@ from corvo.kv.level import LevelStore
 from corvo.kv.stopped import Standing
 from corvo.kv.tables import read_meta
 from corvo.raft.disk.inspection import Inspected
+from corvo.raft.disk.manifest import Manifest
 from corvo.raft.errors import RaftError
 from corvo.raft.messages import Entry, Kind
 from corvo.shard.driver.poison import Suspect
@@ -114,9 +115,20 @@ def _open(
     if source:
         return stopped.open_copy(root / source, scratch)
     if log is not None and log.manifest is not None and log.manifest.base.index:
-        part.wrong(name, "there is no state, and the log begins later", OLDER)
+        if not _is_in_snapshot(log.manifest, name, 0, part):
+            part.wrong(name, "there is no state, and the log begins later", OLDER)
         return None
     return stopped.open_empty(scratch)
+
+
+def _is_in_snapshot(manifest: Manifest, name: str, applied: int, part: Part) -> bool:
+    """Whether the next start makes the state of a snapshot, which was checked with the log."""
+    stored = manifest.snapshot
+    if stored is None or stored.snapshot.index < manifest.base.index:
+        return False
+    told = f"the state is at entry {applied}; the next start makes it of the snapshot in the log"
+    part.remark(name, told)
+    return True
 
 
 def _bring_up(
@@ -139,6 +151,8 @@ def _bring_up(
         return OpenState(store, meta.applied, is_current=False)
     base, last = log.manifest.base, log.last_index
     if meta.applied < base.index:
+        if _is_in_snapshot(log.manifest, name, meta.applied, part):
+            return OpenState(store, meta.applied, is_current=False)
         problem = f"the state is at entry {meta.applied}, and the log begins after {base.index}"
         part.wrong(name, problem, OLDER)
         return OpenState(store, meta.applied, is_current=False)

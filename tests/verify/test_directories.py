@@ -229,6 +229,23 @@ def test_a_snapshot_is_read_in_full(copy: Path) -> None:
     assert [each.problem for each in damage_of(verified(copy))] == ["the file is missing"]
 
 
+def test_a_state_older_than_its_log_is_made_of_a_snapshot_or_is_damage(copy: Path) -> None:
+    place = _snapshot(copy)
+    files = RealFiles(copy / "shard-0/log")
+    storage = DiskStorage.open(files, read_identity(files))
+    storage.compact(index=storage.last_index, membership=Membership(voters=(1,)))
+    storage.close()
+    for found in (copy / "shard-0/state").iterdir():
+        shutil.rmtree(found)
+
+    report = verified(copy)
+    assert damage_of(report) == []
+    assert any("makes it of the snapshot" in each.problem for each in notes_of(report))
+
+    place.unlink()
+    assert verified(copy).status == DAMAGED
+
+
 def test_a_snapshot_on_arrival_that_is_damaged_is_no_loss(copy: Path) -> None:
     files = RealFiles(copy / "shard-0/log")
     snapshot = Snapshot(90, 1, Membership(voters=(1,)), 4, b"x" * 32)

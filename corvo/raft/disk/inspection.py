@@ -59,9 +59,8 @@ class Inspected(msgspec.Struct):
 
     @property
     def last_index(self) -> int:
-        """The last entry, or the base."""
-        base = self.manifest.base.index if self.manifest is not None else 0
-        return max([base, *(segment.last_index for segment in self.segments)])
+        """The last entry that is in an intact segment; the base without one."""
+        return self.segments[-1].last_index if self.segments else self.first_index - 1
 
     def entries(self, first: int, last: int) -> list[Entry]:
         """Some entries, all of which are in intact segments. Raises `LogDamaged`."""
