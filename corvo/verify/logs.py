@@ -19,7 +19,6 @@ OTHERS: Final = (
     " send it again. Without: restore a backup of the whole directory"
 )
 LOSS: Final = "put the directory of the last stop back: docs/operations.md, Missing data"
-_PAGE: Final = 1_000
 _FORBIDDEN: Final = "Permission denied"
 
 
@@ -75,20 +74,15 @@ def _check_identity(
 def _check_entries(found: Inspected, name: str, part: Part) -> None:
     """Decode every entry that is intact."""
     count = 0
-    for segment in found.segments:
-        for first in range(segment.first_index, segment.last_index + 1, _PAGE):
-            last = min(first + _PAGE - 1, segment.last_index)
-            try:
-                entries = segment.read(first, last)
-            except RaftError as error:
-                part.wrong(f"{name}/{segment.name}", str(error), OTHERS)
-                break
-            count += len(entries)
-            for one in entries:
+    try:
+        for page in found.pages(found.first_index, found.last_index):
+            count += len(page)
+            for one in page:
                 problem = _problem(one)
                 if problem:
-                    where = f"{name}/{segment.name}, entry {one.index}"
-                    part.wrong(where, problem, OTHERS)
+                    part.wrong(f"{name}, entry {one.index}", problem, OTHERS)
+    except RaftError as error:
+        part.wrong(name, str(error), OTHERS)
     part.count(count, "entry", "entries")
 
 
@@ -115,7 +109,7 @@ def _check_note(found: Inspected, note: Note, name: str, part: Part) -> None:
     elif found.last_index < note.index:
         problem = f"it is an older copy, which ends at entry {found.last_index}"
     elif found.first_index <= note.index > manifest.base.index and note.checksum is not None:
-        [noted] = found.entries(note.index, note.index)
+        [[noted]] = found.pages(note.index, note.index)
         if chain(chain(0, noted.term.to_bytes(8, "little")), noted.data) != note.checksum:
             problem = "it is a copy that was changed elsewhere"
     if problem:

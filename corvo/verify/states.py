@@ -7,6 +7,7 @@ from corvo.errors import CorvoError, StoreDamaged, StoreError
 from corvo.kv import directories, stopped
 from corvo.kv.level import LevelStore
 from corvo.kv.stopped import Standing
+from corvo.kv.store import Store
 from corvo.kv.tables import read_meta
 from corvo.raft.disk.inspection import Inspected
 from corvo.raft.disk.manifest import Manifest
@@ -18,7 +19,6 @@ from corvo.verify.logs import OTHERS
 from corvo.verify.node_files import OWNER, read_json
 from corvo.verify.report import Part
 
-_PAGE: Final = 256
 REPLACE_LIVE: Final = (
     "nothing, if the log and the newest checkpoint are whole: the next start makes it again of them"
 )
@@ -32,7 +32,7 @@ _TRUSTED: Final = ("running", "live", "LOCK")
 class OpenState(NamedTuple):
     """A state in a scratch directory, with all entries of the log applied."""
 
-    store: LevelStore
+    store: Store
     applied: int
     is_current: bool
     """Whether it has all that the log has."""
@@ -162,7 +162,7 @@ def _bring_up(
         return OpenState(store, meta.applied, is_current=False)
     if meta.applied >= log.first_index:
         try:
-            [entry] = log.entries(meta.applied, meta.applied)
+            [[entry]] = log.pages(meta.applied, meta.applied)
         except (RaftError, ValueError) as error:
             part.wrong(name, str(error), OTHERS)
         else:
@@ -183,15 +183,14 @@ def _replay(
         part.wrong(name, f"the state cannot be used: {error}", REPLACE_LIVE)
         return OpenState(store, read_meta(store).applied, is_current=False)
     begin = machine.applied
-    while machine.applied < end:
-        first = machine.applied + 1
-        try:
-            for entry in log.entries(first, min(first + _PAGE - 1, end)):
+    try:
+        for page in log.pages(begin + 1, end):
+            for entry in page:
                 _apply(machine, entry)
-        except (CorvoError, RaftError, AssertionError, LookupError, TypeError, ValueError) as error:
-            problem = f"entry {machine.applied + 1} of the log cannot be applied: {error}"
-            part.wrong(name, problem, "docs/operations.md, An entry that cannot be applied")
-            return OpenState(store, machine.applied, is_current=False)
+    except (CorvoError, RaftError, AssertionError, LookupError, TypeError, ValueError) as error:
+        problem = f"entry {machine.applied + 1} of the log cannot be applied: {error}"
+        part.wrong(name, problem, "docs/operations.md, An entry that cannot be applied")
+        return OpenState(store, machine.applied, is_current=False)
     if end > begin:
         part.count(end - begin, "entry applied to a copy", "entries applied to a copy")
     return OpenState(store, end, is_current=True)

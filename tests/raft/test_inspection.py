@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from corvo.raft.disk import inspection
 from corvo.raft.disk.envelope import seal
 from corvo.raft.disk.hard_state import HARD_STATE
 from corvo.raft.disk.identity import IDENTITY
@@ -43,7 +44,9 @@ def flip(files: MemoryFiles, name: str, offset: int, mask: int = 1) -> MemoryFil
     return files
 
 
-def test_an_intact_log_has_no_finding_and_all_of_its_entries() -> None:
+def test_an_intact_log_has_no_finding_and_all_of_its_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     files = INTACT.copy()
     inspected = inspect(files)
 
@@ -54,8 +57,10 @@ def test_an_intact_log_has_no_finding_and_all_of_its_entries() -> None:
     assert inspected.bytes == sum(map(len, INTACT.contents().values()))
     storage = open_log(INTACT.copy())
     wanted = storage.entries(3, 9, 1 << 20)
-    assert inspected.entries(3, 9) == wanted
-    assert inspected.entries(99, 100) == []
+    assert [entry for page in inspected.pages(3, 9) for entry in page] == wanted
+    assert list(inspected.pages(99, 100)) == []
+    monkeypatch.setattr(inspection, "PAGE_BYTES", 7)
+    assert [len(page) for page in inspected.pages(1, 9)] == [2, 2, 1, 1, 2, 1]
 
 
 @pytest.mark.parametrize("name", NAMES)

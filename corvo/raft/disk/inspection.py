@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -21,6 +22,8 @@ from corvo.raft.disk.snapshot_files import INCOMING, open_incoming, open_snapsho
 from corvo.raft.errors import LogDamaged, RaftError
 from corvo.raft.messages import Entry, HardState
 
+PAGE_BYTES: Final = 4 << 20
+"""Of entries that are in memory at once; a single one may be larger."""
 _OURS: Final = (IDENTITY, HARD_STATE, MANIFEST, BALLAST, INCOMING)
 _ASIDE: Final = re.compile(r"quarantine-[0-9]+|log-.*\.seg\.damaged")
 
@@ -62,14 +65,16 @@ class Inspected(msgspec.Struct):
         """The last entry that is in an intact segment; the base without one."""
         return self.segments[-1].last_index if self.segments else self.first_index - 1
 
-    def entries(self, first: int, last: int) -> list[Entry]:
-        """Some entries, all of which are in intact segments. Raises `LogDamaged`."""
-        found: list[Entry] = []
+    def pages(self, first: int, last: int) -> Iterator[list[Entry]]:
+        """Entries that are in intact segments, a few megabytes at a time. Raises `LogDamaged`."""
         for segment in self.segments:
             begin, end = max(first, segment.first_index), min(last, segment.last_index)
-            if begin <= end:
-                found += segment.read(begin, end)
-        return found
+            size = 0
+            for index in range(begin, end + 1):
+                size += segment.data_bytes(index)
+                if size >= PAGE_BYTES or index == end:
+                    yield segment.read(begin, index)
+                    begin, size = index + 1, 0
 
 
 def inspect(files: Files) -> Inspected:

@@ -7,8 +7,9 @@ from corvo.kv.store import Store
 
 PAGE_BYTES: Final = 1 << 20
 """Of one page, about: documents are of very different sizes."""
-_ROWS_MIN: Final = 16
-_ROWS_MAX: Final = 1_024
+_ROWS_MIN: Final = 4
+_ROWS_MAX: Final = 64
+"""Of one page: large documents may follow small ones, and their sizes are not known before."""
 
 
 class Wrong(NamedTuple):
