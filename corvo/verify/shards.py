@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from corvo.client_commands.tables import counted
 from corvo.errors import CorvoError, StoreError
 from corvo.ids import home_of, shard_of
 from corvo.kv import keys
@@ -14,7 +15,17 @@ from corvo.model import Batch, Forward, Job
 from corvo.shard.recount.effects import numbers_of, taken_of, waiting_effects
 from corvo.shard.recount.recounting import Recount, Visitor
 from corvo.shard.recount.rows import Wrong, rows
-from corvo.shard.state.outbox import Arrival, ScheduleArrival, ScheduleLanded, Spawn, Tally
+from corvo.shard.state.outbox import (
+    Arrival,
+    Forget,
+    JobEnded,
+    ScheduleArrival,
+    ScheduleLanded,
+    Spawn,
+    Tally,
+    Watch,
+    WatchAnswer,
+)
 from corvo.shard.state.tables import BATCHES, FORWARDS
 from corvo.verify.members import MemberCounts
 from corvo.verify.report import Part
@@ -41,6 +52,8 @@ class Together:
         self.shards: Final = shards
         self._moving: dict[tuple[int, int], set[str]] = {}
         """By pair of shards, the jobs that effects between them speak of."""
+        self.counting: Final[set[str]] = set()
+        """Batches whose members are in effects that are on their way."""
         self.waiting = 0
 
     @property
@@ -58,10 +71,16 @@ class Together:
                     match effect:
                         case Arrival(job=job):
                             pair.add(job.id)
-                        case Spawn() | Tally() | ScheduleArrival() | ScheduleLanded():
-                            pass
-                        case _:
-                            pair.add(effect.job_id)
+                            self.counting.add(job.batch_id)
+                        case Tally(batch_id=batch_id):
+                            self.counting.add(batch_id)
+                        case Forget(job_id=job_id) | JobEnded(job_id=job_id):
+                            pair.add(job_id)
+                            self.counting.add(effect.batch_id)
+                        case Watch(job_id=job_id) | WatchAnswer(job_id=job_id):
+                            pair.add(job_id)
+                        case Spawn() | ScheduleArrival() | ScheduleLanded():
+                            pass  # these are of no job and no batch that exists
 
     def is_moving(self, one: int, other: int, job_id: str) -> bool:
         """Whether an effect between two shards speaks of a job."""
@@ -166,8 +185,6 @@ def verify_together(together: Together, members: MemberCounts, part: Part) -> No
         if not together.is_complete:
             missing = together.shards - len(together.stores)
             part.remark("batches", f"not recounted: {missing} shards are not here, or not whole")
-        elif together.waiting:
-            part.remark("batches", "not recounted: effects between shards are on their way")
         else:
             _check_batches(together, members, part)
     except (CorvoError, msgspec.MsgspecError) as error:
@@ -212,17 +229,25 @@ def _check_batches(together: Together, members: MemberCounts, part: Part) -> Non
     count = 0
     for store in together.stores.values():
         for _, data in rows(store, BATCHES.prefix, prefix_end(BATCHES.prefix)):
-            count += 1
             batch = BATCHES.decode(data)
+            if batch.id in together.counting:
+                continue
+            count += 1
             problem = _batch_problem(batch, members)
             if problem:
                 part.wrong(f"batch {batch.id!r}", problem, ACTION)
     for batch_id in members.batches():
+        if batch_id in together.counting:
+            continue
         home = shard_of(batch_id)
         there = together.stores.get(home) if home is not None else None
         if there is None or there.get(BATCHES.prefix + batch_id.encode()) is None:
             part.wrong(f"batch {batch_id!r}", "has jobs, and does not exist", ACTION)
     part.count(count, "batch", "batches")
+    left_out = len(together.counting - {""})
+    if left_out:
+        number = counted(left_out, "batch", "batches")
+        part.remark("batches", f"{number} not recounted: effects between shards count jobs of them")
 
 
 def _batch_problem(batch: Batch, members: MemberCounts) -> str:
@@ -236,7 +261,7 @@ def _batch_problem(batch: Batch, members: MemberCounts) -> str:
             f" {batch.removed} that were removed"
         )
     stated = (batch.succeeded, batch.failed, batch.cancelled)
-    counted = (found.completed, found.dead, found.cancelled)
-    if any(one < other for one, other in zip(stated, counted, strict=True)):
-        return f"says {stated} succeeded, failed and cancelled, and a recount has {counted}"
+    there = (found.completed, found.dead, found.cancelled)
+    if any(one < other for one, other in zip(stated, there, strict=True)):
+        return f"says {stated} succeeded, failed and cancelled, and a recount has {there}"
     return ""

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from corvo.kv.feed import Row
+from corvo.kv.keys import EVENT
 from corvo.raft import Membership
 from corvo.raft.disk.files import RealFiles
 from corvo.raft.disk.identity import read_identity
@@ -19,6 +21,7 @@ from tests.verify.looking import (
     content_of,
     damage_of,
     flip,
+    keys_of,
     notes_of,
     unchecked_of,
     verified,
@@ -205,6 +208,30 @@ def test_damage_to_a_file_is_named_with_what_to_do(copy: Path, name: str) -> Non
     assert any(where in finding.where for finding in found), found
     assert all(finding.action for finding in found), found
     assert content_of(copy) == before
+
+
+def test_a_mirror_that_is_behind_is_compared_without_what_has_changed_since(copy: Path) -> None:
+    rows = keys_of(copy, 0, EVENT.prefix)
+    row = msgspec.msgpack.decode(rows[-6][1], type=Row)
+    [first] = EVENT.parse(rows[0][0])
+    assert isinstance(first, int)
+    index = first + len(rows) - 6
+    position = f"UPDATE cursors SET idx = {index}, digest = {row.digest} WHERE shard = 0"  # noqa: S608 -- numbers
+    _sql(position)(copy)
+
+    report = verified(copy)
+    assert (report.status, damage_of(report)) == (WHOLE, [])
+    [note] = notes_of(report)
+    assert "is 5 entries behind" in note.problem
+
+    _sql("UPDATE jobs SET kind = 'other' WHERE shard = 0")(copy)
+    found = damage_of(verified(copy))
+    changed = {
+        key for _, value in rows[-5:] for key in msgspec.msgpack.decode(value, type=Row).keys
+    }
+    names = {each.where.rpartition(", ")[2] for each in found}
+    assert names
+    assert not {f"j|{name}".encode() for name in names} & changed
 
 
 def _snapshot(directory: Path) -> Path:
