@@ -79,6 +79,9 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "cluster": Command(
         SERVER, "show a cluster, and drain and remove its nodes", f"{_ROOM}.cluster:main"
     ),
+    "verify": Command(
+        SERVER, "check a stopped data directory, or a running cluster", "corvo.verify.command"
+    ),
     "profile": Command(
         SERVER, "name servers and their API keys, and choose one", f"{_ROOM}.profile:main"
     ),

@@ -49,6 +49,10 @@ class DirectoryUnfit(CorvoError):
     """The directory is another node's, or none that a node can live in."""
 
 
+class DirectoryInUse(CorvoError):
+    """A server has the directory."""
+
+
 class DirectoryDamaged(CorvoError):
     """What says whose the directory is cannot be read."""
 
@@ -275,6 +279,25 @@ class DataDir:
             pass  # the caller tries again
         os.close(descriptor)
         return None
+
+    def hold(self) -> int | None:
+        """Keep every server out, without a change: the lock's descriptor, or None without a lock.
+
+        Raises `DirectoryInUse`.
+        """
+        place = self.root / _LOCK
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None  # no server was ever here
+        except OSError as error:
+            raise DirectoryUnfit(f"{place} cannot be read: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise DirectoryInUse(f"a server uses {self.root}") from error
+        return descriptor
 
     def holders(self) -> list[str]:
         """The processes that have the lock open, as far as we may see them."""

@@ -15,6 +15,7 @@
     ├── ConfigRefused       settings of the node that cannot work, all at once (corvo.config)
     ├── BadTimetable        an expression or time zone that cannot be used (corvo.cron)
     ├── DirectoryUnfit      the data directory is not one for this node (corvo.datadir)
+    ├── DirectoryInUse      a server has the data directory (corvo.datadir)
     ├── DirectoryDamaged    what says whose it is cannot be read (corvo.datadir)
     ├── ListenFailed        nobody can listen where the node was told to (corvo.listening)
     ├── Problem             a request that is refused or fails (corvo.router.http.messages)

@@ -14,6 +14,7 @@ import pytest
 from corvo.datadir import (
     DataDir,
     DirectoryDamaged,
+    DirectoryInUse,
     DirectoryUnfit,
     Identity,
     NeededRelease,
@@ -312,3 +313,19 @@ def test_nothing_is_left_of_the_sockets(tmp_path: Path) -> None:
     remove_sockets(sockets)
 
     assert not (directory.root / "run").exists()
+
+
+def test_a_directory_is_held_without_a_change_and_not_while_a_server_has_it(tmp_path: Path) -> None:
+    directory = DataDir(tmp_path)
+    assert directory.hold() is None
+    assert list(tmp_path.iterdir()) == []
+
+    lock = directory.try_lock()
+    assert lock is not None
+    with pytest.raises(DirectoryInUse, match="a server uses"):
+        directory.hold()
+    os.close(lock)
+    held = directory.hold()
+    assert held is not None
+    assert directory.try_lock() is None
+    os.close(held)

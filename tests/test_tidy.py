@@ -36,7 +36,7 @@ LOUD: Final = (
     "corvo/client_commands/{bulk_runs,enqueue,interrupts,lines,options,progress,session}.py",
     "corvo/client_commands/{completion,dev,profile,profiles}.py",
     "corvo/client_commands/{events,waiting,worker,worker_commands,working}.py",
-    "corvo/kv/{checkpoints,directories,level}.py",
+    "corvo/kv/{checkpoints,directories,level,stopped}.py",
     "corvo/mirror/{process,readers}.py",
     "corvo/mirror/follow/{building,following,writing}.py",
     "corvo/raft/disk/files.py",
@@ -52,6 +52,7 @@ LOUD: Final = (
     "corvo/router/server/*.py",
     "corvo/router/shards/{addressing,links,long_poll,map_keeper,mirror,peers,present}.py",
     "corvo/router/stream/{frame_run,stream}.py",
+    "corvo/verify/{command,directories,live,logs,members,mirrors,node_files,states}.py",
     "corvo/shard/driver/{following,other_shard,poison,process,removal,replica_links,snapshots,syncing,timekeeping}.py",
 )
 """Modules that may wait, ask the time or touch the disk, by pattern. Every other module of corvo is
@@ -87,13 +88,14 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
     "pathlib": (
         "corvo/{commands,datadir,listening,node,plans,peer_tls,process_stats}.py",
         "corvo/client_commands/{dev,enqueue,profiles,session,worker_commands}.py",
-        "corvo/kv/{checkpoints,directories}.py",
+        "corvo/kv/{checkpoints,directories,stopped}.py",
         "corvo/mirror/{process,readers}.py",
         "corvo/mirror/follow/{building,writing}.py",
         "corvo/raft/disk/files.py",
         "corvo/router/server/serving.py",
         "corvo/shard/driver/{disk,known,poison,process,timekeeping}.py",
         "corvo/tui/pictures.py",
+        "corvo/verify/{command,directories,logs,mirrors,node_files,states}.py",
     ),
     "plyvel": ("corvo/kv/level.py",),
     "rich": ("corvo/tui/*.py",),

@@ -38,11 +38,12 @@ from corvo.kv.streams import Source, Unpacking, pack
 from corvo.kv.sums import Sum
 
 T = TypeVar("T")
-_SUMS: Final = "sums"
+SUMS: Final = "sums"
+_MARKER: Final = "running"
 _UNFINISHED: Final = ".unfinished"
 _FILE: Final = re.compile(r"CURRENT|MANIFEST-[0-9]{6,}|[0-9]{6,}\.ldb")
-_CHECKPOINT: Final = re.compile(r"checkpoint-([1-9][0-9]*)")
-_INSTALLED: Final = re.compile(r"installed-([1-9][0-9]*)")
+CHECKPOINT: Final = re.compile(r"checkpoint-([1-9][0-9]*)")
+INSTALLED: Final = re.compile(r"installed-([1-9][0-9]*)")
 
 # A listing is out of date when a compaction ended while the tables were linked: about one in ten
 # under the heaviest writing.
@@ -95,10 +96,10 @@ class LevelStates:
         for name in directories.names(self._root):
             if name.endswith(_UNFINISHED):
                 directories.remove(self._root / name)
-        after = self._ended(boot_id)
-        for index in self._numbered(_INSTALLED):
+        after = ending(self._root, boot_id)
+        for index in numbered(self._root, INSTALLED):
             self._settle(index)
-        *older, checkpointed = [0, *self._numbered(_CHECKPOINT)]
+        *older, checkpointed = [0, *numbered(self._root, CHECKPOINT)]
         for index in older[1:]:
             self._discard(f"checkpoint-{index}")
         if after in ("machine crash", "distrust"):
@@ -116,27 +117,15 @@ class LevelStates:
         store = self._rebuild(checkpointed)
         return store, checkpointed, Recovery(after, rebuilt=after != "nothing", damage=damage)
 
-    def _ended(self, boot_id: str) -> Ending:
-        """What ended the process before this one."""
-        if not directories.exists(self._marker):
-            # Whoever makes a live store marks it first.
-            is_new = not directories.exists(self._live) and not self._numbered(_CHECKPOINT)
-            return "nothing" if is_new else "clean stop"
-        # A marker that cannot be read names no boot, and so not this one.
-        found = directories.read(self._marker)
-        if found == _DISTRUSTED:
-            return "distrust"
-        return "process crash" if found == boot_id.encode() else "machine crash"
-
     def _mark(self, text: bytes) -> None:
-        unfinished = self._root / f"running{_UNFINISHED}"
+        unfinished = self._root / f"{_MARKER}{_UNFINISHED}"
         _put(unfinished, text)
         directories.sync(unfinished)
         directories.rename(unfinished, self._marker)
         directories.sync_names(self._root)
 
     def _open_live(self) -> LevelStore:
-        self._check_live()
+        check_live(self._live)
         store = LevelStore(str(self._live), must_exist=True)
         try:
             self._applied(store)
@@ -144,18 +133,6 @@ class LevelStates:
             store.close()
             raise
         return store
-
-    def _check_live(self) -> None:
-        """Find what LevelDB would not tell: see `corvo.kv.framing`."""
-        listed = directories.names(self._live)
-        logs = sorted((name for name in listed if name.endswith(".log")), key=_number)
-        if not logs:
-            raise StoreDamaged(f"{self._live} has lost its log")
-        # The newest one may end amid a write that the end of the process cut short. What is lost
-        # then is the last of all writes, so no hole; and with it goes its applied index.
-        for name in (*logs[:-1], *(name for name in listed if name.startswith("MANIFEST-"))):
-            if not framing.is_whole(directories.read(self._live / name)):
-                raise StoreDamaged(f"{self._live / name} is not whole")
 
     def _rebuild(self, checkpointed: int, *, is_checked: bool = False) -> LevelStore:
         """A live store out of the newest checkpoint, or an empty one."""
@@ -243,7 +220,7 @@ class LevelStates:
         for name in directories.names(target):
             path = target / name
             noted[name] = known.get((name, directories.inode(path))) or directories.sum_up(path)
-        _put(target / _SUMS, sums.encode(noted))
+        _put(target / SUMS, sums.encode(noted))
         directories.sync_all(target)
 
     def _known_sums(self) -> dict[tuple[str, int], Sum]:
@@ -252,7 +229,7 @@ class LevelStates:
             return {}
         checkpoint = self._root / f"checkpoint-{self.checkpointed}"
         try:
-            noted = _sums(checkpoint)
+            noted = sums_of(checkpoint)
         except StoreDamaged:
             return {}  # the checkpoint that is about to replace it notes its own
         present = [name for name in directories.names(checkpoint) if name.endswith(".ldb")]
@@ -267,7 +244,7 @@ class LevelStates:
         directories.rename(finished, self._root / f"checkpoint-{applied}")
         directories.sync_names(self._root)
         self.checkpointed = applied
-        for index in self._numbered(_CHECKPOINT):
+        for index in numbered(self._root, CHECKPOINT):
             if index != applied:
                 self._discard(f"checkpoint-{index}")
 
@@ -285,7 +262,7 @@ class LevelStates:
         try:
             checkpoint = self._pin(pinned)
             yield b""
-            noted = _sums(pinned, told=checkpoint)
+            noted = sums_of(pinned, told=checkpoint)
             yield from pack(
                 Source(name, noted[name].size, partial(_checked, checkpoint, pinned, name, noted))
                 for name in sorted(noted)
@@ -359,12 +336,12 @@ class LevelStates:
             if not _FILE.fullmatch(name) or name in noted:
                 raise StoreDamaged(f"{name!r} is not a file of a checkpoint")
             noted[name] = directories.write(target / name, unpacking.data())
-        _put(target / _SUMS, sums.encode(noted))
+        _put(target / SUMS, sums.encode(noted))
 
     def _settle(self, applied: int) -> None:
         """Let an installed checkpoint take the place of everything. Done again if cut short."""
         self._discard("live")
-        for index in self._numbered(_CHECKPOINT):
+        for index in numbered(self._root, CHECKPOINT):
             self._discard(f"checkpoint-{index}")
         # Else a loss of power might bring back an older state beside the new name.
         directories.sync_names(self._root)
@@ -408,10 +385,7 @@ class LevelStates:
 
     @property
     def _marker(self) -> Path:
-        return self._root / "running"
-
-    def _numbered(self, pattern: re.Pattern[str]) -> list[int]:
-        return _numbered(self._root, pattern)
+        return self._root / _MARKER
 
     def _discard(self, name: str) -> None:
         """Remove a directory, if it is there, in a way that is never half done."""
@@ -422,12 +396,39 @@ class LevelStates:
             directories.remove(discarded)
 
 
+def ending(root: Path, boot_id: str) -> Ending:
+    """What ended the process that had a state last."""
+    marker = root / _MARKER
+    if not directories.exists(marker):
+        # Whoever makes a live store marks it first.
+        is_new = not directories.exists(root / "live") and not numbered(root, CHECKPOINT)
+        return "nothing" if is_new else "clean stop"
+    # A marker that cannot be read names no boot, and so not this one.
+    found = directories.read(marker)
+    if found == _DISTRUSTED:
+        return "distrust"
+    return "process crash" if found == boot_id.encode() else "machine crash"
+
+
+def check_live(live: Path) -> None:
+    """Find what LevelDB would not tell: see `corvo.kv.framing`. Raises `StoreDamaged`."""
+    listed = directories.names(live)
+    logs = sorted((name for name in listed if name.endswith(".log")), key=_number)
+    if not logs:
+        raise StoreDamaged(f"{live} has lost its log")
+    # The newest one may end amid a write that the end of the process cut short. What is lost
+    # then is the last of all writes, so no hole; and with it goes its applied index.
+    for name in (*logs[:-1], *(name for name in listed if name.startswith("MANIFEST-"))):
+        if not framing.is_whole(directories.read(live / name)):
+            raise StoreDamaged(f"{live / name} is not whole")
+
+
 def read_newest(root: Path, read: Callable[[Store], T]) -> T | None:
     """What `read` finds in the newest checkpoint below `root`, all of which is verified.
 
     None when there is no checkpoint. For a process that has not started on the directory.
     """
-    numbers = _numbered(root, _CHECKPOINT) if directories.exists(root) else []
+    numbers = numbered(root, CHECKPOINT) if directories.exists(root) else []
     if not numbers:
         return None
     checkpoint = root / f"checkpoint-{numbers[-1]}"
@@ -457,13 +458,13 @@ def _copy(source: Path, target: Path) -> None:
         if name.endswith(".ldb"):
             linked = directories.link(source / name, target / name)
             assert linked, f"only this process removes from {source}"
-        elif name != _SUMS:
+        elif name != SUMS:
             _put(target / name, directories.read(source / name))
 
 
 def _check(checkpoint: Path) -> None:
     """Read every byte of a checkpoint."""
-    for name, expected in _sums(checkpoint).items():
+    for name, expected in sums_of(checkpoint).items():
         path = checkpoint / name
         if not directories.exists(path) or directories.sum_up(path) != expected:
             raise _damaged(checkpoint, f"{name} is not what was written")
@@ -473,7 +474,7 @@ def _put(path: Path, data: bytes) -> None:
     directories.write(path, iter([data]))
 
 
-def _numbered(root: Path, pattern: re.Pattern[str]) -> list[int]:
+def numbered(root: Path, pattern: re.Pattern[str]) -> list[int]:
     """The indexes in names of a kind, in order."""
     found = [pattern.fullmatch(name) for name in directories.names(root)]
     return sorted(int(match[1]) for match in found if match is not None)
@@ -483,11 +484,12 @@ def _number(log: str) -> int:
     return int(log.removesuffix(".log"))
 
 
-def _sums(directory: Path, *, told: Path | None = None) -> dict[str, Sum]:
-    path = directory / _SUMS
+def sums_of(directory: Path, *, told: Path | None = None) -> dict[str, Sum]:
+    """The sums of a checkpoint's files. Raises `StoreDamaged`."""
+    path = directory / SUMS
     told = told or directory
     if not directories.exists(path):
-        raise _damaged(told, f"{_SUMS} is missing")
+        raise _damaged(told, f"{SUMS} is missing")
     try:
         return sums.decode(directories.read(path))
     except StoreDamaged as error:

@@ -101,6 +101,12 @@ def link(source: Path, target: Path) -> bool:
     return True
 
 
+def lead(link: Path, target: Path) -> None:
+    """Make a symbolic link to a file."""
+    with _failing(f"make {link}"):
+        link.symlink_to(target)
+
+
 def read(path: Path) -> bytes:
     """All of a small file."""
     with _failing(f"read {path}"):

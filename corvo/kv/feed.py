@@ -28,6 +28,7 @@ from corvo.kv.keys import (
     JOB,
     JOB_ERROR,
     QUEUE_CONFIG,
+    SCHEDULE,
     THROUGHPUT,
     WORKER,
     prefix_end,
@@ -36,7 +37,8 @@ from corvo.kv.store import Store
 
 FED: Final = tuple(
     sorted(
-        space.prefix for space in (JOB, JOB_ERROR, QUEUE_CONFIG, COUNTS, THROUGHPUT, BATCH, WORKER)
+        space.prefix
+        for space in (JOB, JOB_ERROR, QUEUE_CONFIG, COUNTS, SCHEDULE, THROUGHPUT, BATCH, WORKER)
     )
 )
 """What the keys of documents begin with that followers are told of, in order."""

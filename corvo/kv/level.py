@@ -32,14 +32,16 @@ BLOOM_BITS: Final = 10  # one needless read in a hundred; most keys that are ask
 class LevelStore:
     """A LevelDB database. Opening it repairs nothing, and makes nothing that `must_exist`."""
 
-    def __init__(self, directory: str, *, must_exist: bool = False) -> None:
+    def __init__(
+        self, directory: str, *, must_exist: bool = False, cache_bytes: int = CACHE_BYTES
+    ) -> None:
         try:
             database = plyvel.DB(
                 directory,
                 create_if_missing=not must_exist,
                 paranoid_checks=True,
                 write_buffer_size=WRITE_BUFFER_BYTES,
-                lru_cache_size=CACHE_BYTES,
+                lru_cache_size=cache_bytes,
                 bloom_filter_bits=BLOOM_BITS,
             )
         except plyvel.Error as error:

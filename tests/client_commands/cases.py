@@ -179,6 +179,7 @@ ELSEWHERE: Final = {
     "config": "test_cli.py",
     "openapi": "test_cli.py",
     "version": "test_cli.py",
+    "verify": "verify/test_command.py",
 }
 """Commands that need several nodes, a terminal or no server, and the module with their tests."""
 

@@ -139,10 +139,13 @@ def run(seed: int, cluster: Cluster) -> Chaos:
     """Let anything happen for a while, and then all come to rest."""
     chaos = Chaos(seed, cluster)
     try:
-        for _ in range(chaos.random.randrange(20, 80)):
+        for number in range(chaos.random.randrange(20, 80)):
             chaos.step()
             chaos.check()
+            if number == 15:
+                cluster.check_together()
         chaos.end()
+        cluster.check_together()
     except AssertionError as error:
         error.add_note(f"seed {seed}")
         raise

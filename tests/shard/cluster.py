@@ -15,6 +15,10 @@ from corvo.shard.ops.transfer import Delivered, Receive, Received, ReceivedMany,
 from corvo.shard.state import outbox, presence
 from corvo.shard.state.outbox import Arrival
 from corvo.shard.state.tables import FORWARDS, JOBS
+from corvo.verify.members import MemberCounts
+from corvo.verify.report import Part
+from corvo.verify.shards import Together, verify_shard, verify_together
+from corvo.verify.states import OpenState
 from tests.shard.shard import EVERYTHING, Shard
 
 SHARDS: Final = 3
@@ -41,6 +45,22 @@ class Cluster:
         """By source; the relay may bring any of them at any time, also for the second time."""
         self.taken: dict[tuple[int, int], list[int]] = {}
         """By source and target: the numbers of the effects that were taken, as they were."""
+
+    def check_together(self) -> None:
+        """Assert that each shard is whole, and that what they say of each other fits."""
+        states = {
+            shard.number: OpenState(shard.store, shard.machine.applied, is_current=True)
+            for shard in self.shards
+        }
+        together = Together(states, shards=len(self.shards))
+        together.look()
+        part = Part("shards")
+        with MemberCounts() as members:
+            for number, state in states.items():
+                verify_shard(number, state, together, members, part, lambda _: None)
+            verify_together(together, members, part)
+        assert not part.damage, part.damage
+        assert not part.unchecked, part.unchecked
 
     # The relay.
 

@@ -7,6 +7,7 @@ import msgspec
 
 from corvo.kv import keys
 from corvo.kv.keys import Space, prefix_end
+from corvo.kv.store import Store
 from corvo.kv.tables import Table
 from corvo.model import STATES, Job, JobError, Queue, State
 from corvo.protocol.ops.base import Limits, Op, Rejected, TypedOp
@@ -14,18 +15,10 @@ from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.work import Claim, Fetch
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS
-from corvo.shard.state import lifecycle
+from corvo.shard.recount.recounting import Recount
+from corvo.shard.recount.rows import Wrong
 from corvo.shard.state.entry import Record, Stamp, encode
-from corvo.shard.state.tables import (
-    BATCHES,
-    ENDINGS,
-    FORWARDS,
-    JOBS,
-    QUEUES,
-    REQUESTS,
-    SCHEDULES,
-    WORKERS,
-)
+from corvo.shard.state.tables import JOBS, QUEUES
 from corvo.shard.state.tx import Tx
 from tests.support.memory import MemoryStore
 
@@ -33,22 +26,6 @@ START_NS: Final = 1_700_000_000_000_000_000
 MS: Final = 1_000_000
 EVERYTHING: Final = 1_000_000
 """More keys than any test has."""
-
-DERIVED: Final = (
-    keys.PENDING,
-    keys.QUEUE_APPEND,
-    keys.ACTIVE,
-    keys.SCHEDULED,
-    keys.RETRYING,
-    keys.FINISHED,
-    keys.HELD,
-    keys.BLOCKED,
-    keys.DEPENDENT,
-    keys.UNIQUE,
-    keys.TIMER,
-    keys.QUEUE_NAME,
-)
-"""Spaces in which every key follows from a document."""
 
 Result_co = TypeVar("Result_co", covariant=True)
 D = TypeVar("D", bound=msgspec.Struct)
@@ -181,9 +158,10 @@ class Shard:
 
     def check(self) -> None:
         """Assert that all that is derived is what the documents make it."""
-        self._check_indexes()
-        self._check_counts()
-        self._check_errors()
+        wrong = wrong_in(self.store, shard=self.number, shards=self.shards)
+        assert not wrong, wrong
+        for queue in self.documents(QUEUES):
+            self._check_count(queue.name)
         self._check_memory()
 
     def check_replay(self) -> None:
@@ -195,69 +173,28 @@ class Shard:
         assert twin.store.content() == self.store.content()
         assert twin.machine.digest == self.machine.digest
 
-    def _check_indexes(self) -> None:
-        due: dict[bytes, bytes] = {}
-        for key, value in (
-            *self._indexes(JOBS),
-            *self._indexes(QUEUES),
-            *self._indexes(WORKERS),
-            *self._indexes(REQUESTS),
-            *self._indexes(BATCHES),
-            *self._indexes(ENDINGS),
-            *self._indexes(FORWARDS),
-            *self._indexes(SCHEDULES),
-        ):
-            assert key not in due, f"two documents claim {key!r}"
-            due[key] = value
-        stored = {key: value for space in DERIVED for key, value in self.rows(space)}
-        assert stored == due
-
-    def _indexes(self, table: Table[D]) -> list[tuple[bytes, bytes]]:
-        if table.indexes is None:
-            return []
-        return [
-            (key, value)
-            for document in self.documents(table)
-            for key, value, _ in table.indexes(document)
-        ]
-
-    def _check_counts(self) -> None:
-        recount: dict[str, list[int]] = {}
-        for job in self.documents(JOBS):
-            recount.setdefault(job.queue, [0] * 16)[job.state.number] += 1
-        prefix = len(keys.COUNTS.prefix)
-        stored = {
-            key[prefix:].decode(): msgspec.msgpack.decode(value, type=list[int])
-            for key, value in self.rows(keys.COUNTS)
-        }
-        assert {name: [*counts, *[0] * (16 - len(counts))] for name, counts in stored.items()} == (
-            recount
-        )
-        for name in [queue.name for queue in self.documents(QUEUES)]:
-            assert self.tx.count(name) == recount.get(name, [0] * 16) + [0] * 16
-
-    def _check_errors(self) -> None:
-        due = [
-            lifecycle.error_key(job.id, number)
-            for job in self.documents(JOBS)
-            for number in lifecycle.error_numbers(job)
-        ]
-        assert sorted(key for key, _ in self.rows(keys.JOB_ERROR)) == sorted(due)
+    def _check_count(self, queue: str) -> None:
+        data = self.store.get(keys.COUNTS.prefix + queue.encode())
+        stored = msgspec.msgpack.decode(data, type=list[int]) if data is not None else []
+        assert self.tx.count(queue) == stored + [0] * (32 - len(stored))
 
     def _check_memory(self) -> None:
         for prefix, head in self.tx.heads.items():
             index = self.store.keys(prefix, prefix_end(prefix), limit=EVERYTHING)
             assert head.keys == index[: len(head.keys)]
             assert not index or head.start <= index[0], "a scan begins at or before the first key"
-        for key, value in self.rows(keys.QUEUE_CURSOR):
-            prefix = keys.QUEUE_APPEND.prefix + key[len(keys.QUEUE_CURSOR.prefix) :] + b"\0"
-            index = self.store.keys(prefix, prefix_end(prefix), limit=1)
-            assert not index or value <= index[0]
         cache = self.tx.cache
         for key, held in [*cache.old.items(), *cache.young.items()]:
             data = self.store.get(key)
             assert data is not None
             assert held.document == held.table.decode(data)
+
+
+def wrong_in(store: Store, *, shard: int, shards: int) -> list[Wrong]:
+    """What a recount of a shard's state finds."""
+    found: list[Wrong] = []
+    Recount(store, shard=shard, shards=shards, tell=found.append).run()
+    return found
 
 
 def decoded(op: TypedOp[Result_co], answer: Answer) -> Result_co:

@@ -460,8 +460,10 @@ class _Trial:
         """Jobs that somebody approved or retried, so that they need nobody."""
 
     def run(self) -> None:
-        for _ in range(80):
+        for number in range(80):
             self.step()
+            if number % 8 == 0:
+                self.cluster.check_together()
         self.end()
 
     def step(self) -> None:
@@ -519,6 +521,7 @@ class _Trial:
                 break
         self.cluster.settle()
         assert self.unfinished() == []
+        self.cluster.check_together()
         for shard in self.cluster.shards:
             shard.check()
             assert shard.rows(keys.DEPENDENT) == []

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from corvo.kv import feed as feeds
 from corvo.kv import keys
-from corvo.kv.feed import Page, Walk
+from corvo.kv.feed import FED, Page, Walk
 from corvo.model import Job, State, Throughput
 from corvo.protocol import wire
 from corvo.protocol.ops.base import Op
@@ -41,6 +41,7 @@ from corvo.shard.machine import Machine
 from corvo.shard.ops import NUMBERS
 from corvo.shard.ops.upkeep import Purge, Sweep
 from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk
+from corvo.shard.recount.recounting import TABLES
 from corvo.shard.replica import Replica
 from corvo.shard.state.entry import Stamp, encode
 from corvo.shard.state.tables import JOBS
@@ -737,3 +738,12 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+def test_a_full_pass_tells_of_every_table_whose_changes_are_told() -> None:
+    told = {table.prefix for table in TABLES if table.is_fed}
+
+    assert told <= {*FED}
+    assert {*FED} - told == {
+        space.prefix for space in (keys.JOB_ERROR, keys.COUNTS, keys.THROUGHPUT)
+    }

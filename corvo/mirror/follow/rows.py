@@ -164,3 +164,17 @@ _FED: Final[dict[bytes, _Fed]] = {
     keys.WORKER.prefix: _fed(msgspec.json.Decoder(Worker).decode, schema.WORKER),
     keys.SCHEDULE.prefix: _fed(msgspec.json.Decoder(Schedule).decode, schema.SCHEDULE),
 }
+
+
+def row_of(shard: int, key: bytes, data: bytes) -> Row:
+    """The row of one document. Raises `msgspec.MsgspecError`."""
+    if key.startswith(_JOB):
+        return schema.JOB.row(shard, _decode_job(data), ())
+    _, row = _FED[prefix_of(key)]
+    return row(shard, key, data)
+
+
+def lock_of(shard: int, data: bytes) -> Row | None:
+    """The row of the unique lock of a job; None if it holds none. Raises `msgspec.MsgspecError`."""
+    job = _decode_job(data)
+    return schema.LOCK.row(shard, job, ()) if job.unique_until_ns else None

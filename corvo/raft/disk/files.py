@@ -21,8 +21,9 @@ class RealFiles:
     Reads may come from another thread than a `sync`; see `DiskStorage`.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_read_only: bool = False) -> None:
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        self._mode: Final = os.O_RDONLY if is_read_only else os.O_RDWR
         self._open: dict[str, int] = {}
 
     def lock(self) -> None:
@@ -136,7 +137,7 @@ class RealFiles:
         opened = self._open.get(name)
         if opened is not None:
             return opened
-        opened = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._root)
+        opened = os.open(name, self._mode | os.O_CLOEXEC, dir_fd=self._root)
         kept = self._open.setdefault(name, opened)
         if kept != opened:
             os.close(opened)  # another thread was quicker

@@ -9,6 +9,7 @@ from corvo.kv.store import Store
 from corvo.shard.state import outbox
 from corvo.shard.state.tables import JOBS
 from corvo.shard.upkeep import placed_anew
+from tests.shard.shard import wrong_in
 from tests.sim.failures import Violation
 
 if TYPE_CHECKING:
@@ -103,6 +104,9 @@ def check(world: "ClusterWorld") -> None:
 
 def _check_copies(world: "ClusterWorld", shard: int, leader: "Process") -> None:
     """Every replica and every mirror has what the leader has."""
+    damaged = wrong_in(leader.replica.machine.store, shard=shard, shards=world.options.shards)
+    if damaged:
+        raise Violation("recount", f"shard {shard}: {damaged[:5]}")
     documents = documents_of(leader.replica.machine.store)
     digest = leader.replica.machine.digest
     for machine in world.machines.values():

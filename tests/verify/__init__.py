@@ -1,0 +1,1 @@
+"""Tests of `corvo verify`: whole directories, damaged ones, and a running server."""
