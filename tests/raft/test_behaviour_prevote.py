@@ -11,6 +11,7 @@ from corvo.raft.messages import (
     AppendRequest,
     AppendResponse,
     Heartbeat,
+    HeartbeatResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -361,7 +362,12 @@ def test_r118_a_late_rejection_of_a_reordered_append_never_probes_below_what_is_
     group.mail.clear()
     group[1].step(rejection)
     group.work(1)
+    at_once = [each for each in group.mail if each.target == 2]
+    group[1].step(HeartbeatResponse(2, 1, 1, 0, round=0))
+    group.work(1)
 
+    # It is no news: the next sign of life brings the next probe.
+    assert at_once == []
     [again] = [each for each in group.mail if each.target == 2]
     assert isinstance(again, AppendRequest)
     assert (again.previous_index, [each.data for each in again.entries]) == (2, [b"second"])
