@@ -39,6 +39,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     verified: dict[str, int]
     """By name, those that certainly happened."""
     events: int = 0
+    bug: str = ""
+    """The bug that was planted in the nodes."""
 
 
 def summary_of(story: Story, code: int) -> Summary:
@@ -59,14 +61,19 @@ def summary_of(story: Story, code: int) -> Summary:
         faults=dict(Counter(fault.name for fault in story.faults)),
         verified=dict(Counter(fault.name for fault in story.faults if fault.verified)),
         events=story.events,
+        bug="" if run is None else run.bug,
     )
 
 
 def read(directories: Sequence[Path]) -> list[Summary]:
-    """The counts of runs: of each directory, and of those in it that are runs."""
+    """The counts of runs: of each directory, and of those in it that are runs.
+
+    Runs with a planted bug say nothing of the product.
+    """
     places = [path for each in directories for path in (each, *sorted(each.glob("*/")))]
     found = [place / SUMMARY for place in places if (place / SUMMARY).exists()]
-    return [msgspec.json.decode(path.read_bytes(), type=Summary) for path in found]
+    counts = [msgspec.json.decode(path.read_bytes(), type=Summary) for path in found]
+    return [each for each in counts if not each.bug]
 
 
 def table(runs: Sequence[Summary], what: Mapping[str, str]) -> str:

@@ -371,6 +371,8 @@ class Run(Line, frozen=True, tag="run"):
     settings: dict[str, str] = {}
     minima: dict[str, int] = {}
     """The least that a run must have: name of an op, `ok`, `faults` or `events` to a number."""
+    bug: str = ""
+    """The bug that was planted in the nodes."""
 
 
 class Phase(Line, frozen=True, tag="phase"):

@@ -139,6 +139,7 @@ def _head(options: Options, cluster: Cluster) -> history.Run:
         grace_ms=5_000 if options.targets else 2_000,
         minima={"ok": max(1, int(options.seconds)), "faults": 1 if options.plan else 0},
         settings={**SETTINGS, **options.settings},
+        bug="" if options.bug is None else options.bug.name,
     )
 
 

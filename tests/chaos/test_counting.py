@@ -12,7 +12,7 @@ from chaos.faults import all_faults
 WHAT = {"kill-node": "SIGKILL of a node", "loss": "lost packets"}
 
 
-def run(code: int, verified: int) -> Summary:
+def run(code: int, verified: int, bug: str = "") -> Summary:
     return Summary(
         seed=1,
         version="1.0",
@@ -25,6 +25,7 @@ def run(code: int, verified: int) -> Summary:
         faults={"kill-node": 5},
         verified={"kill-node": verified},
         events=3_000,
+        bug=bug,
     )
 
 
@@ -47,6 +48,13 @@ def test_runs_are_found_in_a_directory_of_runs(tmp_path: Path) -> None:
         (place / counting.SUMMARY).write_bytes(msgspec.json.encode(run(0, number)))
 
     assert [each.verified["kill-node"] for each in counting.read([tmp_path])] == [0, 1]
+
+
+def test_runs_with_a_planted_bug_are_not_counted(tmp_path: Path) -> None:
+    encoded = msgspec.json.encode(run(1, 5, bug="no-fencing"))
+    (tmp_path / counting.SUMMARY).write_bytes(encoded)
+
+    assert counting.read([tmp_path]) == []
 
 
 def test_the_page_has_a_place_for_the_counts_of_all_faults() -> None:
