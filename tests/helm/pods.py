@@ -53,6 +53,11 @@ class Release:
         found = self.objects.one("Pod")
         return self._process(found, found.meta.name, 0)
 
+    def worker(self) -> "Process":
+        """A pod of the Deployment."""
+        found = self.objects.one("Deployment")
+        return self._process(found, f"{found.meta.name}-x", 0)
+
     def _process(self, of: Object, name: str, number: int) -> "Process":
         pod = of.the_pod
         host = address(number)

@@ -1,5 +1,6 @@
 """Real nodes, started with the command, variables and files that the chart renders."""
 
+import os
 import signal
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -9,6 +10,7 @@ from typing import Final
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import msgspec
 import trio
 
 from tests.helm.charts import rendered, sets
@@ -149,6 +151,63 @@ async def test_nodes_use_the_certificates_of_their_secrets(tmp_path: Path) -> No
     assert (job.code, job.out.split()[-1]) == (0, "completed"), job.err
     assert drained == (0, "", "")
     assert codes == [0, 0, 0]
+
+
+@on_sockets
+async def test_a_worker_that_is_stopped_finishes_its_job_and_fetches_no_other(
+    tmp_path: Path,
+) -> None:
+    key = ("worker.existingSecret=jobs-corvo-keys", "worker.apiKeyKey=admin-key")
+    work = ("worker.queues={mail}", "worker.exec=cat /pipes/pipe", "worker.lease=10s")
+    volume = ("worker.extraVolumes[0].name=pipes", "worker.extraVolumes[0].emptyDir.medium=Memory")
+    mount = (
+        "worker.extraVolumeMounts[0].name=pipes",
+        "worker.extraVolumeMounts[0].mountPath=/pipes",
+    )
+    jobs = release(tmp_path, "worker.enabled=true", *key, *work, *volume, *mount)
+    server, worker = jobs.pod(0), jobs.worker()
+    pipe = worker.places["/pipes"] + "/pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)  # a program that reads the pipe waits for its end
+
+    async with started([server]) as [node]:
+        await ready([server], [node])
+        await server.corvo("enqueue", "mail", "{}", "--id", "first")
+        async with worker.running() as running:
+            with trio.fail_after(PATIENCE_S):
+                while not (leased := await inspect(server, "mail~first")).lease_expires_at:
+                    assert not running.silent.is_set(), running.texts
+            await server.corvo("enqueue", "mail", "{}", "--id", "second")
+            running.send(signal.SIGTERM)
+            with trio.fail_after(PATIENCE_S):
+                while (later := await inspect(server, "mail~first")) == leased:
+                    assert not running.silent.is_set(), running.texts
+            os.write(end, b'"done"')
+            os.close(end)
+            with trio.fail_after(PATIENCE_S):
+                code = await running.gone()
+        first, second = [await inspect(server, f"mail~{one}") for one in ("first", "second")]
+
+    assert later.state == "active", "its lease was renewed"
+    assert code == 0
+    assert (first.state, first.attempt, first.result) == ("completed", 1, "done")
+    assert second.state == "pending"
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job, with the fields that the test looks at."""
+
+    state: str
+    attempt: int
+    lease_expires_at: str = ""
+    result: str = ""
+
+
+async def inspect(server: Process, job: str) -> Job:
+    """A job as `corvo inspect` shows it."""
+    done = await server.corvo("inspect", job, "-o", "json")
+    assert done.code == 0, done.err
+    return msgspec.json.decode(done.out, type=Job)
 
 
 def certificates(directory: Path) -> dict[str, dict[str, str]]:
