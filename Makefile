@@ -17,17 +17,7 @@ server: $(SERVING) ## Run Corvo on 127.0.0.1:8080 with its data in ./data; more 
 
 # Some kills need strace, and the examples their languages.
 test: $(READY) ## Run every test
-	@missing=; for each in strace:strace node:nodejs go:golang-go; do \
-	    command -v "$${each%%:*}" >/dev/null || missing="$$missing $${each#*:}"; \
-	done; \
-	if [ -z "$$missing" ]; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive \
-	        apt-get install -qy --no-install-recommends $$missing; } \
-	    || echo "Without$$missing some tests are not covered" >&2; \
-	else \
-	    echo "Without$$missing some tests are not covered; on Debian: sudo apt-get install$$missing" >&2; \
-	fi
+	$(call HAVE,strace:strace node:nodejs go:golang-go,some tests are not covered)
 	$(PYTHON) -m pytest --numprocesses auto --maxprocesses 8
 
 check: $(READY) ## Check format, lint, types, imports, house rules and docs
@@ -55,15 +45,11 @@ fuzz: $(READY) ## Test a node's HTTP API against its OpenAPI document for MINUTE
 	$(PYTHON) -m tests.router.judging --minutes $(or $(MINUTES),4)$(if $(SEED), --seed $(SEED))
 
 chaos: $(READY) ## Break a real cluster for MINUTES=2, and check the history; more with FLAGS="--nodes 5 …"
+	$(call HAVE,ip:iproute2 mkfs.ext4:e2fsprogs mount:mount cc:gcc cc:libc6-dev,some faults are not covered)
 	$(PYTHON) -m chaos run --minutes $(or $(MINUTES),2)$(if $(SEED), --seed $(SEED)) $(FLAGS)
 
 bench: $(READY) ## Measure the speed
-	@command -v wrk >/dev/null || { \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy wrk; \
-	    else \
-	        echo "Without wrk three parts of the node are not measured; on Debian: sudo apt-get install wrk" >&2; \
-	    fi; }
+	$(call HAVE,wrk:wrk,three parts of the node are not measured)
 	$(PYTHON) -m bench
 
 docs: $(READY) ## Write the generated parts of the docs
@@ -85,6 +71,21 @@ $(READY): pyproject.toml requirements/constraints.txt
 	@touch $@ $(SERVING)
 
 INSTALL = PIP_CONSTRAINT=requirements/constraints.txt $(PYTHON) -m pip install --quiet
+
+# Install the packages of commands that are missing, given as command:package, or say what follows.
+define HAVE
+@missing=; for each in $(1); do \
+    command -v "$${each%%:*}" >/dev/null || missing="$$missing $${each#*:}"; \
+done; \
+if [ -z "$$missing" ]; then :; \
+elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+    { apt-get update -q && DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qy --no-install-recommends $$missing; } \
+    || echo "Without$$missing $(2)" >&2; \
+else \
+    echo "Without$$missing $(2); on Debian: sudo apt-get install$$missing" >&2; \
+fi
+endef
 
 # Debian keeps a part of `venv` in a package of its own. Root may install it; others are told how.
 define MAKE_VENV

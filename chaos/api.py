@@ -431,38 +431,39 @@ def read_search(answer: Answer) -> history.Res:
         rows=read_jobs(answer),
         total=page.total if page.total_is_exact else -1,
         as_of=page.positions,
-        is_behind=page.is_behind,
+        # While a mirror reads all jobs again, its rows can be older than its position.
+        is_behind=page.is_behind or not page.is_whole,
     )
 
 
-class _Queue(msgspec.Struct):
-    name: str
-    pending: int = 0
-    active: int = 0
-    held: int = 0
-    completed: int = 0
-    dead: int = 0
-    scheduled: int = 0
-    retrying: int = 0
-    cancelled: int = 0
-    enqueued: int = 0
-    paused: bool = False
-    draining: bool = False
-    max_concurrency: int = 0
-    rate_limit: int = 0
-    rate_window_ms: int = 0
+class _Schedule(msgspec.Struct):
+    id: str
+    paused: bool
+    changes: int
+    fired: int
+    next_run: str | None = None
+
+
+def read_schedule(answer: Answer, node: str) -> history.FinalSchedule:
+    """A schedule, as a node gave it."""
+    body = _decode(answer, _Schedule)
+    next_ns = time_ns(body.next_run or "")
+    return history.FinalSchedule(node, body.id, body.paused, next_ns, body.changes, body.fired)
+
+
+_LIMITS: Final = {
+    "concurrency": "max_concurrency", "rate": "rate_limit", "window_ms": "rate_window_ms",
+}  # fmt: skip
+
+
+class _Queue(QueueRow, frozen=True, rename=_LIMITS):
+    """A queue with the names that the API has."""
 
 
 def read_queues(answer: Answer) -> history.Res:
     """The list of queues."""
-    found = []
-    for body in _decode(answer, list[_Queue]):
-        fields = msgspec.structs.asdict(body)
-        fields["concurrency"] = fields.pop("max_concurrency")
-        fields["rate"] = fields.pop("rate_limit")
-        fields["window_ms"] = fields.pop("rate_window_ms")
-        found.append(QueueRow(**fields))
-    return history.Res(queues=tuple(found))
+    found = _decode(answer, list[_Queue])
+    return history.Res(queues=tuple(QueueRow(**msgspec.structs.asdict(row)) for row in found))
 
 
 def read_batch(answer: Answer) -> history.Res:

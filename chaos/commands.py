@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 import trio
 
-from chaos import counting, history, nemesis
+from chaos import counting, history, nemesis, plant
+from chaos.bugs import Bug, all_bugs
 from chaos.cluster import cleaning, machine
 from chaos.faults import all_faults
 from chaos.faults.fault import Fault
@@ -20,7 +21,7 @@ from chaos.nemesis import Planned
 from chaos.remote import command_faults, site_of
 from chaos.run import Failed, Options, leaves, run
 from chaos.shrinking import shrink
-from chaos.verdict import BROKEN, UNCOUNTED, WELL, judge
+from chaos.verdict import BROKEN, UNCOUNTED, WELL, Verdict, judge, read_verdict
 from chaos.view import show
 from chaos.workloads import all_workloads
 
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         return judge(told.directory).code
     if told.command == "count":
         return _count(told)
+    if told.command == "plant":
+        return _plant(told)
     if told.command == "clean":
         for line in cleaning.clean():
             print(line)
@@ -57,6 +60,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run", help="start a cluster, break it, and check the history")
+    _run_arguments(running)
+    planting = commands.add_parser("plant", help="plant bugs, each of which a run must find")
+    planting.add_argument("names", nargs="*", metavar="NAME", help="bugs (default: all)")
+    planting.add_argument(
+        "--rewrite", action="store_true", help="write what was found into docs/reliability.md"
+    )
+    adding = commands.add_parser("count", help="add up the counts of runs, for the docs")
+    adding.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="artefacts")
+    adding.add_argument(
+        "--rewrite", action="store_true", help="write the counts into docs/reliability.md"
+    )
+    smaller = commands.add_parser("shrink", help="find fewer faults that break the same promise")
+    smaller.add_argument("directory", type=Path, metavar="DIR", help="artefacts of the run")
+    smaller.add_argument("--tries", type=int, default=20, metavar="N", help="runs (default: 20)")
+    checking = commands.add_parser("replay", help="check the history of an earlier run again")
+    checking.add_argument("directory", type=Path, metavar="DIR", help="its artefacts")
+    commands.add_parser("list", help="list faults and workloads")
+    commands.add_parser("clean", help="remove what killed runs left behind")
+    return parser
+
+
+def _run_arguments(running: argparse.ArgumentParser) -> None:
     running.add_argument("--nodes", type=int, default=3, metavar="N", help="nodes (default: 3)")
     running.add_argument("--shards", type=int, default=2, metavar="N", help="shards (default: 2)")
     running.add_argument(
@@ -103,20 +128,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=COMMAND",
         help="a fault of that cluster: a command in which {node} is the host of a node",
     )
-    running.add_argument("--output", type=Path, metavar="DIR", help="directory of the artefacts")
-    adding = commands.add_parser("count", help="add up the counts of runs, for the docs")
-    adding.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="artefacts")
-    adding.add_argument(
-        "--rewrite", action="store_true", help="write the counts into docs/reliability.md"
+    running.add_argument(
+        "--bug", choices=sorted(all_bugs()), help="a bug that is planted in every node"
     )
-    smaller = commands.add_parser("shrink", help="find fewer faults that break the same promise")
-    smaller.add_argument("directory", type=Path, metavar="DIR", help="artefacts of the run")
-    smaller.add_argument("--tries", type=int, default=20, metavar="N", help="runs (default: 20)")
-    checking = commands.add_parser("replay", help="check the history of an earlier run again")
-    checking.add_argument("directory", type=Path, metavar="DIR", help="its artefacts")
-    commands.add_parser("list", help="list faults and workloads")
-    commands.add_parser("clean", help="remove what killed runs left behind")
-    return parser
+    running.add_argument("--output", type=Path, metavar="DIR", help="directory of the artefacts")
 
 
 def _list() -> int:
@@ -128,6 +143,9 @@ def _list() -> int:
     print("workloads")
     for workload in all_workloads().values():
         print(f"  {workload.name:22} {workload.what}")
+    print("bugs that can be planted")
+    for bug in all_bugs().values():
+        print(f"  {bug.name:26} {bug.what}")
     return WELL
 
 
@@ -188,6 +206,7 @@ def _run(told: argparse.Namespace) -> int:
         lacks=lacks,
         targets=told.target,
         api_key=os.environ.get("CORVO_API_KEY", ""),
+        bug=all_bugs()[told.bug] if told.bug else None,
     )
     return carry_out(options)
 
@@ -213,6 +232,51 @@ def _faults(told: argparse.Namespace, lacks: Mapping[str, str]) -> Mapping[str, 
     return found
 
 
+def _plant(told: argparse.Namespace) -> int:
+    known = all_bugs()
+    unknown = sorted(set(told.names) - known.keys())
+    if unknown:
+        print(f"unknown bug {unknown[0]!r}: expected some of {', '.join(known)}")
+        return UNCOUNTED
+    bugs = [known[name] for name in told.names] or list(known.values())
+    directory = _ROOT / f"{time.strftime('%Y%m%d-%H%M%S')}-plant"
+    results: list[plant.Result] = []
+    for bug in bugs:
+        results.append(plant.hunt(bug, directory, _run_planted))
+        print(plant.row(results[-1]), flush=True)
+        if told.rewrite:
+            page = counting.PAGE.read_text()
+            counting.PAGE.write_text(plant.rewrite(page, results, list(known)))
+    print(plant.table(results), end="")
+    return WELL if all(each.is_found for each in results) else BROKEN
+
+
+def _run_planted(bug: Bug, seed: int, directory: Path) -> Verdict:
+    """One run with a planted bug."""
+    directory.mkdir(parents=True)
+    lacks = machine.probe()
+    known, workloads = all_faults(), all_workloads()
+    faults = {name: known[name] for name in chosen(bug.faults, known)}
+    missing = [reason for fault in faults.values() if (reason := uncovered(fault, lacks))]
+    if missing:
+        return Verdict(UNCOUNTED, missing[0])
+    options = Options(
+        directory=directory,
+        seed=seed,
+        nodes=bug.nodes,
+        seconds=bug.seconds,
+        rate=bug.rate,
+        faults=faults,
+        workloads={name: workloads[name] for name in chosen(bug.workloads, workloads)},
+        plan=nemesis.plan(str(seed), bug.seconds, faults.values()),
+        settings=bug.settings,
+        lacks=lacks,
+        bug=bug,
+    )
+    carry_out(options)
+    return read_verdict(directory)
+
+
 class Saved(msgspec.Struct, frozen=True):
     """The content of `plan.json`: all that a run needs to be made again."""
 
@@ -224,6 +288,7 @@ class Saved(msgspec.Struct, frozen=True):
     workloads: list[str]
     plan: list[Planned]
     settings: dict[str, str] = {}
+    bug: str = ""
 
 
 def carry_out(options: Options) -> int:
@@ -238,6 +303,7 @@ def carry_out(options: Options) -> int:
         list(options.workloads),
         list(options.plan),
         dict(options.settings),
+        "" if options.bug is None else options.bug.name,
     )
     encoded = msgspec.json.format(msgspec.json.encode(saved))
     (options.directory / PLAN).write_bytes(encoded)
@@ -270,6 +336,7 @@ def _shrink(told: argparse.Namespace) -> int:
             plan=plan,
             settings=saved.settings,
             lacks=machine.probe(),
+            bug=all_bugs()[saved.bug] if saved.bug else None,
         )
         return carry_out(options) == BROKEN
 

@@ -1,6 +1,5 @@
 """The end of a run: all queues are emptied by fresh workers, and all that is left is read."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
@@ -9,13 +8,15 @@ import msgspec
 import trio
 
 from chaos import api, history
-from chaos.calls import Client, Request
+from chaos.calls import Client
 from chaos.feeds import Listener
-from chaos.history import Args, QueueRow
+from chaos.history import QueueRow
 from chaos.http import Answer, Connection, Lost, Site
 from chaos.recording import Recorder, now_ns
+from chaos.workloads import schedules
 from chaos.workloads.limits import command
 from chaos.workloads.scene import PAUSED, QUEUES, Scene
+from chaos.workloads.searchers import queues
 from chaos.workloads.workers import item_of
 
 _WORKERS: Final = 6
@@ -33,13 +34,15 @@ async def drain(scene: Scene) -> bool:
     """Empty all queues; whether that succeeded in time."""
     operator = scene.client("drain-operator")
     await command(operator, "resume", PAUSED)
+    for each in scene.recorder.schedule_ids:
+        await schedules.command(operator, "pause_schedule", each)
     is_empty = False
     async with trio.open_nursery() as nursery:
         for number in range(_WORKERS):
             nursery.start_soon(_empty, scene.client(f"drain-{number}"))
         with trio.move_on_after(_DRAIN_S):
             while not is_empty:
-                rows = await _queues(operator)
+                rows = [row for row in await queues(operator, tries=6) if row.name in QUEUES]
                 is_empty = bool(rows) and not any(map(_waits, rows))
                 await trio.sleep(_LOOK_S)
         nursery.cancel_scope.cancel()
@@ -63,20 +66,6 @@ def _waits(row: QueueRow) -> bool:
     return bool(row.pending or row.active or row.scheduled or row.retrying)
 
 
-async def _queues(client: Client) -> Sequence[QueueRow]:
-    op = await client.call(
-        Request(
-            f="queues",
-            method="GET",
-            path="/api/v1/queues",
-            args=Args(),
-            read=api.read_queues,
-            is_keyed=False,
-        )
-    )
-    return [row for row in op.res.queues if row.name in QUEUES]
-
-
 async def settle(listeners: Sequence[Listener]) -> None:
     """Wait until all listeners have the same position, so that each has all events."""
     with trio.move_on_after(_SETTLE_S):
@@ -93,9 +82,7 @@ async def settle(listeners: Sequence[Listener]) -> None:
 class Reader:
     """It reads what is left after a run. No client calls meanwhile."""
 
-    def __init__(self, sites: Sequence[Site], recorder: Recorder, heads: Mapping[str, str]) -> None:
-        """`heads` has the last id of each node's feed, in which are digests of its replicas."""
-        self._heads = heads
+    def __init__(self, sites: Sequence[Site], recorder: Recorder) -> None:
         self._sites = sites
         self._recorder = recorder
 
@@ -113,6 +100,8 @@ class Reader:
                     self._recorder.write(history.FinalQueue(site.name, row))
         for batch in self._recorder.batch_ids:
             await self._batch(batch)
+        for schedule in self._recorder.schedule_ids:
+            await self._schedule(schedule)
         await self._replicas()
         self._recorder.write(history.FinalDone(now_ns(), len(found), len(missing), drained=drained))
 
@@ -167,20 +156,33 @@ class Reader:
         if row is not None:
             self._recorder.write(history.FinalBatch(site.name, row))
 
+    async def _schedule(self, schedule_id: str) -> None:
+        site = self._sites[0]
+        path = f"/api/v1/schedules/{schedule_id}"
+        answer = await self._ask(site, "GET", path, may_miss=True)
+        if answer.status == 200:
+            self._recorder.write(api.read_schedule(answer, site.name))
+
     async def _replicas(self) -> None:
-        answer = await self._ask(self._sites[0], "GET", "/api/v1/cluster/status")
-        view = msgspec.json.decode(answer.body, type=_Status).cluster
-        if view is None:
-            return
-        names = {node.number: node.name for node in view.nodes}
-        for shard in view.shards:
-            for each in shard.replicas:
-                name = names.get(each.node, str(each.node))
-                index, digest = digests(self._heads.get(name, "")).get(shard.shard, (0, ""))
-                known = digest if index == each.applied else ""
-                self._recorder.write(
-                    history.FinalReplica(name, shard.shard, each.applied, known, each.role)
-                )
+        """Read the replicas of each shard until all have applied as much.
+
+        A shard has new entries now and then also when it is idle.
+        """
+        found: Mapping[int, Sequence[history.FinalReplica]] = {}
+        with trio.move_on_after(_SETTLE_S):
+            while True:
+                answer = await self._ask(self._sites[0], "GET", "/api/v1/cluster/status")
+                seen = replicas(answer.body)
+                found = {
+                    shard: known if are_equal(known := found.get(shard, ())) else rows
+                    for shard, rows in seen.items()
+                }
+                if all(map(are_equal, found.values())):
+                    break
+                await trio.sleep(_LOOK_S)
+        for rows in found.values():
+            for row in rows:
+                self._recorder.write(row)
 
     async def _ask(
         self, site: Site, method: str, path: str, body: object = None, *, may_miss: bool = False
@@ -204,14 +206,28 @@ class Reader:
         raise NoAnswer(f"{method} {path} at {site.name}: {last}")
 
 
-_PLACE: Final = re.compile(r"s(\d+)=(\d+)-([0-9a-f]+)(\.\d+)?")
+def replicas(body: bytes) -> Mapping[int, Sequence[history.FinalReplica]]:
+    """The voters of each shard, out of the state of the cluster."""
+    view = msgspec.json.decode(body, type=_Status).cluster
+    if view is None:
+        return {}
+    names = {node.number: node.name for node in view.nodes}
+    return {
+        shard.shard: [
+            history.FinalReplica(
+                names.get(each.node, str(each.node)), shard.shard, each.applied, each.digest,
+                each.role,
+            )
+            for each in shard.replicas
+            if each.is_voter
+        ]
+        for shard in view.shards
+    }  # fmt: skip
 
 
-def digests(event_id: str) -> dict[int, tuple[int, str]]:
-    """By shard, the index and the digest of the state in the id of an event."""
-    found = map(_PLACE.fullmatch, event_id.split(","))
-    # After a dot is the number of events beyond the index.
-    return {int(each[1]): (int(each[2]), each[3]) for each in found if each and not each[4]}
+def are_equal(rows: Sequence[history.FinalReplica]) -> bool:
+    """Whether the digests of all replicas of a shard are those of one index."""
+    return bool(rows) and len({row.index for row in rows}) == 1 and all(row.digest for row in rows)
 
 
 class NoAnswer(Exception):
@@ -225,8 +241,10 @@ class _Node(msgspec.Struct):
 
 class _Replica(msgspec.Struct):
     node: int
+    is_voter: bool = True
     role: str = ""
     applied: int = 0
+    digest: str = ""
 
 
 class _Shard(msgspec.Struct):

@@ -21,20 +21,6 @@ _SILENCE_S: Final = 20.0
 _PATH: Final = "/api/v1/events"
 
 
-class _Body(msgspec.Struct):
-    shard: int
-    seq: int
-    number: int
-    type: str
-    at_ns: int
-    job_id: str = ""
-    queue: str = ""
-    state: str = ""
-    attempt: int = 0
-    by: str = ""
-    why: str = ""
-
-
 class _Gone(msgspec.Struct):
     last_event_id: str
     shards: list[int] = []
@@ -112,9 +98,10 @@ class Listener:
         self.last_id = self._pending_id
         self._pending_id = ""
         if data:
-            body = msgspec.json.decode(data, type=_Body)
-            fields = msgspec.structs.asdict(body)
-            self._recorder.event(Event(node=self.site.name, t=now_ns(), id=self.last_id, **fields))
+            told = msgspec.json.decode(data, type=dict[str, object])
+            # The `kind` of a record is not that of a job.
+            told |= {"kind": "event", "node": self.site.name, "t": now_ns(), "id": self.last_id}
+            self._recorder.event(msgspec.convert(told, Event))
         else:
             self._write("start" if is_first else "id", self.last_id)
         if is_first:

@@ -30,8 +30,11 @@ from typing import Final, Literal, Self
 
 import msgspec
 
-FORMAT: Final = 1
-"""Version of this format; a checker reads its own and earlier ones."""
+FORMAT: Final = 2
+"""Version of this format; a checker reads its own and earlier ones.
+
+2: the final reading has the digest of every replica, and all schedules.
+"""
 
 READ_BYTES: Final = 1 << 20  # large enough that a call of the system costs nothing beside decoding
 WRITE_BYTES: Final = 256 * 1024  # what a killed harness can lose of its last moments
@@ -353,7 +356,8 @@ class Run(Line, frozen=True, tag="run"):
     t: int
     wall_ns: int
     """The wall clock of the harness at `t`."""
-    format: int = FORMAT
+    format: int = 1
+    """`FORMAT` of the harness that wrote it."""
     id: str = ""
     grace_ms: int = 0
     """The setting `shard.grace_ms`."""
@@ -461,19 +465,20 @@ class FinalBatch(Line, frozen=True, tag="final_batch"):
 
 
 class FinalSchedule(Line, frozen=True, tag="final_schedule"):
-    """A schedule, with the due times that it says it created jobs for."""
+    """A schedule, and how many jobs it says that it created."""
 
     node: str
     id: str
     paused: bool = False
     next_ns: int = 0
     changes: int = 0
+    fired: int = 0
 
 
 class FinalReplica(Line, frozen=True, tag="final_replica"):
-    """One replica of one shard: its place in the log, and the digest of its state there.
+    """One replica of one shard: the index that it has applied, and the digest of its state there.
 
-    The digest is that of an id of the node's own event stream, if the API has no other.
+    The digest is empty if the node did not say it.
     """
 
     node: str
@@ -531,6 +536,7 @@ QUEUE_OPS: Final = (
     "pause", "resume", "drain", "clear", "delete_queue", "concurrency", "throttle", "unthrottle",
     "retention",
 )  # fmt: skip
+SCHEDULE_OPS: Final = ("pause_schedule", "resume_schedule", "delete_schedule", "run_schedule")
 
 ARGS: Final[dict[str, tuple[str, ...]]] = {
     "enqueue": ("jobs",),  # and `batch`; one op for `enqueue`, `enqueue/batch` and webhooks
@@ -544,9 +550,7 @@ ARGS: Final[dict[str, tuple[str, ...]]] = {
     "queues": (),
     "batch": ("id",),
     **dict.fromkeys(("create_schedule", "change_schedule"), ("schedule",)),
-    **dict.fromkeys(
-        ("pause_schedule", "resume_schedule", "delete_schedule", "run_schedule"), ("id",)
-    ),
+    **dict.fromkeys(SCHEDULE_OPS, ("id",)),
 }
 """Name of an op to the fields of `Args` that must be set; others may be."""
 

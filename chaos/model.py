@@ -92,6 +92,8 @@ class Model:
         self.done: dict[int, int] = {}
         self.expiries: dict[int, int] = {}
         """Jobs that expire, to when: a job that is retried has its old time."""
+        self.priorities: dict[int, int] = {}
+        """Jobs whose priority was changed, to the new one; -1: not known. A retry keeps it."""
         self.queues: dict[str, Queue] = {}
         self.locks: dict[tuple[str, str], int] = {}
         self.ghosts: dict[int, int] = {}
@@ -188,6 +190,8 @@ class Model:
             if state:
                 job = Job(job_id, queue, state, self.spec_of(job_id))
                 job.expires = self.expiries.get(job_id, NEVER)
+                job.priority = self.priorities.get(job_id, job.priority)
+                job.vague |= job.priority < 0
                 job.attempt = self.done.pop(job_id) >> ATTEMPT_SHIFT
             else:
                 self.blame("X1", f"{change} of a job that does not exist")
@@ -258,6 +262,7 @@ class Model:
             self.blame("Q1", "a job is created that exists")
             self.jobs.pop(job_id, None)
         self.done.pop(job_id, None)
+        self.priorities.pop(job_id, None)
         job = Job(job_id, queue, UNKNOWN, spec)
         self.jobs[job_id] = job
         if spec is not None:
@@ -424,6 +429,7 @@ class Model:
         job = self.jobs.get(job_id)
         if job is None or job.state != HELD or job.place:
             job = self.take(job_id, "holding", ACTIVE, *WAITING)
+        job.is_asked = False  # the lease ends, and with it the request to its worker
         self.set_state(job, HELD)
 
     def approve(self, job_id: int) -> None:
@@ -440,6 +446,7 @@ class Model:
     def prioritise(self, job_id: int, before: int | None, after: int | None) -> None:
         """The job has another priority, at its old place."""
         job = self.take(job_id, "a change of priority", *OPEN)
+        self.priorities[job_id] = -1 if after is None else after
         if after is None:
             job.vague = True
             return

@@ -72,7 +72,7 @@ class Active(msgspec.Struct, kw_only=True):
 
 def free_nodes(members: Sequence[Node], active: Collection[Active]) -> list[Node]:
     """The members that run, and whose processes and files no fault has as its target."""
-    taken = {name for each in active if each.fault.claims != "network" for name in each.case.nodes}
+    taken = {name for each in active if each.fault.claimed != "network" for name in each.case.nodes}
     return [node for node in members if node.name not in taken and node.is_running]
 
 
@@ -84,9 +84,9 @@ def may_start(fault: Fault, active: Collection[Active], members: int) -> bool:
     """
     if members < fault.nodes_min or len(active) >= OVERLAP:
         return False
-    if any(each.fault.claims == "all" for each in active) or (fault.claims == "all" and active):
+    if any(each.fault.claimed == "all" for each in active) or (fault.claimed == "all" and active):
         return False
-    if fault.claims == "network" and any(each.fault.claims == "network" for each in active):
+    if fault.claimed != "nodes" and any(each.fault.claimed == fault.claimed for each in active):
         return False
     if fault.harm is Harm.NOTHING:
         return True

@@ -34,6 +34,7 @@ class Recorder:
         self.job_ids: Final[dict[str, None]] = {}
         """Every job that any answer or event has named, in the order of their first mention."""
         self.batch_ids: Final[dict[str, None]] = {}
+        self.schedule_ids: Final[dict[str, None]] = {}
         self.phase = ""
 
     def next_number(self) -> int:
@@ -53,6 +54,8 @@ class Recorder:
                 self.job_ids[one.job_id] = None
         if op.res.batch_id:
             self.batch_ids[op.res.batch_id] = None
+        if op.args.schedule is not None:
+            self.schedule_ids[op.args.schedule.id] = None
         self._main.write(op)
 
     def begin(self, phase: str) -> None:

@@ -12,6 +12,7 @@ import trio
 
 import corvo
 from chaos import drain, history
+from chaos.bugs import Bug
 from chaos.calls import Client
 from chaos.cluster import cleaning
 from chaos.cluster.running import SETTINGS, START_S, Cluster, NotReady, open_cluster, remove
@@ -50,6 +51,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     targets: Sequence[str] = ()
     """Addresses of a cluster of others, which is used instead of a new one."""
     api_key: str = ""
+    bug: Bug | None = None
+    """A bug that is planted in all processes of all nodes."""
 
 
 class Stage:
@@ -103,9 +106,14 @@ async def _cluster(options: Options) -> AsyncIterator[Cluster]:
     folder = cleaning.scratch(os.getpid())
     folder.mkdir(mode=0o700)
     try:
-        seed = str(options.seed)
         async with open_cluster(
-            folder, options.nodes, options.shards, seed, options.lacks, options.settings
+            folder,
+            options.nodes,
+            options.shards,
+            str(options.seed),
+            options.lacks,
+            options.settings,
+            options.bug,
         ) as cluster:
             yield cluster
     finally:
@@ -121,6 +129,7 @@ def _head(options: Options, cluster: Cluster) -> history.Run:
     return history.Run(
         seed=options.seed,
         version=corvo.__version__,
+        format=history.FORMAT,
         nodes=tuple(nodes),
         shards=cluster.shards,
         t=now_ns(),
@@ -173,8 +182,7 @@ async def _stages(
         drained = await drain.drain(scene)
         await drain.settle(listeners)
         recorder.begin("quiet")
-        heads = {listener.site.name: listener.last_id for listener in listeners}
-        await Reader(sites, recorder, heads).read(drained=drained)
+        await Reader(sites, recorder).read(drained=drained)
         leads = msgspec.json.encode(nemesis.leads)
         (options.directory / LEADERS).write_bytes(msgspec.json.format(leads))
         nursery.cancel_scope.cancel()

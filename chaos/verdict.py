@@ -16,6 +16,7 @@ BROKEN: Final = 1
 UNCOUNTED: Final = 2
 """The exit codes: no rule is broken, a rule is broken, the run proves nothing."""
 _SANITY: Final = "sanity"
+_FINAL: Final = "final"
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -27,8 +28,17 @@ class Verdict(msgspec.Struct, frozen=True):
     stages: list[msgspec.Raw] = []
 
 
-def code_of(found: Report) -> int:
-    """The exit code of a report of the checker."""
+def read_verdict(directory: Path) -> Verdict:
+    """The verdict of an earlier run."""
+    return msgspec.json.decode((directory / VERDICT).read_bytes(), type=Verdict)
+
+
+def code_of(found: Report, *, is_whole: bool = True) -> int:
+    """The exit code of a report of the checker; `is_whole`: the run came to its end."""
+    if not is_whole:
+        # The end was not read. What is wrong in all before it is wrong all the same.
+        wrong = [stage.name for stage in found.stages if not stage.is_ok]
+        return BROKEN if set(wrong) - {_SANITY, _FINAL} else UNCOUNTED
     if found.is_ok:
         return WELL
     # A history that is too small or broken proves nothing, with or without other errors.
@@ -38,14 +48,15 @@ def code_of(found: Report) -> int:
 def judge(directory: Path, uncounted: str = "") -> Verdict:
     """Check a history, and write `verdict.json` and `report.html`.
 
-    `uncounted` is the reason why the run does not count, if it has one already.
+    `uncounted` is the reason why the run did not come to its end, if it did not. Then it does not
+    count, unless a rule was broken before.
     """
     found = check(directory)
-    code = UNCOUNTED if uncounted else code_of(found)
+    code = code_of(found, is_whole=not uncounted)
     stages = [msgspec.Raw(msgspec.json.encode(stage)) for stage in found.stages]
     verdict = Verdict(code, uncounted or found.first_wrong(), stages)
     (directory / VERDICT).write_bytes(msgspec.json.format(msgspec.json.encode(verdict)))
-    lines = [f"the run does not count: {uncounted}"] if uncounted else []
+    lines = [f"the run did not come to its end: {uncounted}"] if uncounted else []
     lines += found.lines()
     for line in lines:
         print(line)

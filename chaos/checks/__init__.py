@@ -2,11 +2,12 @@
 
     python -m chaos.checks DIRECTORY
 
-Eight stages, each a module: `sanity` (is this a history that can prove anything), `witness` (the
+Nine stages, each a module: `sanity` (is this a history that can prove anything), `witness` (the
 event feeds of all nodes are one story), `outcomes` (answers and events agree), `realtime` (the log
-is in the order that clients saw), `replay` (each event is allowed by the rules), `blackbox` (what
-clients saw, without the feeds), `final` (the end is where it all leads), `search` (a search
-without any knowledge agrees). All but the last walk the history a fixed number of times.
+is in the order that clients saw), `replay` (each event is allowed by the rules), `schedules` (each
+due time has its job), `blackbox` (what clients saw, without the feeds), `final` (the end is where
+it all leads), `search` (a search without any knowledge agrees). All but the last walk the history a
+fixed number of times.
 """
 
 import gc
@@ -16,7 +17,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from chaos import history
-from chaos.checks import blackbox, final, outcomes, realtime, replay, sanity, search, witness
+from chaos.checks import (
+    blackbox,
+    final,
+    outcomes,
+    realtime,
+    replay,
+    sanity,
+    schedules,
+    search,
+    witness,
+)
 from chaos.checks.outcomes import Outcomes
 from chaos.checks.report import Report, Stage
 from chaos.checks.tables import Tables
@@ -90,6 +101,7 @@ def _stages(tables: Tables, report: Report) -> None:
     run("outcomes", join, needs_witness=True)
     run("realtime", real_time, needs_witness=True)
     run("replay", replayed, needs_witness=True)
+    run("schedules", lambda stage: schedules.check(tables, stage), needs_witness=True)
     run("blackbox", lambda stage: blackbox.check(tables, joined, stage), needs_witness=False)
     run("final", lambda stage: final.check(tables, model, stage), needs_witness=False)
     run("search", lambda stage: search.check(tables, stage), needs_witness=False)

@@ -1,4 +1,4 @@
-"""Stage 5: what clients can see by themselves.
+"""Stage 6: what clients can see by themselves.
 
 No event is used to accuse: a server that lies in its feed is found here. All checks hold under
 unknown outcomes: a call that may have had its effect counts as if it had, wherever that excuses.
@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos import history
+from chaos.api import time_ns
 from chaos.checks.outcomes import CONFIRMED, MS, Outcomes
 from chaos.checks.report import Stage
+from chaos.checks.schedules import NOW
 from chaos.checks.sweeps import Point, most_at_once, overtaken
 from chaos.checks.tables import DONE, DUPLICATE, INFO, NEVER, OK, REFUSED, UNKNOWN, Tables
+from chaos.due_times import is_due
 from chaos.history import FinalDone, NewJob
 
 SLOW_CLOCK: Final = (9, 10)
 """A shard's clock gains at most a tenth on the time that passes, so a lease lasts at least this."""
 
+PARKED_NS: Final = 2_000 * MS
+"""A fetch that waits gets a job that comes meanwhile, within this."""
 AGAIN: Final = ("retry", "requeue")
 STOPPERS: Final = ("pause", "drain", "concurrency", "throttle", "clear", "delete_queue")
 
@@ -77,6 +82,8 @@ class BlackBox:
         self.order()
         self.caps()
         self.payloads()
+        self.schedules()
+        self.callbacks()
         self.reads()
         self.lost()
 
@@ -307,6 +314,20 @@ class BlackBox:
                         f"{self.name(job)}",
                         self.ns(enqueued.call[other], call),
                     )
+        self.doubled()
+
+    def doubled(self) -> None:
+        """Q1: one job of a request is one job, also if its answer was lost: by its mark."""
+        tables = self.tables
+        asked = {mark for mark in tables.enqueued.mark if mark} - tables.marks
+        known: dict[int, int] = {}
+        told: set[int] = set()
+        for marks, jobs in ((self.got.mark, self.got.job), (tables.ends.mark, tables.ends.job)):
+            for mark, job in zip(marks, jobs, strict=True):
+                if mark in asked and known.setdefault(mark, job) != job and job not in told:
+                    told.add(job)
+                    both = f"{self.name(known[mark])} and {self.name(job)}"
+                    self.stage.wrong("Q1", f"one job of one request became two: {both}")
 
     def duplicate(self, row: int) -> None:
         """The job of a duplicate was enqueued with the same unique key, and not later."""
@@ -316,6 +337,13 @@ class BlackBox:
         others = [one for one in tables.enqueued_of.of(job) if enqueued.how[one] in (DONE, UNKNOWN)]
         if not others or job in self.moved:
             return
+        acked = self.acked_before(job, self.possibly(row))
+        if acked >= 0:
+            self.stage.wrong(
+                "U2",
+                f"{self.name(job)} keeps its unique key after its ack was confirmed",
+                self.ns(acked, call),
+            )
         fitting = [
             one
             for one in others
@@ -392,13 +420,17 @@ class BlackBox:
         self.end = quiet if quiet is not None else NEVER
         lost: dict[str, int] = {}
         empty: dict[str, list[Point]] = {}
-        for call, (queues, _, _, _) in tables.fetches.items():
+        for call, (queues, _, wait_ms, _) in tables.fetches.items():
             for queue in (tables.queues.texts[number] for number in queues):
                 if calls.type[call] == INFO:
                     lost[queue] = min(lost.get(queue, NEVER), calls.inv[call])
             if calls.type[call] == OK and len(queues) == 1:
                 name = tables.queues.texts[queues[0]]
-                empty.setdefault(name, []).append((calls.inv[call], calls.ret[call], call))
+                begin = calls.inv[call]
+                if wait_ms:
+                    begin = max(begin, calls.ret[call] - PARKED_NS)
+                begin = min(tables.calm_since(begin), tables.calm_since(calls.ret[call]))
+                empty.setdefault(name, []).append((begin, calls.ret[call], call))
         firsts: dict[tuple[str, int], list[Point]] = {}
         seconds: dict[tuple[str, int], list[Point]] = {}
         for row, job, queue, priority in self.plain_jobs():
@@ -418,7 +450,7 @@ class BlackBox:
                     "which was enqueued before it",
                     self.ns(*self.calls_of(one), *self.calls_of(other)),
                 )
-            if queue not in self.stopped:
+            if queue not in self.stopped and not self.may_steal:
                 for one, call in overtaken(waiting, empty.get(queue, [])):
                     self.stage.wrong(
                         "O6",
@@ -427,6 +459,11 @@ class BlackBox:
                     )
         self.stage.count("empty fetches", sum(len(points) for points in empty.values()))
         self.priorities(firsts)
+
+    @property
+    def may_steal(self) -> bool:
+        """Whether answers with a part of the jobs may have hidden that others were taken."""
+        return self.outcomes is None and bool(self.tables.faults and self.tables.wide_workers)
 
     def calls_of(self, job: int) -> tuple[int, ...]:
         """The enqueue and the first delivery of a job."""
@@ -525,6 +562,41 @@ class BlackBox:
                 "D2", f"job {self.name(job)} has a payload with other bytes", (*ops, *asked)
             )
 
+    def schedules(self) -> None:
+        """K1: each job of a schedule is one of a due time, by some definition of the schedule."""
+        tables = self.tables
+        specs = {
+            name: {op.args.schedule for _, op in ops if op.args.schedule is not None}
+            for name, ops in tables.schedules.items()
+        }
+        if not specs:
+            return
+        for job in {*self.got.job, *tables.ends.job}:
+            name, _, text = self.name(job).rpartition("@")
+            if name not in specs or text.startswith(NOW):
+                continue
+            self.stage.count("due times")
+            due = time_ns(text)
+            if not any(is_due(spec.cron, spec.timezone, due) for spec in specs[name]):
+                calls = [self.got.call[row] for row in tables.deliveries_of.of(job)]
+                self.stage.wrong("K1", f"{self.name(job)} is a job of no due time", self.ns(*calls))
+
+    def callbacks(self) -> None:
+        """B1: the counts of a callback add up, and have each job that was confirmed."""
+        tables = self.tables
+        for job, (batch, total, *ended) in tables.callbacks.items():
+            self.stage.count("callbacks")
+            calls = self.ns(*(self.got.call[row] for row in tables.deliveries_of.of(job)))
+            _, rows = tables.batches.get(batch, (0, ()))
+            least = sum(1 for row in rows if tables.enqueued.how[row] == DONE)
+            if total != sum(ended) or total < least:
+                self.stage.wrong(
+                    "B1",
+                    f"batch {batch} with {least} confirmed jobs calls back with {total} jobs, of "
+                    f"which {' + '.join(map(str, ended))} have ended",
+                    calls,
+                )
+
     @property
     def nameless(self) -> set[int]:
         """Marks of enqueues without a known job."""
@@ -575,23 +647,28 @@ class BlackBox:
 
     def read_state(self, job: int, state: str, call: int) -> None:
         """A job was read in a state: after a confirmed ack, it is completed."""
-        if state == "completed" or not job or self.is_reborn(job) or self.tables.may_be_bulk(job):
-            return
+        acked = -1 if state == "completed" else self.acked_before(job, self.calls.inv[call])
+        if acked >= 0:
+            self.stage.wrong(
+                "V2",
+                f"job {self.name(job)} was read as {state} after its ack was confirmed",
+                self.ns(acked, call),
+            )
+
+    def acked_before(self, job: int, time: int) -> int:
+        """The call that certainly completed a job for good before a time; -1 without one."""
+        if not job or self.is_reborn(job) or self.tables.may_be_bulk(job):
+            return -1
         about = self.items
         acks = list(self.calls_about(job, {self.ack}))
         again = any(True for _ in self.calls_about(job, {*self.again}))
         if again or any(about.flags[item] & 2 for item in acks):
-            return
+            return -1
         for item in acks:
             is_done = self.tables.states.texts[about.status[item]] in ("completed", "ok")
-            before = self.calls.ret[about.call[item]] < self.calls.inv[call]
-            if about.how[item] == DONE and is_done and before:
-                self.stage.wrong(
-                    "V2",
-                    f"job {self.name(job)} was read as {state} after its ack was confirmed",
-                    self.ns(about.call[item], call),
-                )
-                return
+            if about.how[item] == DONE and is_done and self.calls.ret[about.call[item]] < time:
+                return about.call[item]
+        return -1
 
     def lost(self) -> None:
         """D1: each confirmed job is there at the end, or was allowed to go."""

@@ -17,8 +17,8 @@ NUMBER_BITS: Final = 20
 """Of the number of an event within its entry: `key` is seq and number in one integer."""
 WHOLE: Final = (1 << NUMBER_BITS) - 1
 
-WORDS_KEPT: Final = ("enqueued", "priority", "held", "moved", "arrived")
-"""Events whose `why` is kept: it is how a next step, a callback and a priority are known."""
+WORDS_KEPT: Final = ("priority", "moved", "schedule.skipped")
+"""Events whose `why` is kept: it is how a change of priority or queue is known."""
 
 
 class Names:

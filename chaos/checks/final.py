@@ -1,4 +1,4 @@
-"""Stage 6: the end. What was read after the drain must be what all that happened leads to.
+"""Stage 7: the end. What was read after the drain must be what all that happened leads to.
 
 Jobs are in the states that the events lead to; the counters of a queue are those of a recount; the
 mirror of each node has the jobs of the shards; replicas at one index have one digest; batches and
@@ -6,6 +6,7 @@ chains add up; no job waits that could have been given out.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 from chaos.checks.report import Stage
@@ -22,6 +23,8 @@ from chaos.history import (
 )
 from chaos.model import STATES, UNKNOWN, Model
 
+UNFINISHED: Final = ("pending", "active", "scheduled", "retrying")
+"""States that a job leaves while workers empty its queue."""
 RESERVED: Final = "_corvo."
 """Queues of the server itself: no list has their jobs."""
 
@@ -50,8 +53,8 @@ class Ending:
         self.mirrors()
         self.batches()
         self.chains()
-        if self.done.drained:
-            self.stranded()
+        if self.done.drained or self.tables.phase_time("drain") is not None:
+            self.stranded(("pending",) if self.done.drained else UNFINISHED)
 
     def stage_ends(self) -> None:
         """The reading itself is whole."""
@@ -287,7 +290,7 @@ class Ending:
             for item in tables.items_of.of(job)
         )
 
-    def stranded(self) -> None:
+    def stranded(self, states: Collection[str]) -> None:
         """O5: no job waits in a queue that gives out jobs."""
         stopped = {
             record.row.name
@@ -296,11 +299,12 @@ class Ending:
         }
         for job, number in zip(self.ends.job, self.ends.queue, strict=True):
             queue = self.tables.queues.texts[number]
-            if self.ends.state_of(job) != "pending" or queue in stopped or self.is_reserved(queue):
+            state = self.ends.state_of(job)
+            if state not in states or queue in stopped or self.is_reserved(queue):
                 continue
             if not self.waits(job):
                 name = self.tables.jobs.texts[job]
-                self.stage.wrong("O5", f"job {name} still waits in queue {queue}")
+                self.stage.wrong("O5", f"job {name} of queue {queue} is still {state}")
 
     def waits(self, job: int) -> bool:
         """Whether a job waits for another one that is not completed."""

@@ -3,13 +3,14 @@
 Of each shard, ops are walked in the order of their events. If an op returned before an earlier one
 in the log was even sent, the log is not the order in which things happened. With stage 4 this is a
 proof that the history is linearizable, with the log as the order, and costs one pass. Reads that
-name their position take part: a read must see all that had returned before it was sent.
+name their position take part: a read must see all that had returned before it was sent. The jobs of
+a search are those at the position that it names, or later ones.
 """
 
 from array import array
 from bisect import bisect_left
 
-from chaos.checks.feeds import NUMBER_BITS
+from chaos.checks.feeds import NUMBER_BITS, WHOLE
 from chaos.checks.outcomes import Outcomes
 from chaos.checks.report import Stage
 from chaos.checks.tables import OK, Tables
@@ -58,3 +59,42 @@ def check(tables: Tables, outcomes: Outcomes, stage: Stage) -> None:
             )
         if inv[at] > sent:
             latest[shard] = (inv[at], by[at])
+    _searches(tables, stage)
+
+
+def _searches(tables: Tables, stage: Stage) -> None:
+    """M5: a job that a search found is as it was at the position of the answer, or later."""
+    for call, op in tables.small_ops("search"):
+        if op.type != "ok" or op.res.is_behind:
+            continue
+        for found in op.res.rows:
+            job = tables.jobs.find(found.job_id) or 0
+            states = _states_since(tables, job, op.res.as_of)
+            if not states:
+                continue
+            stage.count("rows of searches")
+            if found.state not in states:
+                stage.wrong(
+                    "M5",
+                    f"job {found.job_id} was found as {found.state} at a position at which it was "
+                    f"{states[0]}",
+                    (tables.calls.n[call],),
+                )
+
+
+def _states_since(tables: Tables, job: int, as_of: dict[str, int]) -> list[str]:
+    """The states of a job at a position and later, if all of its events are known."""
+    events, rows = tables.events, list(tables.events_of.of(job))
+    shards = {events.shard[row] for row in rows}
+    if len(shards) != 1:
+        return []
+    (shard,) = shards
+    end = (as_of.get(str(shard), -1) << NUMBER_BITS) | WHOLE
+    is_followed = any(
+        part.shard == shard and part.start < events.key[rows[0]] and end <= part.end
+        for part in tables.feeding.segments
+    )
+    before = [row for row in rows if events.key[row] <= end]
+    if not is_followed or not before:
+        return []
+    return [tables.feeding.states.texts[events.state[row]] for row in rows[len(before) - 1 :]]

@@ -12,22 +12,21 @@ got so far. If all wait, what they wait for never happened.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import groupby
+from typing import Final, NamedTuple
 
 from chaos.checks.feeds import NUMBER_BITS, WHOLE
 from chaos.checks.outcomes import Outcomes
 from chaos.checks.report import Stage
-from chaos.checks.tables import DONE, NEVER, REFUSED, Tables
+from chaos.checks.tables import DONE, NEVER, OK, REFUSED, Tables
 from chaos.checks.tables import UNKNOWN as OUTCOME_UNKNOWN
 from chaos.history import Op
-from chaos.model import MS, UNKNOWN, Model
+from chaos.model import MS, PENDING, UNKNOWN, Model
 
 LEASE_LONGEST_NS: Final = 60_000 * MS
 """Faults so long before and after a start count for the lease: longer than leases of runs last."""
 
-AFTER_BATCH: Final = re.compile(r"all of (\S+) have ended")
-AFTER_JOB: Final = re.compile(r"after (\S+)")
 MOVED: Final = re.compile(r"from (.*) to (.*)")
 
 GRACES: Final = 3
@@ -35,6 +34,33 @@ GRACES: Final = 3
 
 Change = Callable[[int, int, str, int], None]
 """A change of a row, job, queue, at a time of the shard."""
+
+
+class Probe(NamedTuple):
+    """An answer without a job."""
+
+    seq: int
+    """The position of its shard."""
+    queue: int
+    call: int
+    job: int
+    """A job that waited before the entry there."""
+
+
+def last_asked(queues: tuple[int, ...], home: dict[int, int]) -> Iterator[int]:
+    """The queues of a fetch for which the positions of its answer hold.
+
+    A shard is asked for queues that follow each other at once, and later for others. The answer has
+    the last of its positions.
+    """
+    asked: set[int] = set()
+    groups = groupby(reversed(queues), key=lambda queue: home.get(queue, -1))
+    for shard, group in groups:
+        if shard < 0:
+            return  # it may be of any shard
+        if shard not in asked:
+            yield from group
+        asked.add(shard)
 
 
 class WaitError(Exception):
@@ -64,6 +90,11 @@ class Replay:
         self.beats = self._beats()
         self.settings = self._settings()
         self.waits = self._waits()
+        self.empty = self._empty()
+        self.looking: dict[int, list[Probe]] = {}
+        """Empty answers at the present entry of a shard, each with a job that waited before it."""
+        self.sent = dict(zip(outcomes.effects.row, outcomes.effects.inv, strict=True))
+        """Row of an event to when the call that caused it was sent at the earliest."""
         self.steps: set[int] = set()
         """Jobs that had a next step or a handler."""
         self.callbacks: set[str] = set()
@@ -109,6 +140,26 @@ class Replay:
             beats.sort(reverse=True)
         return found
 
+    def _empty(self) -> dict[int, list[Probe]]:
+        """Answers without a job by shard, the last position first."""
+        tables = self.tables
+        home: dict[int, int] = {}
+        for shard in tables.start:
+            rows = tables.rows_of_shard(shard)
+            home |= dict.fromkeys(self.events.queue[rows.start : rows.stop], shard)
+        found: dict[int, list[Probe]] = {}
+        for call, (queues, _, _, _) in tables.fetches.items():
+            if tables.calls.type[call] != OK:
+                continue
+            positions = tables.positions_of(call)
+            for queue in last_asked(queues, home):
+                if home[queue] in positions:
+                    probe = Probe(positions[home[queue]], queue, call, 0)
+                    found.setdefault(home[queue], []).append(probe)
+        for probes in found.values():
+            probes.sort(reverse=True)
+        return found
+
     def _settings(self) -> dict[tuple[int, int, str], list[Op]]:
         """Shard, index and queue to the ops that changed the queue there."""
         found: dict[tuple[int, int, str], list[Op]] = {}
@@ -150,7 +201,7 @@ class Replay:
         """Replay all shards."""
         rows = {shard: self.tables.rows_of_shard(shard) for shard in self.tables.start}
         at = {shard: part.start for shard, part in rows.items()}
-        self.gaps = {row for shard in rows for row in self._gaps(shard)}
+        self.gaps = {row for shard in rows for row in self.tables.gaps(shard)}
         while True:
             open_ = [shard for shard, part in rows.items() if at[shard] < part.stop]
             if not open_:
@@ -161,6 +212,8 @@ class Replay:
             if at == before:  # what was seen first lacks its cause; the others wait for it
                 shard = min(open_, key=lambda shard: self.events.seen[at[shard]])
                 at[shard] = self._walk(shard, at[shard], rows[shard].stop, must=True)
+        for shard in rows:
+            self._look(self.empty.get(shard, []), self.looking.get(shard, []), NEVER)
         self.stage.count("events", len(self.events.key))
         self.stage.count("gaps", len(self.gaps))
         self._in_order()
@@ -186,10 +239,13 @@ class Replay:
     def _walk(self, shard: int, row: int, end: int, *, must: bool) -> int:
         """Replay the events of a shard until one has to wait. `must`: the first may not."""
         events, model, queues = self.events, self.model, self.tables.queues.texts
-        beats = self.beats.get(shard, [])
+        beats, empty = self.beats.get(shard, []), self.empty.get(shard, [])
+        looking = self.looking.setdefault(shard, [])
         self.shard = shard
         while row < end:
             key, job = events.key[row], events.job[row]
+            if empty or looking:
+                self._look(empty, looking, key >> NUMBER_BITS)
             while beats and beats[-1][0] < key:
                 _, held, token, until = beats.pop()
                 if self.tokens.get(held) == token:
@@ -212,6 +268,51 @@ class Replay:
             row += 1
         return row
 
+    def _look(self, empty: list[Probe], looking: list[Probe], seq: int) -> None:
+        """O6: the shard is before an entry; compare the empty answers up to there.
+
+        An answer is given within its entry, before or after other ops of it. So a job counts that
+        waits before the entry and still after it.
+        """
+        while looking and looking[-1].seq < seq:
+            self._judge(looking.pop())
+        while empty and empty[-1].seq <= seq:
+            probe = empty.pop()
+            probe = probe._replace(job=self._first_waiting(probe.queue))
+            self.stage.count("empty answers")
+            if probe.seq == seq:
+                looking.append(probe)
+            else:
+                self._judge(probe)
+
+    def _first_waiting(self, number: int) -> int:
+        """The job that a queue has to give; 0 if it need not give any."""
+        name = self.tables.queues.texts[number]
+        queue = self.model.queues.get(name)
+        if (
+            queue is None or self.is_lenient or queue.is_paused is not False or queue.rate != 0
+            or queue.cap is None or queue.cleared >= 0
+        ):  # fmt: skip
+            return 0
+        if self.model.may_start(name, 0) is not None:
+            return 0
+        job = self.model.next_of(name, 0)
+        return job if job and self.model.jobs[job].expires == NEVER else 0
+
+    def _judge(self, probe: Probe) -> None:
+        """Whether the job that waited before an empty answer waits after it, too."""
+        name = self.tables.queues.texts[probe.queue]
+        held = self.model.jobs.get(probe.job)
+        if held is None or held.state != PENDING or held.queue != name:
+            return
+        if self._first_waiting(probe.queue):
+            self.stage.wrong(
+                "O6",
+                f"queue {name} has {self.tables.jobs.texts[probe.job]} at {probe.seq}, and a fetch "
+                "got no job there",
+                (self.tables.calls.n[probe.call],),
+            )
+
     def _with_grace(self, lease_end: int) -> int:
         """The latest end of a lease, if leaders changed as often as they do under faults.
 
@@ -228,19 +329,6 @@ class Replay:
                 return NEVER
             until = self.events.at[row] + grace
         return until
-
-    def _gaps(self, shard: int) -> list[int]:
-        """The first event after each part that no listener followed."""
-        rows, found = self.tables.rows_of_shard(shard), []
-        parts = sorted(
-            (part.start, part.end) for part in self.tables.feeding.segments if part.shard == shard
-        )
-        until = parts[0][1] if parts else 0
-        for start, end in parts:
-            if start > until:
-                found.append(bisect_right(self.events.key, start, rows.start, rows.stop))
-            until = max(until, end)
-        return found
 
     def _forget(self, shard: int) -> None:
         """After a gap, jobs and queues of a shard are in unknown states."""
@@ -272,25 +360,44 @@ class Replay:
             held = self.model.jobs.get(job)
             if held is not None and not held.is_approved:
                 others = [one for one in self.waits[job] if one not in self.model.completed]
+                others += self._later(self.waits[job], row, ("completed",))
                 if others:
                     name = self.tables.jobs.texts[others[0]]
                     missing = ("E2", f"a job is started before {name} is completed")
-        elif word == "enqueued" and self.events.why[row]:
-            found = AFTER_BATCH.search(self.tables.feeding.words.texts[self.events.why[row]])
-            if found is not None and self._open_members(found[1]):
-                missing = ("B2", f"batch {found[1]} calls back before its jobs have ended")
+        elif word == "enqueued" and job in self.tables.callbacks:
+            batch = self.tables.callbacks[job][0]
+            if self._open_members(batch, row):
+                missing = ("B2", f"batch {batch} calls back before its jobs have ended")
         if missing is not None and not self.is_lenient:
             if not must:
                 raise WaitError
             self.model.blame(*missing)
 
-    def _open_members(self, batch: str) -> bool:
+    def _open_members(self, batch: str, event: int) -> bool:
         """Whether a job of a batch has not ended yet."""
         _, rows = self.tables.batches.get(batch, (0, ()))
         enqueued = self.tables.enqueued
-        return any(
-            enqueued.job[row] not in self.model.ended for row in rows if enqueued.how[row] == DONE
+        members = [enqueued.job[row] for row in rows if enqueued.how[row] == DONE]
+        return any(one not in self.model.ended for one in members) or bool(
+            self._later(members, event, ("completed", "dead", "cancelled", "deleted"))
         )
+
+    def _later(self, jobs: Iterable[int], event: int, words: Collection[str]) -> list[int]:
+        """The jobs that certainly ended so after an event of another shard had been seen.
+
+        The order of events of two shards is not known. But what follows from a call is not there
+        before the call is sent.
+        """
+        found = []
+        for job in jobs:
+            ends = [
+                row
+                for row in self.tables.events_of.of(job)
+                if self.texts[self.events.type[row]] in words
+            ]
+            if ends and all(self.sent.get(row, 0) > self.events.seen[event] for row in ends):
+                found.append(job)
+        return found
 
     def _report(self, row: int) -> None:
         """Report what the model blames."""
@@ -310,17 +417,16 @@ class Replay:
 
     def _enqueued(self, row: int, job: int, queue: str, at: int) -> None:
         self.model.enqueue(job, queue, self._state(row), self.tables.spec_of(job), at)
-        why = self._why(row)
-        found = AFTER_BATCH.search(why)
-        if found is not None:
-            if found[1] in self.callbacks:
-                self.model.blame("B2", f"batch {found[1]} calls back a second time")
-            self.callbacks.add(found[1])
-        found = AFTER_JOB.fullmatch(why)
-        before = self.tables.jobs.find(found[1]) if found is not None else None
-        if found is not None and before:
+        called = self.tables.callbacks.get(job)
+        if called is not None:
+            if called[0] in self.callbacks:
+                self.model.blame("B2", f"batch {called[0]} calls back a second time")
+            self.callbacks.add(called[0])
+        before = self.tables.after.get(job)
+        if before is not None:
             if before in self.steps and not self._was_retried(before):
-                self.model.blame("H1", f"{found[1]} of a chain has a second next step")
+                name = self.tables.jobs.texts[before]
+                self.model.blame("H1", f"{name} of a chain has a second next step")
             self.steps.add(before)
 
     def _was_retried(self, job: int) -> bool:

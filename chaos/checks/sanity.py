@@ -3,14 +3,18 @@
 A run without operations, or with faults that silently did nothing, must not pass as a good run.
 """
 
+from collections import Counter
 from itertools import pairwise
+from typing import Final
 
 from chaos.checks.report import Stage
 from chaos.checks.tables import OK, Tables
-from chaos.history import FinalDone
+from chaos.history import FinalDone, FinalReplica
 
 MINIMA = {"ok": 1}
 """What every history needs, if its run names nothing else."""
+DIGESTS_SINCE: Final = 2
+"""The first format whose final reading has the digest of every replica."""
 
 
 def check(tables: Tables, stage: Stage) -> None:
@@ -26,6 +30,7 @@ def check(tables: Tables, stage: Stage) -> None:
     for n, why in tables.malformed:
         stage.wrong("S2", f"op {n} is no record that can be checked: {why}", (n,))
     _unique(tables, stage)
+    _replicas(tables, stage)
     if not any(isinstance(record, FinalDone) for record in tables.final):
         stage.wrong("S6", "the history has no complete final reading: nothing shows what was lost")
     verified = 0
@@ -49,6 +54,23 @@ def check(tables: Tables, stage: Stage) -> None:
     for name, least in minima.items():
         if have.get(name, 0) < least:
             stage.wrong("S5", f"the run has {have.get(name, 0)} of {name!r}, and needs {least}")
+
+
+def _replicas(tables: Tables, stage: Stage) -> None:
+    """Each replica of each shard has a digest that can be compared with the others'."""
+    run = tables.run
+    if run is None or run.format < DIGESTS_SINCE:
+        return
+    rows = [record for record in tables.final if isinstance(record, FinalReplica)]
+    seen = Counter((row.shard, row.index) for row in rows if row.digest)
+    for shard in range(run.shards):
+        of = [row for row in rows if row.shard == shard]
+        compared = sum(1 for row in of if row.digest and seen[shard, row.index] > 1)
+        stage.count("replicas compared", compared)
+        if compared < len(of) > 1 or (not of and len(run.nodes) > 1):
+            stage.wrong(
+                "S7", f"{compared} of the {len(of)} replicas of s{shard} were compared at the end"
+            )
 
 
 def _unique(tables: Tables, stage: Stage) -> None:

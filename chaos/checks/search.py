@@ -1,6 +1,6 @@
-"""Stage 7: a search for an order, on small parts of the history and without the events.
+"""Stage 8: a search for an order, on small parts of the history and without the events.
 
-The sweeps of stage 5 know which pairs are wrong; a search knows nothing but a queue, and asks
+The sweeps of `blackbox` know which pairs are wrong; a search knows nothing but a queue, and asks
 whether any order of the calls explains all answers (Wing and Gong). It is exponential, so it gets
 the first calls of some queues: every beginning of a linearizable history is linearizable, with the
 calls that were under way at its end as ones that may or may not have happened. If it disagrees with
@@ -140,7 +140,7 @@ def parts(tables: Tables, dice: Random) -> list[tuple[str, list[Call]]]:
                 by_queue.setdefault(queue, []).append(
                     Call(calls.inv[call], NEVER, (), (), is_empty=False, steals=steals, name=call)
                 )
-            elif calls.type[call] == OK and len(queues) == 1:
+            elif calls.type[call] == OK and len(queues) == 1 and is_calm(tables, call):
                 by_queue.setdefault(queue, []).append(
                     Call(
                         calls.inv[call], calls.ret[call], (), (), is_empty=True, steals=0, name=call
@@ -150,6 +150,12 @@ def parts(tables: Tables, dice: Random) -> list[tuple[str, list[Call]]]:
     names = sorted(by_queue)
     dice.shuffle(names)
     return [(name, beginning(by_queue[name], bad.get(name, NEVER))) for name in names[:QUEUES]]
+
+
+def is_calm(tables: Tables, call: int) -> bool:
+    """Whether no leader that was replaced can have answered a call."""
+    begin, end = tables.calls.inv[call], tables.calls.ret[call]
+    return tables.calm_since(begin) == begin and tables.calm_since(end) == end
 
 
 def spoil_others(tables: Tables, spoil: Callable[[str, int], None]) -> None:

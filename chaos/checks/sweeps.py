@@ -40,3 +40,14 @@ def most_at_once(intervals: Iterable[Point]) -> tuple[int, int, list[int]]:
         if now > most:
             most, moment = now, time
     return most, moment, [name for start, end, name in kept if start <= moment < end]
+
+
+def united(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The moments of some intervals, as few intervals in order. Their ends belong to them."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found

@@ -7,6 +7,7 @@ alone needed 1 GB.
 """
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
@@ -14,10 +15,15 @@ from typing import Final
 from chaos import history
 from chaos.checks.ends import Ends
 from chaos.checks.feeds import NUMBER_BITS, WHOLE, Events, Feeding, Names
+from chaos.checks.sweeps import united
 from chaos.history import Event, Fault, Feed, FinalJob, NewJob, Op, Phase, Record, Run, malformed
 
 NEVER: Final = 1 << 62
 """A time later than all others: of what did not return."""
+
+STALE_NS: Final = 5_000_000_000
+"""A leader that is cut off answers for at most two election timeouts, and for a while more if the
+machine is busy. It does not know of jobs that came meanwhile."""
 
 OK, FAIL, INFO = 0, 1, 2
 TYPES: Final = {"ok": OK, "fail": FAIL, "info": INFO}
@@ -130,6 +136,8 @@ class Tables:
         self.runs = 0
         self.phases: list[Phase] = []
         self.faults: list[Fault] = []
+        self.unrest: list[tuple[int, int]] = []
+        """Times with faults, or with leaders that do not know yet that they were replaced."""
         self.jobs = Names()
         self.queues = Names()
         self.clients = Names()
@@ -160,8 +168,14 @@ class Tables:
         """Ops (`n`) whose answer is older than their `Corvo-Min-Seq`, and how."""
         self.fetches: dict[int, tuple[tuple[int, ...], int, int, int]] = {}
         """Of fetches that were empty or unknown: call to queues, worker, wait_ms, count."""
+        self.schedules: dict[str, list[tuple[int, Op]]] = {}
+        """Id of each schedule to the ops on it that were not rejected, with their calls."""
         self.batches: dict[str, tuple[int, list[int]]] = {}
         """Id of each batch to the call that made it, and the rows of its jobs."""
+        self.after: dict[int, int] = {}
+        """Steps and handlers of chains to the jobs that they follow, by their payloads."""
+        self.callbacks: dict[int, tuple[str, int, int, int, int]] = {}
+        """Callbacks to their batches with the counts, by their payloads."""
         self.marks: set[int] = set()
         """Of templates, callbacks and schedules: of jobs that the server makes."""
         self.malformed: list[tuple[int, str]] = []
@@ -195,6 +209,8 @@ class Tables:
                 self.faults.append(record)
             else:
                 self.final.append(record)
+        ends = [(fault.t, (fault.t_end or NEVER) + STALE_NS) for fault in self.faults]
+        self.unrest = united(ends)
         self.events, self.start = self.feeding.merged()
         self.ends.finish()
         self._group_tries()
@@ -274,9 +290,8 @@ class Tables:
             self.small_calls.append(call)
         elif op.args.items:
             self._items(call, op)
-        elif op.args.schedule is not None:
-            self.marks.add(hash(op.args.schedule.mark))
-            self.made_queues.add(op.args.schedule.id.partition("~")[0])
+        elif op.args.schedule is not None or op.f in history.SCHEDULE_OPS:
+            self._schedule(call, op)
 
     def _enqueue(self, call: int, op: Op) -> None:
         rows = self.enqueued
@@ -309,6 +324,15 @@ class Tables:
             self.made_queues.add(op.args.batch.queue)
         if op.res.batch_id and op.res.batch_id not in self.batches:
             self.batches[op.res.batch_id] = (call, list(range(first, len(rows.call))))
+
+    def _schedule(self, call: int, op: Op) -> None:
+        sent = op.args.schedule
+        if sent is not None:
+            self.marks.add(hash(sent.mark))
+            self.made_queues.add(sent.id.partition("~")[0])
+        if op.type != "fail":
+            name = sent.id if sent is not None else op.args.id
+            self.schedules.setdefault(name, []).append((call, op))
 
     def _bulk(self, op: Op) -> None:
         """A bulk operation is on jobs that it names, or on any."""
@@ -347,6 +371,10 @@ class Tables:
         if len(args.queues) > 1:
             self.wide_workers.add(worker)
         for got in op.res.delivered:
+            if got.previous_job_id:
+                self.after[self.jobs.number(got.job_id)] = self.jobs.number(got.previous_job_id)
+            if got.batch is not None:
+                self.callbacks[self.jobs.number(got.job_id)] = got.batch
             rows.call.append(call)
             rows.job.append(self.jobs.number(got.job_id))
             rows.token.append(got.token)
@@ -464,6 +492,19 @@ class Tables:
         later = [row for row in self.start.values() if row > first]
         return range(first, min(later, default=len(self.events.key)))
 
+    def gaps(self, shard: int) -> list[int]:
+        """The first event after each part that no listener followed."""
+        rows, found = self.rows_of_shard(shard), []
+        parts = sorted(
+            (part.start, part.end) for part in self.feeding.segments if part.shard == shard
+        )
+        until = parts[0][1] if parts else 0
+        for start, end in parts:
+            if start > until:
+                found.append(bisect_right(self.events.key, start, rows.start, rows.stop))
+            until = max(until, end)
+        return found
+
     def is_covered(self, shard: int, index: int) -> bool:
         """Whether some listener has all events of an entry."""
         key = index << NUMBER_BITS
@@ -475,6 +516,14 @@ class Tables:
     def may_be_bulk(self, job: int) -> bool:
         """Whether a bulk operation may have changed a job."""
         return self.has_wide_bulk or job in self.bulk_jobs
+
+    def calm_since(self, time: int) -> int:
+        """When the faults began that may still have an effect; the time itself if none has.
+
+        A job that waited before that time waited for all leaders that can have answered.
+        """
+        at = bisect_right(self.unrest, (time, NEVER)) - 1
+        return self.unrest[at][0] if at >= 0 and time <= self.unrest[at][1] else time
 
     def small_ops(self, *names: str) -> Iterator[tuple[int, Op]]:
         """Ops on queues, bulk operations and searches, with their calls."""

@@ -17,7 +17,7 @@ from chaos.cluster.disks import Disk
 from chaos.http import Site
 
 ROOT: Final = Path(__file__).parents[2]
-CLOCKS: Final = Path(__file__).parent / "clocks"
+STARTUP: Final = Path(__file__).parent / "startup"
 NODE: Final = "node"
 """The name of the process that starts the others."""
 _LOOK_S: Final = 0.02
@@ -96,7 +96,7 @@ class Node:
     def _environment(self) -> Mapping[str, str]:
         return {
             "PATH": os.defpath,
-            "PYTHONPATH": os.pathsep.join((str(CLOCKS), str(ROOT))),
+            "PYTHONPATH": os.pathsep.join((str(STARTUP), str(ROOT))),
             "WRONG_CLOCK": str(self.clock),
             **self.environment,
         }

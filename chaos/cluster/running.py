@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 import trio
 
+from chaos.bugs import Bug
 from chaos.cluster import cleaning, machine, syncs
 from chaos.cluster.disks import Disk
 from chaos.cluster.network import CLIENTS, Network, open_network, open_relay
@@ -286,11 +287,13 @@ async def open_cluster(
     seed: str,
     lacks: Mapping[str, str],
     settings: Mapping[str, str],
+    bug: Bug | None = None,
 ) -> AsyncIterator[Cluster]:
     """A cluster that is ready. All of it ends with the block. Raises `NotReady`.
 
     `lacks` has the abilities that the machine lacks, or that are not to be used.
     """
+    changes = {} if bug is None else {"CHAOS_BUG": msgspec.json.encode(bug.changes).decode()}
     run = cleaning.run_name(os.getpid())
     names = names_of(count + _RESERVE)
     async with AsyncExitStack() as undo:
@@ -307,6 +310,7 @@ async def open_cluster(
         ]
         for node in nodes:
             node.settings |= settings
+            node.environment |= changes
         if machine.SYNCS not in lacks:
             library = syncs.build(folder)
             for node in nodes:

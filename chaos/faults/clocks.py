@@ -43,6 +43,8 @@ def _fault(
         # Nodes compare their clocks each five seconds.
         seconds=(6.5, 11.0),
         harm=Harm.NOTHING,
+        # With two wrong clocks of three, a node with the right one does not start.
+        claims="clocks",
         nodes_min=2,
         choose=choose,
         apply=apply,

@@ -13,6 +13,8 @@ from chaos.cluster.node import Node
 from chaos.faults.fault import WHOLE_S, Case, Fault, Ground, Harm, on_one
 
 _PROGRESS_S: Final = 4.0
+_SAYS: Final = (b"replica.repairing", b"replica.repaired", b"stays down")
+"""What a node says of directories that lack what it has confirmed."""
 
 
 def _parts(node: Node, pattern: str) -> list[Path]:
@@ -32,6 +34,9 @@ async def _heal(ground: Ground, case: Case) -> None:
         node.start()
     if done := await ground.cluster.recover(node):
         case.proof.append(done)
+    said = [text.decode() for text in _SAYS if node.has_logged(text, case.seen.get("log", 0))]
+    if said:
+        case.proof.append(f"it says: {', '.join(said)}")
 
 
 async def _proof(ground: Ground, case: Case) -> str:
@@ -45,6 +50,7 @@ def _gone(name: str, what: str, pattern: str) -> Fault:
         if not await ground.cluster.whole(WHOLE_S):
             case.is_off = True
             return
+        case.seen["log"] = node.log_bytes()
         await node.stop()
         parts = _parts(node, pattern)
         if parts:
@@ -68,6 +74,7 @@ def _older(name: str, what: str, pattern: str) -> Fault:
         await ground.cluster.start(node)
         await ground.cluster.whole(_PROGRESS_S)
         await trio.sleep(_PROGRESS_S)
+        case.seen["log"] = node.log_bytes()
         await node.stop()
         shutil.rmtree(chosen)
         copy.rename(chosen)

@@ -78,9 +78,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     seconds: tuple[float, float] = (2.0, 8.0)
     """How long it lasts, at least and at most."""
     harm: Harm = Harm.NODE
-    claims: str = "nodes"
-    """What no two faults may have at once: the nodes that they are made on (`nodes`), the network
-    (`network`), or everything (`all`)."""
+    claims: str = ""
+    """What no two faults may have at once: the network (`network`), the clocks (`clocks`), or
+    everything (`all`). Empty: their nodes, and everything if these are a majority."""
     nodes_min: int = 1
     """Nodes that the cluster needs for it."""
     choose: Callable[[Ground], Case | None]
@@ -89,6 +89,18 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     verify: Callable[[Ground, Case], Awaitable[str]]
     """The proof that the fault happens, asked just before its end; empty without a proof."""
     heal: Callable[[Ground, Case], Awaitable[None]]
+
+    @property
+    def claimed(self) -> str:
+        """What no other fault may have at the same time."""
+        return self.claims or ("all" if self.harm is Harm.MAJORITY else "nodes")
+
+
+async def recover(ground: Ground, case: Case) -> None:
+    """Bring the nodes of a fault back, and write down what an operator had to do."""
+    for name in case.nodes:
+        if done := await ground.cluster.recover(ground.node(name)):
+            case.proof.append(f"{name} {done}")
 
 
 def on_one(ground: Ground) -> Case | None:
@@ -101,6 +113,16 @@ def on_leader(ground: Ground) -> Case | None:
     """The choice of a node that leads a shard."""
     node = ground.leader()
     return None if node is None else Case(nodes=[node.name])
+
+
+def on_leading_shard(ground: Ground) -> Case | None:
+    """The choice of a process that leads a shard, on a free node."""
+    free = {node.name for node in ground.free}
+    leading = [(shard, name) for shard, name in sorted(ground.leaders.items()) if name in free]
+    if not leading:
+        return None
+    shard, name = ground.random.choice(leading)
+    return Case(nodes=[name], args={"process": f"shard-{shard}"})
 
 
 def on_all(ground: Ground) -> Case | None:

@@ -1,12 +1,12 @@
 """Full disks: a file fills the disk of a node, and is removed later."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import trio
 
 from chaos.cluster.machine import DISK
-from chaos.faults.fault import Case, Fault, Ground, Harm, on_all, on_leader, on_one
+from chaos.faults.fault import Case, Fault, Ground, Harm, on_all, on_leader, on_one, recover
 
 _LEAVE_BYTES: Final = 256 << 10
 
@@ -32,35 +32,24 @@ async def _clear(ground: Ground, case: Case) -> None:
         disk = ground.node(name).disk
         assert disk is not None, "the machine has disks for nodes"
         disk.clear()
-    for name in case.nodes:
-        if done := await ground.cluster.recover(ground.node(name)):
-            case.proof.append(f"{name} {done}")
+    await recover(ground, case)
 
 
-def _fault(
-    name: str,
-    what: str,
-    choose: Callable[[Ground], Case | None],
-    harm: Harm = Harm.NODE,
-    weight: float = 0.6,
-) -> Fault:
-    return Fault(
-        name=name,
-        what=what,
-        needs=(DISK,),
-        weight=weight,
-        seconds=(3.0, 6.0),
-        harm=harm,
-        claims="all" if harm is Harm.MAJORITY else "nodes",
-        choose=choose,
-        apply=_fill,
-        verify=_full,
-        heal=_clear,
-    )
-
-
+_fault: Final = partial(
+    Fault, needs=(DISK,), weight=0.6, seconds=(3.0, 6.0), apply=_fill, verify=_full, heal=_clear
+)
 FAULTS: Final = (
-    _fault("full-disk", "the disk of a node is full", on_one),
-    _fault("full-disk-leader", "the disk of a node that leads a shard is full", on_leader),
-    _fault("full-disks", "all disks are full at once", on_all, Harm.MAJORITY, 0.2),
+    _fault(name="full-disk", what="the disk of a node is full", choose=on_one),
+    _fault(
+        name="full-disk-leader",
+        what="the disk of a node that leads a shard is full",
+        choose=on_leader,
+    ),
+    _fault(
+        name="full-disks",
+        what="all disks are full at once",
+        choose=on_all,
+        harm=Harm.MAJORITY,
+        weight=0.2,
+    ),
 )

@@ -6,7 +6,17 @@ from typing import Final
 
 from chaos.cluster.machine import PROCESSES
 from chaos.cluster.node import NODE
-from chaos.faults.fault import Case, Fault, Ground, Harm, on_all, on_leader, on_majority, on_one
+from chaos.faults.fault import (
+    Case,
+    Fault,
+    Ground,
+    Harm,
+    on_all,
+    on_leader,
+    on_leading_shard,
+    on_majority,
+    on_one,
+)
 
 
 async def _kill(ground: Ground, case: Case) -> None:
@@ -57,15 +67,7 @@ def _a_process(
 ) -> Fault:
     def choose(ground: Ground) -> Case | None:
         if of_leader:
-            leading = [
-                (shard, name)
-                for shard, name in sorted(ground.leaders.items())
-                if ground.node(name) in ground.free
-            ]
-            if not leading:
-                return None
-            shard, name = ground.random.choice(leading)
-            return Case(nodes=[name], args={"process": f"shard-{shard}"})
+            return on_leading_shard(ground)
         node = ground.one()
         if node is None:
             return None
@@ -103,7 +105,6 @@ def _nodes(
         weight=weight,
         seconds=seconds,
         harm=Harm.MAJORITY if is_majority else Harm.NODE,
-        claims="all" if is_majority else "nodes",
         choose=choose,
         apply=_kill,
         verify=_gone,

@@ -2,11 +2,21 @@
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from chaos.cluster.machine import PROCESSES
-from chaos.faults.fault import Case, Fault, Ground, Harm, on_leader, on_majority, on_one
+from chaos.faults.fault import (
+    Case,
+    Fault,
+    Ground,
+    Harm,
+    on_leader,
+    on_leading_shard,
+    on_majority,
+    on_one,
+)
 
 _LONG_S: Final = (4.2, 7.0)
 """Workers have leases of 4 seconds; an election follows after 1.6 seconds."""
@@ -45,18 +55,6 @@ async def _continue(ground: Ground, case: Case) -> None:
         await ground.cluster.ready(ground.node(name))
 
 
-def _leading_shard(ground: Ground) -> Case | None:
-    leading = [
-        (shard, name)
-        for shard, name in sorted(ground.leaders.items())
-        if ground.node(name) in ground.free
-    ]
-    if not leading:
-        return None
-    shard, name = ground.random.choice(leading)
-    return Case(nodes=[name], args={"process": f"shard-{shard}"})
-
-
 def _of_kind(kind: str) -> Callable[[Ground], Case | None]:
     def choose(ground: Ground) -> Case | None:
         node = ground.one()
@@ -67,51 +65,44 @@ def _of_kind(kind: str) -> Callable[[Ground], Case | None]:
     return choose
 
 
-def _fault(
-    name: str,
-    what: str,
-    choose: Callable[[Ground], Case | None],
-    *,
-    harm: Harm = Harm.NODE,
-    weight: float = 1.0,
-) -> Fault:
-    return Fault(
-        name=name,
-        what=what,
-        needs=(PROCESSES,),
-        weight=weight,
-        seconds=_LONG_S,
-        harm=harm,
-        claims="all" if harm is Harm.MAJORITY else "nodes",
-        choose=choose,
-        apply=_stop,
-        verify=_stopped,
-        heal=_continue,
-    )
-
-
+_fault: Final = partial(
+    Fault, needs=(PROCESSES,), seconds=_LONG_S, apply=_stop, verify=_stopped, heal=_continue
+)
 FAULTS: Final = (
-    _fault("pause-node", "SIGSTOP of all processes of a node, longer than a lease", on_one),
-    _fault("pause-leader", "the same for a node that leads a shard", on_leader, weight=1.5),
-    _fault("pause-leader-shard", "SIGSTOP of the leader of a shard: another leads", _leading_shard),
     _fault(
-        "pause-router",
-        "SIGSTOP of a router",
-        _of_kind("router"),
+        name="pause-node",
+        what="SIGSTOP of all processes of a node, longer than a lease",
+        choose=on_one,
+    ),
+    _fault(
+        name="pause-leader",
+        what="the same for a node that leads a shard",
+        choose=on_leader,
+        weight=1.5,
+    ),
+    _fault(
+        name="pause-leader-shard",
+        what="SIGSTOP of the leader of a shard: another leads",
+        choose=on_leading_shard,
+    ),
+    _fault(
+        name="pause-router",
+        what="SIGSTOP of a router",
+        choose=_of_kind("router"),
         harm=Harm.NOTHING,
         weight=0.5,
     ),
     _fault(
-        "pause-mirror",
-        "SIGSTOP of a mirror",
-        _of_kind("mirror"),
+        name="pause-mirror",
+        what="SIGSTOP of a mirror",
+        choose=_of_kind("mirror"),
         harm=Harm.NOTHING,
         weight=0.5,
     ),
     _fault(
-        "pause-majority",
-        "SIGSTOP of a majority of the nodes at once",
-        on_majority,
+        name="pause-majority",
+        what="SIGSTOP of a majority of the nodes at once",
+        choose=on_majority,
         harm=Harm.MAJORITY,
         weight=0.3,
     ),

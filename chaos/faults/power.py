@@ -2,13 +2,13 @@
 
 import os
 import signal
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from chaos.cluster.machine import POWER
 from chaos.cluster.node import Node
-from chaos.faults.fault import Case, Fault, Ground, Harm, on_all, on_leader, on_one
+from chaos.faults.fault import Case, Fault, Ground, Harm, on_all, on_leader, on_one, recover
 from chaos.faults.kill import start
 
 _UNSYNCED: Final = "unsynced"
@@ -64,41 +64,23 @@ async def _lost(ground: Ground, case: Case) -> str:
 
 async def _heal(ground: Ground, case: Case) -> None:
     await start(ground, case)
-    for name in case.nodes:
-        if done := await ground.cluster.recover(ground.node(name)):
-            case.proof.append(f"{name} {done}")
+    await recover(ground, case)
 
 
-def _fault(
-    name: str,
-    what: str,
-    choose: Callable[[Ground], Case | None],
-    *,
-    harm: Harm = Harm.NODE,
-    weight: float = 1.0,
-) -> Fault:
-    return Fault(
-        name=name,
-        what=what,
-        needs=(POWER,),
-        weight=weight,
-        seconds=(0.2, 3.0),
-        harm=harm,
-        claims="all" if harm is Harm.MAJORITY else "nodes",
-        choose=choose,
-        apply=_cut,
-        verify=_lost,
-        heal=_heal,
-    )
-
-
+_fault: Final = partial(
+    Fault, needs=(POWER,), seconds=(0.2, 3.0), apply=_cut, verify=_lost, heal=_heal
+)
 FAULTS: Final = (
-    _fault("power-node", "a node loses its power, and all that it has not synced", on_one),
-    _fault("power-leader", "the same for a node that leads a shard", on_leader),
     _fault(
-        "power-all",
-        "all nodes lose their power at once, and all that they have not synced",
-        on_all,
+        name="power-node",
+        what="a node loses its power, and all that it has not synced",
+        choose=on_one,
+    ),
+    _fault(name="power-leader", what="the same for a node that leads a shard", choose=on_leader),
+    _fault(
+        name="power-all",
+        what="all nodes lose their power at once, and all that they have not synced",
+        choose=on_all,
         harm=Harm.MAJORITY,
         weight=0.4,
     ),

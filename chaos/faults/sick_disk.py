@@ -5,7 +5,7 @@ from typing import Final
 
 from chaos.cluster import syncs
 from chaos.cluster.machine import SYNCS
-from chaos.faults.fault import Case, Fault, Ground, Harm, on_all, on_leader, on_one
+from chaos.faults.fault import Case, Fault, Ground, Harm, on_all, on_leader, on_one, recover
 
 
 def _fault(
@@ -38,9 +38,7 @@ def _fault(
     async def heal(ground: Ground, case: Case) -> None:
         for node in case.nodes:
             syncs.order(ground.node(node).syncs)
-        for node in case.nodes:
-            if done := await ground.cluster.recover(ground.node(node)):
-                case.proof.append(f"{node} {done}")
+        await recover(ground, case)
 
     return Fault(
         name=name,
@@ -49,7 +47,6 @@ def _fault(
         weight=weight,
         seconds=(2.0, 5.0),
         harm=harm,
-        claims="all" if harm is Harm.MAJORITY else "nodes",
         choose=choose,
         apply=apply,
         verify=verify,

@@ -12,6 +12,7 @@ from chaos.workloads.scene import DEPENDENT, Scene, Workload, plain
 
 _PER_S: Final = 0.6
 _MISSING: Final = 0.1
+_TWO: Final = 0.3
 _WAIT_MS: Final = 3_000
 
 
@@ -29,17 +30,18 @@ async def _run(scene: Scene, client: Client) -> None:
 
 
 def _made(first: str, second: str, name: str, random: Random) -> Sequence[NewJob]:
-    """A job, and one that depends on it: in either order, and at times without the first."""
-    cause = msgspec.structs.replace(plain(first, random), id=name)
-    effect = msgspec.structs.replace(plain(second, random), depends_on=(name,), wait_ms=_WAIT_MS)
+    """One or two jobs, and one that depends on them, which is at times not the last."""
+    names = (name, f"{name}-too") if random.random() < _TWO else (name,)
+    causes = [msgspec.structs.replace(plain(first, random), id=each) for each in names]
+    effect = msgspec.structs.replace(plain(second, random), depends_on=names, wait_ms=_WAIT_MS)
     if random.random() < _MISSING:
-        return [effect]
-    return [cause, effect] if random.random() < 0.6 else [effect, cause]
+        return [*causes[1:], effect]
+    return [*causes, effect] if random.random() < 0.6 else [effect, *causes]
 
 
 WORKLOAD: Final = Workload(
     name="dependencies",
-    what="enqueue jobs that depend on others, which come earlier, later or never",
+    what="enqueue jobs that depend on one or two others, which come earlier, later or never",
     clients=2,
     run=_run,
 )

@@ -9,6 +9,8 @@ from chaos.workloads.scene import LIMITED, PAUSED, THROTTLED, Scene, Workload, p
 
 _PER_S: Final = 2.0
 _CHANGES: Final = 0.15
+_AT_ONCE: Final = (1, 1, 8)
+"""Jobs of one enqueue: at times more than a limit lets through."""
 
 
 async def _run(scene: Scene, client: Client) -> None:
@@ -17,7 +19,7 @@ async def _run(scene: Scene, client: Client) -> None:
     await throttle(client, THROTTLED, 4, 1_000)
     while await scene.pause(random, _PER_S):
         queue = random.choice((PAUSED, LIMITED, LIMITED, THROTTLED))
-        await client.enqueue([plain(queue, random)])
+        await client.enqueue([plain(queue, random) for _ in range(random.choice(_AT_ONCE))])
         if random.random() < _CHANGES:
             change = random.randrange(5)
             if change == 0:

@@ -1,11 +1,12 @@
 """Searchers: they search the mirrors, read jobs with each consistency, and list queues."""
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlencode
 
 from chaos import api
 from chaos.calls import Client, Request
-from chaos.history import Args
+from chaos.history import Args, QueueRow
 from chaos.workloads.scene import QUEUES, Scene, Workload
 
 _PER_S: Final = 3.0
@@ -45,9 +46,9 @@ async def search(client: Client, queue: str, state: str) -> None:
     )
 
 
-async def queues(client: Client) -> None:
+async def queues(client: Client, tries: int = 2) -> Sequence[QueueRow]:
     """List the queues."""
-    await client.call(
+    op = await client.call(
         Request(
             f="queues",
             method="GET",
@@ -56,8 +57,9 @@ async def queues(client: Client) -> None:
             read=api.read_queues,
             is_keyed=False,
         ),
-        tries=2,
+        tries=tries,
     )
+    return op.res.queues
 
 
 WORKLOAD: Final = Workload(

@@ -10,21 +10,24 @@ from chaos.calls import Client
 from chaos.history import Delivered, Item
 from chaos.workloads.scene import LEASE_MS, QUEUES, Scene, Workload
 
-_CLIENTS: Final = 8
+_CLIENTS: Final = 10
+_SINGLE: Final = 4
+"""Of these, so many ask one queue at a time. An answer without a job says something about it."""
 _COUNT_MAX: Final = 10
 _WAIT_MS: Final = 1_000
+_LONG_WAIT_MS: Final = 4_000
 _WORK_S: Final = 0.15
 _LONG_S: Final = 5.0
 
 
 async def _run(scene: Scene, client: Client) -> None:
     random = client.random
+    is_single = int(client.name.rpartition("-")[2]) < _SINGLE
+    waits = (0, 0, _WAIT_MS, _LONG_WAIT_MS) if is_single else (0, _WAIT_MS)
     while not scene.stopping.is_set():
-        queues = chosen(random)
+        queues = (random.choice(QUEUES),) if is_single else chosen(random)
         count = random.randrange(1, _COUNT_MAX)
-        jobs = await client.fetch(
-            queues, count, wait_ms=random.choice((0, _WAIT_MS)), lease_ms=LEASE_MS
-        )
+        jobs = await client.fetch(queues, count, wait_ms=random.choice(waits), lease_ms=LEASE_MS)
         if not jobs and not await scene.pause(random, 4):
             return
         if random.random() < 0.3 and len(jobs) > 1:

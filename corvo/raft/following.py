@@ -84,8 +84,12 @@ def on_heartbeat(raft: Raft, message: Heartbeat) -> None:
     """The leader lives; what it says is committed is within what we acknowledged."""
     if not follow(raft, message.source):
         return
+    if _has_forgotten(raft, message):
+        _begin_repair(raft)
+        return
     if _follows(raft):
-        raft.log.commit_to(message.commit)
+        if _agrees(raft, message):
+            raft.log.commit_to(message.commit)
     elif raft.repair is not None and raft.repair.goal_term != raft.term:
         # An idle leader sends no append that would let us ask.
         _ask_for_snapshot(raft)
@@ -244,6 +248,35 @@ def tick_incoming(raft: Raft) -> None:
 
 
 # Repair.
+
+
+def _agrees(raft: Raft, message: Heartbeat) -> bool:
+    """Whether our log is the leader's, up to where the leader believes it is.
+
+    If it is not, the entries up to the commit may be of another leader. A leader of an earlier
+    release does not say what was acknowledged.
+    """
+    index = message.acknowledged
+    return index <= raft.log.commit or raft.log.matches(index, message.acknowledged_term)
+
+
+def _has_forgotten(raft: Raft, message: Heartbeat) -> bool:
+    """Whether this directory acknowledged an entry in this term and does not have it.
+
+    No crash does that: an acknowledgement leaves when the entry is durable, and entries of a leader
+    are not cut in its term. So the directory is an older copy, or its disk lost what was synced.
+    """
+    if message.acknowledged_by != raft.settings.instance or _agrees(raft, message):
+        return False
+    return message.acknowledged > raft.log.last_index or message.acknowledged_term > 0
+
+
+def _begin_repair(raft: Raft) -> None:
+    """Vote and lead no more, from a new term on. Durable with that term: see `Write.repair`."""
+    raft.refused["forgotten"] += 1
+    become_follower(raft, raft.term + 1, NOBODY)
+    raft.repair = Repair()
+    raft.repair_is_new = True
 
 
 def _ask_for_snapshot(raft: Raft) -> None:

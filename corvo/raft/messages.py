@@ -144,6 +144,11 @@ class Heartbeat(Message, frozen=True, array_like=True, tag=5):
 
     commit: int
     round: int
+    acknowledged: int = 0
+    """The last entry that the target has acknowledged in this term. If the target does not have
+    it, its data directory is older than its word."""
+    acknowledged_term: int = 0  # of that entry; 0 if the leader's log begins after it
+    acknowledged_by: int = 0  # the data directory that acknowledged it; 0 if that is not known
 
 
 class HeartbeatResponse(Message, frozen=True, array_like=True, tag=6):

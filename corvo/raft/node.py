@@ -472,6 +472,7 @@ class Node:
         self._token += 1
         write = Write(
             token=self._token,
+            repair=raft.repair_is_new,
             hard_state=hard_state,
             chunk=raft.chunk,
             install=raft.install,
@@ -480,6 +481,7 @@ class Node:
         )
         raft.log.write_started(write.token, installs=raft.install is not None)
         raft.chunk = raft.install = None
+        raft.repair_is_new = False
         self._writes.append(write)
         return write
 

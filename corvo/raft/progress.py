@@ -196,9 +196,11 @@ class Progress:
 
     def rejected(self, *, index: int, hint: int) -> bool:
         """It has nothing at `index`; `hint` may agree. False when the answer is an old one."""
+        if index <= self.match and (self.match or self.flow is Flow.REPLICATE):
+            # Or it has forgotten: asked again at once, it would only say so again. It finds out
+            # by the next heartbeat.
+            return False
         if self.flow is Flow.REPLICATE:
-            if index <= self.match:
-                return False
             self.next = self.match + 1
             return True
         if index != self.next - 1:

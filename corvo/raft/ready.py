@@ -24,6 +24,9 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     token: int
+    repair: bool = False
+    """This replica lost what it acknowledged: from now on, start the node with `repair`, until
+    `Node.is_repairing` is false. To be durable before the hard state of the same write."""
     hard_state: HardState | None = None
     chunk: SnapshotChunk | None = None
     """Bytes of a snapshot being received, to be kept at `chunk.offset`; offset 0 begins anew."""

@@ -53,7 +53,17 @@ def _send_heartbeat(raft: Raft, leadership: Leadership, replica: int, progress: 
     # Never beyond what it holds: the entries there may still be another leader's.
     commit = min(raft.log.commit, progress.match)
     progress.sent_commit = max(progress.sent_commit, commit)
-    raft.send(Heartbeat(*raft.to(replica), commit=commit, round=leadership.reads.round))
+    is_in_log = progress.match >= raft.log.base.index
+    raft.send(
+        Heartbeat(
+            *raft.to(replica),
+            commit=commit,
+            round=leadership.reads.round,
+            acknowledged=progress.match,
+            acknowledged_term=raft.log.term(progress.match) if is_in_log else 0,
+            acknowledged_by=raft.instance_of(replica),
+        )
+    )
 
 
 def _send_appends(raft: Raft, leadership: Leadership, replica: int, progress: Progress) -> None:

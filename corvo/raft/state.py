@@ -52,6 +52,7 @@ class Incoming(msgspec.Struct):
 class Repair(msgspec.Struct):
     """This replica lost what it acknowledged: no vote, no lead, until a leader made it whole.
 
+    Its log was damaged and set aside, or a heartbeat has shown that its directory is an older copy.
     Repair begins with a new term, so every acknowledgement made before is void: no leader of that
     term or a later one counts it. Such a leader was elected without our vote, so its log has
     whatever our old acknowledgements helped to commit. We are whole when we hold, committed,
@@ -109,6 +110,7 @@ class Raft:
         self.leadership: Leadership | None = None
         self.incoming: Incoming | None = None
         self.repair: Repair | None = None
+        self.repair_is_new = False  # no write has it yet
         self.has_returned = False  # was a member once, with another data directory
         self.instances: dict[int, int] = {}  # first seen; Membership.pins overrule
         self.configs: deque[tuple[int, bytes]] = deque()  # handed out, not yet applied
@@ -181,6 +183,10 @@ class Raft:
     def in_lease(self) -> bool:
         """Whether a leader was heard so lately that votes for another are out of place."""
         return self.leader != NOBODY and self.elapsed < self.settings.election_ticks
+
+    def instance_of(self, replica: int) -> int:
+        """The data directory that speaks for `replica`, or 0 if that is not known."""
+        return dict(self.membership.pins).get(replica) or self.instances.get(replica, 0)
 
     def match_of(self, replica: int) -> int:
         """Up to where `replica` durably holds this leader's log."""

@@ -74,6 +74,8 @@ class MemoryStorage:
         self.hard_state = HardState()
         self.base = Snapshot(0, 0, membership)
         self.partial: Partial | None = None
+        self.repairing = False
+        """Whether a write said so: the next node is to be started with `repair`."""
         self._entries: list[Entry] = []
         self._received = bytearray()
         self._snapshot: Snapshot | None = None
@@ -113,6 +115,7 @@ class MemoryStorage:
         False when its chunk completed a snapshot that is not what was offered: that was discarded,
         and the driver says so with `Node.stored(token, intact=False)`.
         """
+        self.repairing = self.repairing or write.repair
         if write.hard_state is not None:
             self.hard_state = write.hard_state
         intact = write.chunk is None or self._receive(write.chunk)

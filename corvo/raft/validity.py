@@ -45,7 +45,9 @@ def problem(message: AnyMessage, replica: int) -> str | None:
             return _outside(message.commit, message.commit_term)
         case AppendResponse():
             return _outside(message.index, message.hint_index, message.hint_term, message.commit)
-        case Heartbeat() | HeartbeatResponse():
+        case Heartbeat():
+            return _heartbeat_problem(message)
+        case HeartbeatResponse():
             return _outside(message.commit, message.round)
         case ReadRequest():
             return _outside(message.context)
@@ -67,6 +69,13 @@ def problem(message: AnyMessage, replica: int) -> str | None:
             return None
         case _:
             assert_never(message)
+
+
+def _heartbeat_problem(message: Heartbeat) -> str | None:
+    numbers = (message.commit, message.round, message.acknowledged, message.acknowledged_term)
+    return _outside(*numbers, message.acknowledged_by >> 2) or _above(
+        message.term, message.acknowledged_term
+    )
 
 
 def _append_problem(message: AppendRequest) -> str | None:

@@ -405,7 +405,7 @@ def _numbers(asked: Asked) -> numbers.Numbers:
         term=seen.term,
         leader=seen.leader,
         commit=seen.commit,
-        applied=seen.applied,
+        applied=asked.machine.applied,  # of the same moment as the digest
         first_index=seen.first_index,
         last_index=seen.last_index,
         voters=seen.membership.voters,

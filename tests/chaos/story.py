@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from chaos.history import (
+    FORMAT,
     Args,
     Created,
     Delivered,
@@ -54,7 +55,7 @@ class Story:
         self.witness = witness
         self.run = Run(
             seed=1, version="by hand", nodes=tuple(Node(name, "") for name in NODES), shards=2,
-            t=0, wall_ns=WALL, witness=witness,
+            t=0, wall_ns=WALL, witness=witness, format=FORMAT,
         )  # fmt: skip
         self.ops: list[Op] = []
         self.events: list[Event] = []
@@ -133,8 +134,9 @@ class Story:
         self, name: str, at: int, token: int, *, worker: str = "w", lease_ms: int = 60_000,
         attempt: int = 1, event: bool = True, op: bool = True, queue: str = "q", shard: int = 0,
         ret: int | None = None, op_id: str = "", mark: str = "", bytes_of: str = "",
+        after: str = "", batch: tuple[str, int, int, int, int] | None = None,
     ) -> None:  # fmt: skip
-        """A worker fetches a job."""
+        """A worker fetches a job; `after` and `batch` are of its payload."""
         if event:
             self.event(
                 "started", name, at, ACTIVE, attempt=attempt, by=worker, queue=queue, shard=shard
@@ -145,15 +147,19 @@ class Story:
             got = Delivered(
                 job_id=name, queue=queue, attempt=attempt, token=token, mark=mark,
                 sha=sha(bytes_of or mark), expires_ns=WALL + (at + lease_ms) * MS,
+                previous_job_id=after, batch=batch,
             )  # fmt: skip
             args = Args(queues=(queue,), worker=worker, count=1, lease_ms=lease_ms)
             res = Res(delivered=(got,))
             self.op("fetch", at, args, res, client=worker, ret=ret, shard=shard, op_id=op_id)
 
-    def empty(self, at: int, *, queue: str = "q", worker: str = "w", kind: OpType = "ok") -> None:
-        """A fetch that gets nothing."""
-        args = Args(queues=(queue,), worker=worker, count=1, lease_ms=60_000)
-        self.op("fetch", at, args, client=worker, kind=kind)
+    def empty(
+        self, at: int, *, queue: str = "q", worker: str = "w", kind: OpType = "ok",
+        wait_ms: int = 0,
+    ) -> None:  # fmt: skip
+        """A fetch that gets nothing, and waits for so long."""
+        args = Args(queues=(queue,), worker=worker, count=1, lease_ms=60_000, wait_ms=wait_ms)
+        self.op("fetch", at, args, client=worker, kind=kind, ret=at + 2 + wait_ms)
 
     def call(
         self, f: str, name: str, at: int, *, token: int = 0, event: str = "", state: str = "",
@@ -240,7 +246,8 @@ class Story:
             FinalMirror(node=node, as_of=dict(self.as_of()), total=len(self.rows)) for node in NODES
         ]
         out += [
-            FinalReplica(node=node, shard=0, index=self.seq[0], digest=f"{self.seq[0]:08x}")
+            FinalReplica(node=node, shard=shard, index=seq, digest=f"{seq:08x}")
+            for shard, seq in self.seq.items()
             for node in NODES
         ]
         out.append(FinalDone(t=10**15, jobs=len(self.rows), drained=self.drained))

@@ -70,11 +70,18 @@ def test_a_fault_of_a_command_needs_a_name_and_a_command() -> None:
         command_faults(["kubectl delete pod {node}"])
 
 
-def test_the_exit_code_tells_a_broken_rule_from_a_run_that_does_not_count() -> None:
-    def found(**wrong: int) -> Report:
-        stages = [Stage(name, total=wrong.get(name, 0)) for name in ("sanity", "witness", "final")]
-        return Report(stages)
+def found(**wrong: int) -> Report:
+    names = ("sanity", "witness", "replay", "final")
+    return Report([Stage(name, total=wrong.get(name, 0)) for name in names])
 
+
+def test_the_exit_code_tells_a_broken_rule_from_a_run_that_does_not_count() -> None:
     assert code_of(found()) == 0
     assert code_of(found(final=2)) == 1
     assert code_of(found(sanity=1, final=2)) == 2
+
+
+def test_a_run_that_did_not_come_to_its_end_counts_only_if_a_rule_was_broken_before() -> None:
+    assert code_of(found(), is_whole=False) == 2
+    assert code_of(found(sanity=1, final=2), is_whole=False) == 2
+    assert code_of(found(sanity=1, replay=1), is_whole=False) == 1

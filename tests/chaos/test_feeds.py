@@ -1,6 +1,5 @@
 """The listener of a node reads its events from an answer in chunks."""
 
-from chaos.drain import digests
 from chaos.feeds import _Chunks
 
 
@@ -17,12 +16,3 @@ def test_lines_are_the_same_however_the_bytes_are_cut() -> None:
         for start in range(0, len(data), size):
             lines += chunks.add(data[start : start + size])
         assert lines == [b"id: 1", b"data: {}", b"", b": alive"]
-
-
-def test_the_digests_of_an_id_are_those_of_whole_entries() -> None:
-    assert digests("s0=1042-8f3a22c1,s1=77-0badcafe") == {
-        0: (1042, "8f3a22c1"),
-        1: (77, "0badcafe"),
-    }
-    assert digests("s0=1042-8f3a22c1.3,s1=77-0badcafe") == {1: (77, "0badcafe")}
-    assert digests("") == {}

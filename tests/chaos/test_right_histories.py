@@ -8,9 +8,11 @@ from msgspec.structs import replace
 from chaos import history
 from chaos.checks import check, check_records
 from chaos.checks.__main__ import main
+from chaos.checks.replay import last_asked
 from chaos.history import Args, Item, JobRow, NewJob, Res
 from tests.chaos.story import Story, worked
 from tests.chaos.world import Features, history_of
+from tests.chaos.wrong.to_clients import called_back, fault
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -53,7 +55,7 @@ def test_a_history_without_events_is_accepted() -> None:
 
     assert report.is_ok, "\n".join(report.lines())
     assert [stage.name for stage in report.stages if stage.skipped] == [
-        "witness", "outcomes", "realtime", "replay",
+        "witness", "outcomes", "realtime", "replay", "schedules",
     ]  # fmt: skip
 
 
@@ -162,3 +164,91 @@ def test_an_ack_that_is_repeated_after_the_job_went_on_is_no_error() -> None:
     report = check_records(story.records())
 
     assert report.is_ok, "\n".join(report.lines())
+
+
+def test_an_empty_answer_can_be_from_before_a_job_of_its_position() -> None:
+    story = Story()
+    story.enqueue("a", 10, ret=100)
+    story.empty(20)
+    story.limit("pause", 110, event="queue.paused")
+    story.enqueue("b", 120)
+    story.empty(130)
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+    replay = next(stage for stage in report.stages if stage.name == "replay")
+    assert replay.looked["empty answers"] == 2
+
+
+def test_a_leader_that_is_cut_off_answers_for_a_while() -> None:
+    story = Story(witness=False)
+    story.enqueue("a", 45)
+    story.empty(50)
+    story.fetch("a", 60, 7)
+
+    assert not check_records(story.records()).is_ok
+    assert check_records([*story.records(), fault(30, 40)]).is_ok
+
+
+def test_a_fetch_that_waits_may_miss_a_job_that_has_just_come() -> None:
+    story = Story(witness=False)
+    story.empty(50, wait_ms=5_000)
+    story.enqueue("a", 4_000)
+    story.fetch("a", 6_000, 7)
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_the_position_of_an_answer_holds_for_the_queues_that_were_asked_last() -> None:
+    home = {1: 0, 2: 0, 3: 1, 4: 1}
+
+    assert sorted(last_asked((1, 3, 2, 4), home)) == [2, 4]
+    assert sorted(last_asked((1, 2, 3, 4), home)) == [1, 2, 3, 4]
+    assert sorted(last_asked((1, 9, 3, 4), home)) == [3, 4]
+    assert list(last_asked((1, 9), home)) == []
+
+
+def test_a_retried_job_keeps_the_priority_that_it_was_given() -> None:
+    story = Story()
+    story.enqueue("a", 10)
+    story.call(
+        "priority", "a", 20, event="priority", state="pending", attempt=0, client="o", number=0,
+        why="from 2 to 0",
+    )  # fmt: skip
+    story.fetch("a", 30, 7)
+    story.ack("a", 40, 7)
+    story.enqueue("b", 50, job=NewJob(queue="q", priority=1))
+    story.call("retry", "a", 60, event="retried", state="pending", attempt=0, client="o")
+    story.fetch("a", 70, 8)
+
+    report = check_records(story.records())
+
+    assert not [
+        wrong for stage in report.stages if stage.name == "replay" for wrong in stage.violations
+    ]
+
+
+def test_a_held_job_is_not_asked_to_stop_any_more() -> None:
+    story = Story()
+    story.enqueue("a", 10)
+    story.fetch("a", 20, 7)
+    story.call("cancel", "a", 30, event="asked_to_stop", state="active", client="o")
+    story.call("hold", "a", 40, event="held", state="held", client="o")
+    story.call("approve", "a", 50, event="approved", state="pending", client="o")
+    story.fetch("a", 60, 9, attempt=2)
+    story.call("fail", "a", 70, token=9, event="failed", state="retrying", attempt=2)
+
+    report = check_records(story.records())
+
+    assert report.is_ok, "\n".join(report.lines())
+
+
+def test_a_callback_counts_each_job_once() -> None:
+    report = check_records(called_back(2, 1, 0, 1))
+
+    assert report.is_ok, "\n".join(report.lines())
+    blackbox = next(stage for stage in report.stages if stage.name == "blackbox")
+    assert blackbox.looked["callbacks"] == 1

@@ -1,13 +1,13 @@
 """Each sweep beside a simple twin that looks at every pair, and the search beside every order."""
 
 from array import array
-from itertools import permutations
+from itertools import pairwise, permutations
 from random import Random
 
 import pytest
 
 from chaos.checks.search import BudgetError, Call, effects, has_order
-from chaos.checks.sweeps import Point, most_at_once, overtaken
+from chaos.checks.sweeps import Point, most_at_once, overtaken, united
 from chaos.checks.tables import NEVER, Rows
 
 
@@ -55,6 +55,18 @@ def test_the_sweep_of_intervals_agrees_with_all_moments() -> None:
         assert len(names) == most
         for start, end, name in intervals:
             assert (name in names) == (most > 0 and start <= moment < end)
+
+
+def test_united_intervals_have_the_same_moments() -> None:
+    dice = Random(6)
+    for _ in range(5_000):
+        intervals = [(a, a + dice.randrange(4)) for a in (dice.randrange(12) for _ in range(4))]
+
+        found = united(intervals)
+
+        moments = {at for begin, end in intervals for at in range(2 * begin, 2 * end + 1)}
+        assert {at for begin, end in found for at in range(2 * begin, 2 * end + 1)} == moments
+        assert all(one[1] < other[0] for one, other in pairwise(found))
 
 
 def has_order_by_trying(calls: list[Call]) -> bool:

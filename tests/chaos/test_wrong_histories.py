@@ -4,7 +4,7 @@ import pytest
 
 from chaos.checks import check_records
 from tests.chaos.story import worked
-from tests.chaos.wrong import by_events, to_clients
+from tests.chaos.wrong import by_events, schedules, to_clients
 from tests.chaos.wrong.registry import WRONG, Build
 from tests.chaos.wrong.to_clients import blind, chained
 
@@ -12,10 +12,13 @@ from tests.chaos.wrong.to_clients import blind, chained
 def test_there_are_wrong_histories_for_each_stage() -> None:
     stages = [stage for stage, _, _ in WRONG]
 
-    assert len(WRONG) >= 60
-    assert {build.__module__ for _, _, build in WRONG} == {by_events.__name__, to_clients.__name__}
+    assert len(WRONG) > 110
+    assert {build.__module__ for _, _, build in WRONG} == {
+        by_events.__name__, schedules.__name__, to_clients.__name__,
+    }  # fmt: skip
     assert set(stages) == {
-        "sanity", "witness", "outcomes", "realtime", "replay", "blackbox", "final", "search",
+        "sanity", "witness", "outcomes", "realtime", "replay", "schedules", "blackbox",
+        "final", "search",
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from chaos.history import (
+    FORMAT,
     Args,
     Created,
     Delivered,
@@ -147,7 +148,7 @@ class World:
         self.sink(
             Run(
                 seed=1, version="made up", t=self.now, wall_ns=WALL, shards=self.shards,
-                nodes=tuple(Node(name, "") for name in self.nodes),
+                nodes=tuple(Node(name, "") for name in self.nodes), format=FORMAT,
             )
         )  # fmt: skip
         for node in self.nodes:

@@ -46,6 +46,9 @@ def main() -> int:
     add("snapshot", replace_node, "an empty node replaces one under load", jobs=1_000_000)
     add("balance", replace_one_of_five, "five nodes, of which one is replaced", shards=8, zones=0)
     add("damage", damage_files, "damage each kind of file of one node in all ways", seed=1)
+    commands.choices["damage"].add_argument(
+        "--kinds", default="", help="kinds of files, with commas"
+    )
     read = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cluster-") as directory:
         return int(not read.verb(read, Path(directory)))
@@ -155,7 +158,9 @@ def cut_and_heal(read: argparse.Namespace, directory: Path) -> bool:
 
 def damage_files(read: argparse.Namespace, directory: Path) -> bool:
     """Damage files, and print the result; whether all is well."""
-    cases = trio.run(partial(damage.run, directory, seed=read.seed, tell=say_case))
+    kinds = read.kinds.split(",") if read.kinds else ()
+    run = partial(damage.run, directory, kinds=kinds, seed=read.seed, tell=say_case)
+    cases = trio.run(run)
     ends = Counter((case.kind, case.end) for case in cases)
     for kind in sorted({case.kind for case in cases}):
         print(f"{kind}: {', '.join(f'{ends[kind, end]} {end}' for end in damage.ENDS)}")

@@ -18,6 +18,7 @@ from typing import Final, Literal, get_args
 import msgspec
 import trio
 
+from corvo.link import LinkLost
 from tests.cluster.comparing import Compared, compare, numbers_of
 from tests.cluster.nodes import Cluster, Member, as_initial, cluster_of, members_in
 from tests.node.crowd import queue_on
@@ -170,30 +171,34 @@ class Striking:
         await self._cluster.start(target)
         node = target.node
         is_whole = await self._whole(target)
+        seconds = monotonic() - began
+        if not is_whole:
+            await self._replace(target)
+        compared = await self._compare()
         said = [
             msgspec.json.encode(event).decode()
             for event in node.events
             if event.get("level") in ("warning", "error") and event["event"] not in _TRIFLES
         ]
-        said += node.texts
-        end: End = "whole"
-        if not is_whole:
-            end = "stays down"
-        elif node.find("replica.set_aside"):
-            end = "repaired"
-        case = Case(
+        end: End = "repaired" if node.find("replica.set_aside") else "whole"
+        return Case(
             kind=kind,
             file=file,
             way=way,
             stop=stop.name,
-            end=end,
-            said=said,
-            seconds=monotonic() - began,
+            end=end if is_whole else "stays down",
+            said=said + node.texts,
+            seconds=seconds,
+            compared=compared,
         )
-        if not is_whole:
-            await self._replace(target)
-        case.compared = await compare(self._cluster.members, SHARDS)
-        return case
+
+    async def _compare(self) -> Compared:
+        """Compare everything. That reads all blocks, so a replica may find its damage now."""
+        while True:
+            try:
+                return await compare(self._cluster.members, SHARDS)
+            except* LinkLost:
+                await self._whole(self.target)
 
     async def _whole(self, target: Member) -> bool:
         """Whether all replicas of a node are well soon; a process that is held never is."""

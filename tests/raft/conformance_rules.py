@@ -344,6 +344,7 @@ BEYOND: Final = {
     "X32": "Many ticks at once after a pause start no election.",
     "X33": "The wall clock jumps, across a change of leader.",
     "X34": "Frames of another cluster or another life are refused.",
+    "X35": "A replica with an older copy of its directory is told, and repaired.",
 }
 
 RULES: Final = {

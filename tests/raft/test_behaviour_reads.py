@@ -1,5 +1,7 @@
 """Linearizable reads: the index of the asking, proven by a round that began after it."""
 
+from functools import partial
+
 import pytest
 
 from corvo.raft import NotLeader, Read, ReadContext
@@ -24,7 +26,8 @@ def established(size: int = 3) -> Lone:
 
 def beats(round_: int, *, commit: int = 1) -> list[Heartbeat]:
     """What a leader of three sends to start a round."""
-    return [Heartbeat(1, peer, 1, 0, commit=commit, round=round_) for peer in (2, 3)]
+    beat = partial(Heartbeat, commit=commit, round=round_, acknowledged=1, acknowledged_term=1)
+    return [beat(1, peer, 1, 0) for peer in (2, 3)]
 
 
 # ---- Answering.

@@ -536,6 +536,6 @@ def test_r034_a_heartbeat_tells_a_follower_of_what_it_holds_only() -> None:
     beats = [message for message in lone.tick() if isinstance(message, Heartbeat)]
 
     assert beats == [
-        Heartbeat(1, 2, 1, 0, commit=4, round=0),
-        Heartbeat(1, 3, 1, 0, commit=1, round=0),
+        Heartbeat(1, 2, 1, 0, commit=4, round=0, acknowledged=4, acknowledged_term=1),
+        Heartbeat(1, 3, 1, 0, commit=1, round=0, acknowledged=1, acknowledged_term=1),
     ]

@@ -53,7 +53,7 @@ SAMPLES: Final[tuple[AnyMessage, ...]] = (
     ),
     AppendResponse(2, 1, 3, 4, index=7),
     AppendResponse(2, 1, 3, 4, 7, True, 6, 2, 5, True),
-    Heartbeat(1, 2, 3, 4, commit=5, round=6),
+    Heartbeat(1, 2, 3, 4, 5, 6, acknowledged=7, acknowledged_term=2, acknowledged_by=1 << 63),
     HeartbeatResponse(2, 1, 3, 4, round=6, commit=5),
     TimeoutNow(1, 2, 3, 4),
     TransferRequest(2, 1, 3, 4, heir=3),
@@ -66,6 +66,9 @@ SAMPLES: Final[tuple[AnyMessage, ...]] = (
 
 GOLDEN: Final = Path(__file__).with_name("frames_version_1.txt").read_text().splitlines()
 """The frame of each sample. These bytes are on the wires and change only with `VERSION`."""
+
+HEARTBEAT_BEFORE: Final = "4352010102030405060708f66700e19705010203040506"
+"""A heartbeat before it had the three fields about acknowledgements."""
 
 numbers = st.integers(0, (1 << 64) - 1)
 blobs = st.binary(max_size=50)
@@ -146,15 +149,21 @@ def test_every_message_has_golden_bytes_and_a_tag_of_its_own() -> None:
 
 
 def test_a_message_of_a_later_release_with_one_more_field_is_still_read() -> None:
-    known = Heartbeat(1, 2, 3, 4, commit=5, round=6)
+    known = HeartbeatResponse(1, 2, 3, 4, round=6, commit=5)
 
-    assert Codec(CLUSTER).decode(frame_of(b"\x98\x05\x01\x02\x03\x04\x05\x06\xa3new")) == known
+    assert Codec(CLUSTER).decode(frame_of(b"\x98\x06\x01\x02\x03\x04\x06\x05\xa3new")) == known
 
 
 def test_a_message_of_an_earlier_release_without_the_fields_that_have_a_default_is_read() -> None:
     known = HeartbeatResponse(1, 2, 3, 4, round=6)
 
     assert Codec(CLUSTER).decode(frame_of(b"\x96\x06\x01\x02\x03\x04\x06")) == known
+
+
+def test_a_heartbeat_of_a_release_that_says_nothing_of_acknowledgements_is_read() -> None:
+    known = Heartbeat(1, 2, 3, 4, commit=5, round=6)
+
+    assert Codec(CLUSTER).decode(bytes.fromhex(HEARTBEAT_BEFORE)) == known
 
 
 # ---- What else comes in.

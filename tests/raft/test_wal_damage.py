@@ -25,8 +25,9 @@ from corvo.raft.disk.segmented_log import ENTRY_BYTES
 from corvo.raft.disk.segments import RECORD
 from corvo.raft.disk.snapshot_files import INCOMING
 from corvo.raft.disk.wal import DiskStorage
-from corvo.raft.errors import LogDamaged, LogFailed
+from corvo.raft.errors import DiskFull, LogDamaged, LogFailed
 from corvo.raft.messages import HardState, Membership, Snapshot
+from corvo.raft.ready import Write
 from tests.support.files import Crashed, MemoryFiles
 from tests.support.logs import (
     MEMBERSHIP,
@@ -606,6 +607,78 @@ def test_a_repair_ends_when_a_peer_has_mended_the_log() -> None:
     storage = open_log(files)
     assert not storage.repairing
     assert (storage.base.index, storage.last_index) == (90, 91)
+
+
+def forgotten(term: int) -> Write:
+    """A repair begins in a new term."""
+    return Write(token=0, repair=True, hard_state=HardState(term))
+
+
+def test_a_repair_that_begins_while_the_log_is_used_is_durable_with_it() -> None:
+    files = INTACT.copy()
+    storage = open_log(files)
+    before = see(storage)
+    storage.put(forgotten(9))
+    storage.sync()
+
+    files.power_loss(Random(1))
+
+    after = see(open_log(files))
+    assert after.repairing
+    assert after.hard_state.term == 9
+    assert (after.log, after.data) == (before.log, before.data)
+
+
+def test_a_crash_at_every_step_leaves_no_new_term_without_the_repair() -> None:
+    files = INTACT.copy()
+    storage = open_log(files)
+    first = len(files.steps)
+    storage.put(forgotten(9))
+    storage.sync()
+    found = set()
+    for number in range(first, len(files.steps)):
+        for seed in range(10):
+            again = INTACT.copy()
+            storage = open_log(again)
+            storage.put(forgotten(9))
+            again.crash_at = (number, "after")
+            with pytest.raises(Crashed):
+                storage.sync()
+            again.power_loss(Random(seed))
+            opened = open_log(again)
+            found.add((opened.repairing, opened.hard_state.term))
+
+    assert found == {(False, 2), (True, 2), (True, 9)}
+
+
+def test_a_repair_that_begins_on_a_full_disk_waits_for_room() -> None:
+    files = INTACT.copy()
+    storage = open_log(files)
+    storage.put(forgotten(9))
+    files.room = 0
+    with pytest.raises(DiskFull):
+        storage.sync()
+    assert not open_log(files_again(files.copy())).repairing
+    files.room = None
+
+    storage.sync()
+
+    assert open_log(files_again(files)).repairing
+
+
+def test_a_second_repair_begins_after_the_first_has_ended() -> None:
+    files = INTACT.copy()
+    storage = open_log(files)
+    storage.put(forgotten(9))
+    storage.sync()
+    storage.repaired()
+    ended = open_log(files.copy()).repairing
+
+    storage.put(forgotten(10))
+    storage.sync()
+
+    assert not ended
+    assert open_log(files_again(files)).repairing
 
 
 def files_again(files: MemoryFiles) -> MemoryFiles:

@@ -39,10 +39,11 @@ def test_a_cluster_that_is_well_has_no_reasons() -> None:
 def test_a_replica_has_its_indexes_its_lag_and_its_last_contact() -> None:
     clock = ClockNumbers("in_step", 2_000_000, 1)
 
-    view = one(up(replica(3, applied=95)), replica(1, clock=clock))
+    view = one(up(replica(3, applied=95, digest=0x2F)), replica(1, clock=clock))
 
     leader, _, third = view.shards[0].replicas
     assert (third.role, third.is_voter, third.term, third.applied) == ("follower", True, 3, 95)
+    assert (leader.digest, third.digest) == ("00000001", "0000002f")
     assert (third.lag, third.contact_s, third.last_index) == (5, 0.25, 100)
     assert (leader.clock_ahead_ms, third.clock_ahead_ms) == (2, UNSET)
     assert view.status == "healthy"

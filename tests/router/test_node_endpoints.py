@@ -455,6 +455,7 @@ async def test_a_cluster_of_one_shard_is_told_as_the_original_does(tmp_path: Pat
     assert (status.mode, status.status, status.state) == ("cluster", "healthy", "Leader")
     assert (status.node_id, status.leader_id) == ("1", "1")
     assert int(status.applied_index) == int(status.commit_index) >= 2
+    assert len(status.digest) == 8
     assert [(each.id, each.voter, each.role, each.self) for each in status.nodes] == [
         ("1", True, "leader", True)
     ]

@@ -169,7 +169,9 @@ def test_a_replica_without_its_vote_stays_down_and_says_how_to_replace_the_node(
     root = Path(config.data_dir)
     zero(root / "log" / name)
 
-    with pytest.raises(ShardLost, match=r"nodes 2, 3 .*`corvo cluster remove 1 --force`"):
+    with pytest.raises(
+        ShardLost, match=r"nodes 2, 3 .*`corvo cluster remove 1 --reason damage --force`"
+    ):
         opened(config)
 
     assert not list((root / "log").glob("quarantine-*"))

@@ -9,8 +9,12 @@ import msgspec
 import pytest
 
 from corvo.child import DAMAGED, OK
-from corvo.protocol.numbers import Loss
+from corvo.protocol.numbers import Loss, Numbers
 from corvo.protocol.ops.enqueue import NewJob
+from corvo.raft.disk.files import RealFiles
+from corvo.raft.disk.identity import read_identity
+from corvo.raft.disk.wal import DiskStorage
+from corvo.raft.ready import Write
 from corvo.shard.config import ShardConfig
 from corvo.shard.driver.known import Note
 from tests.shard.processes import calling, config_in, launch, put, running, status
@@ -223,6 +227,60 @@ async def test_an_accepted_loss_is_written_down(tmp_path: Path, change: Change) 
     assert loss == still == note_of(config).losses[0]
     assert loss.known == before.index
     assert loss.found < before.index
+
+
+def under_repair(config: ShardConfig) -> int:
+    """Its leader has shown that it forgot what it confirmed; returns the last entry that it has."""
+    found = read_identity(RealFiles(Path(config.data_dir) / "log"))
+    storage = DiskStorage.open(RealFiles(Path(config.data_dir) / "log"), found)
+    state = msgspec.structs.replace(storage.hard_state, term=storage.hard_state.term + 1)
+    storage.put(Write(token=1, repair=True, hard_state=state))
+    storage.close()
+    return storage.last_index
+
+
+async def standing(config: ShardConfig) -> tuple[Numbers, str]:
+    """What a replica that does not lead tells of itself, and what it has logged."""
+    child = await launch(config)
+    try:
+        assert await child.wait_until_ready()
+        async with calling(config) as client:
+            seen = await status(client)
+        assert await child.stop() == OK
+        return seen, await child.last_words()
+    finally:
+        await child.kill()
+
+
+@on_sockets
+async def test_a_repair_is_ended_by_accepting_the_loss_of_what_is_not_there(tmp_path: Path) -> None:
+    config = config_with_note(tmp_path)
+    await use(config, 3)
+    last = under_repair(config)
+    before, _ = await standing(config)
+
+    [loss] = await use(msgspec.structs.replace(config, accept_loss=last), 1)
+    [still] = await use(config, 1)
+
+    assert before.is_repairing
+    assert before.leader is None
+    assert loss == still
+    assert (loss.known, loss.found) == (last, last)
+    assert "the repair of" in loss.why
+
+
+@on_sockets
+async def test_a_repair_goes_on_where_another_loss_is_accepted(tmp_path: Path) -> None:
+    config = config_with_note(tmp_path)
+    await use(config, 3)
+    last = under_repair(config)
+
+    seen, said = await standing(msgspec.structs.replace(config, accept_loss=last - 1))
+
+    assert seen.is_repairing
+    assert seen.counted.disk.losses == ()
+    assert '"event":"replica.repairing"' in said
+    assert f'"last_index":{last}' in said
 
 
 @on_sockets

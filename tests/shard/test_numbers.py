@@ -96,6 +96,34 @@ def test_an_op_is_not_counted_before_it_is_applied() -> None:
     assert (counted(group), numbers(group).waiting) == ({"Enqueue": 1}, 0)
 
 
+def test_a_digest_is_that_of_the_state_at_the_applied_index() -> None:
+    group = Replicas()
+    known: dict[int, int] = {}
+    for _ in range(5):
+        group.put(JOB)
+        for number in group.replicas:
+            told_by = numbers(group, of=number)
+
+            assert known.setdefault(told_by.applied, told_by.digest) == told_by.digest
+            machine = group.replicas[number].machine
+            assert (told_by.applied, told_by.digest) == (machine.applied, machine.digest)
+    assert len(known) > 4
+    assert len(set(known.values())) == len(known)
+
+
+def test_an_index_that_is_not_applied_yet_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Replicas()
+    group.put(JOB)
+    before = numbers(group)
+    node = group.replicas[1].node
+    further = msgspec.structs.replace(node.statistics(), applied=before.applied + 1)
+    monkeypatch.setattr(node, "statistics", lambda: further)
+
+    told_by = numbers(group)
+
+    assert (told_by.applied, told_by.digest) == (before.applied, before.digest)
+
+
 def test_a_replica_says_how_much_of_a_snapshot_it_has_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

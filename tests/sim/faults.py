@@ -8,7 +8,7 @@ only while no other is to be mended.
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.sim.chance import fork
 from tests.sim.groups import everybody
@@ -17,6 +17,7 @@ from tests.sim.options import FAULTS, TICK_NS
 if TYPE_CHECKING:
     from tests.sim.host import Host
     from tests.sim.world import World
+    from tests.support.files import MemoryFiles
 
 ELSEWHERE: Final = (
     "loss",
@@ -32,6 +33,16 @@ ELSEWHERE: Final = (
     "snapshot",
 )
 """Options that the network, the hosts or the operator see to."""
+
+
+class Copy(NamedTuple):
+    """A copy of a disk, and what the disk had then."""
+
+    original: "MemoryFiles"
+    files: "MemoryFiles"
+    known: int
+    """Of commits."""
+    last_index: int
 
 
 class Nemesis:
@@ -61,6 +72,7 @@ class Nemesis:
             "full_disk": self._full_disk,
             "damage": self._damage,
             "wipe": self._wipe,
+            "older": self._older,
             "clock_rate": self._clock_rate,
             "tick_burst": self._tick_burst,
         }
@@ -91,7 +103,7 @@ class Nemesis:
 
     def _schedule(self, name: str) -> None:
         # Many kinds at once leave no time for anything but falling over.
-        crowd = max(1.0, len(self._random) / 3)
+        crowd = max(1.0, len(self._random.keys() - {"older"}) / 3)
         rate = _RARITY.get(name, 1.0) / (self._world.options.calm * crowd)
         delay = self._random[name].expovariate(rate)
         self._world.later(int(delay * TICK_NS) + 1, partial(self._strike, name))
@@ -217,7 +229,7 @@ class Nemesis:
         for _ in range(self._dice.randrange(1, 30) if old else 0):
             source, target, frame = self._dice.choice(old)
             delay = int(self._dice.random() * 3 * TICK_NS)
-            world.later(delay, partial(world.deliver, source, target, frame, False))
+            world.network.arrives(world.now + delay, source, target, frame, is_damaged=False)
             world.counts["frames replayed"] += 1
 
     # Processes.
@@ -325,6 +337,37 @@ class Nemesis:
             host.wipe()
             self._world.later(int(self._ticks() * TICK_NS), host.start)
 
+    def _older(self) -> None:
+        """One is copied, and started with its older copy later."""
+        host = self._victim()
+        if host is None:
+            return
+        shadow = self._world.oracles.shadow(host.replica)
+        copy = Copy(host.files, host.files.copy(), shadow.known, shadow.last_index)
+        ticks = self._world.options.limits.election_ticks * self._dice.choice((0.5, 2, 5))
+        for tries in range(1, 6):
+            self._world.later(int(tries * ticks * TICK_NS), partial(self._put_back, host, copy))
+
+    def _put_back(self, host: "Host", copy: Copy) -> None:
+        """Once, and only if that is within the promise: see `Oracles.may_forget`."""
+        world, dice = self._world, self._random["older"]
+        is_original = host.is_alive and host.files is copy.original
+        if self._has_ended or not is_original or world.unwell or world.operator.has_open_change:
+            return
+        is_older = copy.last_index < world.oracles.shadow(host.replica).last_index
+        if is_older and world.oracles.may_forget(host.replica, copy.known):
+            host.roll_back(copy.files)
+            starts = dice.choice((0.5, 2, 10))
+            world.later(int(starts * TICK_NS), host.start)
+            if dice.random() < 0.5:  # in the middle of its repair, perhaps
+                ends = starts + dice.random() * world.options.limits.election_ticks
+                world.later(int(ends * TICK_NS), partial(self._end_again, host))
+
+    def _end_again(self, host: "Host") -> None:
+        self._dice = self._random["older"]
+        if not self._has_ended:
+            self._end(host)
+
     def _harm(self, host: "Host") -> None:
         files, dice = host.files, self._dice
         names = [
@@ -362,6 +405,7 @@ _RARITY: Final = {
     "group_restart": 0.3,
     "damage": 0.7,
     "wipe": 0.3,
+    "older": 1.5,
     "crash_point": 1.5,
     "tick_burst": 0.7,
 }

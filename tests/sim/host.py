@@ -94,6 +94,9 @@ class Host:
         """Set aside as damaged, and not yet durably called whole again."""
         self.is_damaged = False
         """Damaged at rest, and the process has not looked yet."""
+        self.owed: tuple[int, int] | None = None
+        """The last entry, index and term, that an older copy of the disk has forgotten."""
+        self._owes_repair = False  # somebody knows of its repair
         self._first = membership
         self._random = fork(world.options.seed, f"host {replica}")
         self._codec = Codec(CLUSTER)
@@ -222,6 +225,9 @@ class Host:
             self.files.close()
             storage = self._open_once(identity)
         self.is_damaged = False
+        if self._owes_repair and not storage.repairing:
+            raise Violation("repair-forgotten", f"replica {self.replica} is whole after a restart")
+        self.is_mending = storage.repairing
         oracles.opened(self.replica, storage)
         return storage
 
@@ -274,6 +280,26 @@ class Host:
         self._applied_at_end = 0
         self.world.oracles.wiped(self.replica)
         self.world.counts["replicas wiped"] += 1
+
+    def roll_back(self, files: MemoryFiles) -> None:
+        """The disk of this machine is replaced by an older copy of it."""
+        self.end(power_loss=True)
+        shadow = self.world.oracles.shadow(self.replica)
+        self.owed = shadow.last_index, shadow.last_term
+        self._owes_repair = False
+        self._applied_at_end = 0
+        self.files = files
+        files.power_loss(self._random)
+        self.world.network.forget(self.replica)
+        self.world.oracles.rolled_back(self.replica)
+        self.world.counts["replicas rolled back"] += 1
+
+    @property
+    def is_behind_its_word(self) -> bool:
+        """Whether it still lacks what its older copy has forgotten."""
+        if self.owed is not None and self.world.oracles.shadow(self.replica).holds(*self.owed):
+            self.owed = None
+        return self.owed is not None
 
     def pause(self) -> None:
         """Stand still: what arrives waits, ticks are missed."""
@@ -427,6 +453,9 @@ class Host:
 
     def _send(self, message: AnyMessage) -> None:
         self.burn()
+        if self.node.is_repairing and message.term == self.raft.term:
+            # It was heard in its new term: a restart must not bring its vote back.
+            self.is_mending = self._owes_repair = True
         self.world.oracles.sent(self, message)
         self.world.network.send(self.replica, message.target, self._codec.encode(message))
 
@@ -500,6 +529,7 @@ class Host:
 
     def _end_repair(self) -> None:
         self.world.oracles.repaired(self.replica)
+        self._owes_repair = False
         try:
             self.storage.repaired()
         except DiskFull:

@@ -1,8 +1,7 @@
 """What happens to frames between hosts: they take their time, and some of them much more."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from functools import partial
 
 from tests.sim.chance import fork
 from tests.sim.options import TICK_NS
@@ -30,6 +29,7 @@ class Network:
         self.history: deque[tuple[int, int, bytes]] = deque(maxlen=_REMEMBERED)
         self.empty_at = 0  # when the last frame that is under way will have arrived
         self._last: dict[tuple[int, int], int] = {}
+        self._lives: Counter[int] = Counter()  # of the connections of a replica
 
     def calm(self) -> None:
         """From now on every frame arrives, in order and soon."""
@@ -66,10 +66,28 @@ class Network:
             self.empty_at = max(self.empty_at, arrives)
             if chance["damaged_frames"] and random.random() < chance["damaged_frames"] / 4:
                 world.counts["frames damaged"] += 1
-                harmed = self._damage(frame)
-                world.at(arrives, partial(self._deliver, source, target, harmed, True))
+                self.arrives(arrives, source, target, self._damage(frame), is_damaged=True)
             else:
-                world.at(arrives, partial(self._deliver, source, target, frame, False))
+                self.arrives(arrives, source, target, frame, is_damaged=False)
+
+    def arrives(
+        self, time_ns: int, source: int, target: int, frame: bytes, *, is_damaged: bool
+    ) -> None:
+        """Deliver a frame at a moment, if its connection is not forgotten by then."""
+        lives = (self._lives[source], self._lives[target])
+
+        def deliver() -> None:
+            if lives == (self._lives[source], self._lives[target]):
+                self._deliver(source, target, frame, is_damaged)
+
+        self._world.at(time_ns, deliver)
+
+    def forget(self, replica: int) -> None:
+        """What is under way from and to a replica is lost with its connections, for good."""
+        self._lives[replica] += 1
+        kept = [each for each in self.history if replica not in each[:2]]
+        self.history.clear()
+        self.history.extend(kept)
 
     def _unclogged(self, link: tuple[int, int]) -> int:
         return self.clogged_until.get(link, 0)

@@ -39,6 +39,7 @@ FAULTS: Final = (
     "full_disk",
     "damage",
     "wipe",
+    "older",
     "clock_rate",
     "tick_burst",
     "apply_lag",

@@ -23,7 +23,7 @@ from corvo.raft.messages import (
 )
 from corvo.raft.state import Raft
 from tests.sim.failures import Violation
-from tests.sim.groups import Groups, is_quorum
+from tests.sim.groups import Groups, everybody, is_quorum
 from tests.sim.reads import ReadRule
 from tests.sim.shadow import Rebase, Shadow
 
@@ -43,6 +43,7 @@ IMPOSSIBLE: Final = (
     "not_for_us",
     "snapshot_damaged",
     "instance",
+    "forgotten",
 )
 """Reasons for a refusal that no correct group ever gives cause for."""
 
@@ -78,6 +79,7 @@ class Oracles:
         self.reads = ReadRule()
         self.elections = 0
         self.has_impostor = False
+        self.has_older = False
         self.proposals: dict[bytes, int] = {}  # where each is in the log
 
     def shadow(self, replica: int) -> Shadow:
@@ -145,6 +147,29 @@ class Oracles:
         self.shadow(replica).hard_state = HardState()
         self.has_impostor = True
 
+    def may_forget(self, replica: int, known: int) -> bool:
+        """Whether a replica may lose what it did after a copy that knows of commits up to `known`.
+
+        Nobody tells such a replica before it hears a leader, so it has a vote for a while. All
+        others have what it ever confirmed, and an entry of its term: so that is of no consequence.
+        Nor have the members changed since, for it may be elected by the group that it knows.
+        """
+        group = self.groups.newest
+        shadow, others = self.shadow(replica), [*everybody(group)]
+        if replica not in others or known < self.groups.since(self.committed):
+            return False
+        others.remove(replica)
+        return bool(others) and all(
+            self.shadow(other).last_term >= shadow.hard_state.term
+            and self.shadow(other).holds(shadow.last_index, shadow.last_term)
+            for other in others
+        )
+
+    def rolled_back(self, replica: int) -> None:
+        """A replica comes back with an older copy of its disk."""
+        self.shadow(replica).rolled_back()
+        self.has_older = True
+
     def repaired(self, replica: int) -> None:
         """A replica takes itself for mended."""
         self._check_owed(replica, "calls itself mended")
@@ -161,7 +186,10 @@ class Oracles:
     def refused(self, replica: int, counts: dict[str, int]) -> None:
         """What a node refused in its life."""
         for reason in IMPOSSIBLE:
-            if counts.get(reason) and not (reason == "instance" and self.has_impostor):
+            is_caused = (reason == "instance" and self.has_impostor) or (
+                reason == "forgotten" and self.has_older
+            )
+            if counts.get(reason) and not is_caused:
                 raise Violation(f"refused-{reason}", f"replica {replica}: {counts}")
 
     # Messages.

@@ -41,7 +41,7 @@ ELECTIONS: Final[tuple[Row, ...]] = (
         "state",
         "self.vote = storage.hard_state.vote",
         "self.vote = NOBODY",
-        223,
+        78,
     ),
     (
         "vote-forgotten-when-stepping-down",
@@ -413,6 +413,51 @@ SNAPSHOTS: Final[tuple[Row, ...]] = (
     ),
 )
 
+COPIES: Final[tuple[Row, ...]] = (
+    (
+        "older-copy-not-noticed",
+        "following",
+        "    if _has_forgotten(raft, message):\n",
+        "    if False:\n",
+        180,
+    ),
+    (
+        "older-copy-noticed-by-its-length-alone",
+        "following",
+        " or raft.log.matches(index, message.acknowledged_term)\n",
+        " or index <= raft.log.last_index\n",
+        0,
+    ),
+    (
+        "older-copy-repaired-in-its-old-term",
+        "following",
+        "    become_follower(raft, raft.term + 1, NOBODY)\n",
+        "    become_follower(raft, raft.term, NOBODY)\n",
+        75,
+    ),
+    (
+        "repair-not-remembered",
+        "node",
+        "repair=raft.repair_is_new,",
+        "repair=False,",
+        75,
+    ),
+    (
+        "repair-remembered-after-its-term",
+        "disk.wal",
+        "        self._save_repair()\n        self._save_vote()\n",
+        "        self._save_vote()\n        self._save_repair()\n",
+        0,
+    ),
+    (
+        "acknowledgement-of-another-directory",
+        "following",
+        "if message.acknowledged_by != raft.settings.instance or _agrees",
+        "if _agrees",
+        0,
+    ),
+)
+
 DISKS: Final[tuple[Row, ...]] = (
     (
         "hard-state-not-synced",
@@ -519,6 +564,16 @@ DISKS: Final[tuple[Row, ...]] = (
 )
 
 RARE: Final = {
+    "older-copy-noticed-by-its-length-alone": (
+        "test_older_copies.py"
+        "::test_x35_what_was_acknowledged_and_is_not_there_begins_a_repair[another entry]"
+    ),
+    "repair-remembered-after-its-term": (
+        "test_wal_damage.py::test_a_crash_at_every_step_leaves_no_new_term_without_the_repair"
+    ),
+    "acknowledgement-of-another-directory": (
+        "test_older_copies.py::test_x35_what_another_directory_acknowledged_is_not_owed[78-False]"
+    ),
     "joint-state-left-before-the-first-commit": (
         "test_step.py::test_x14_a_new_leader_leaves_no_joint_state_before_its_first_commit"
     ),
@@ -529,4 +584,4 @@ RARE: Final = {
 }
 """Bugs without a recorded seed, for one life in many thousands shows them: the test that does."""
 
-BUGS: Final = ELECTIONS + LOGS + CHANGES + READS + DIRECTORIES + SNAPSHOTS + DISKS
+BUGS: Final = ELECTIONS + LOGS + CHANGES + READS + DIRECTORIES + SNAPSHOTS + COPIES + DISKS

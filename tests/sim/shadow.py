@@ -174,6 +174,19 @@ class Shadow:
             claimed.entries = self.entries
             self.claimed = claimed
 
+    def rolled_back(self) -> None:
+        """Another disk takes the place of this one: an older copy."""
+        self.is_set_aside = True
+        self.base_index = self.base_term = 0
+        self.entries = []
+        self.hard_state = HardState()
+        self.pending.clear()
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last entry that is durable."""
+        return self.entries[-1].term if self.entries else self.base_term
+
     @property
     def _who(self) -> str:
         return f"replica {self.replica}"

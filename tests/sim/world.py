@@ -86,7 +86,7 @@ class World(Timeline):
         return [
             replica
             for replica, host in self.hosts.items()
-            if host.is_damaged or host.is_mending or host.is_wiped
+            if host.is_damaged or host.is_mending or host.is_wiped or host.is_behind_its_word
         ]
 
     def gather(self, refused: Counter[str]) -> None:

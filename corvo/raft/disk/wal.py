@@ -74,6 +74,7 @@ class DiskStorage:
         self.recovery = recovery  # what opening found and mended
         self.repairing = manifest.repairing
         """Whether this replica lost what it had acknowledged, and no peer has mended it yet."""
+        self._manifest = manifest  # as it is on the disk
         self._files = files
         self._hard_state_file = hard_state
         self._log = log
@@ -196,6 +197,7 @@ class DiskStorage:
                 begun = write.chunk is not None and write.chunk.offset == 0
                 self._incoming = None if begun else incoming
                 raise
+            self.repairing = self.repairing or write.repair
             if write.hard_state is not None:
                 assert write.hard_state.term >= self.hard_state.term, "terms never fall"
                 self.hard_state = write.hard_state
@@ -224,6 +226,7 @@ class DiskStorage:
             self._sync()
 
     def _sync(self) -> None:
+        self._save_repair()
         self._save_vote()
         if self._incoming is not None:
             self._incoming.sync()
@@ -235,6 +238,15 @@ class DiskStorage:
         self._log.mark()
         self._save_commit()
         self.synced_index = self._log.last_index
+
+    def _save_repair(self) -> None:
+        """That repair began goes before its term: without it, a restart would have a vote."""
+        if self.repairing and not self._manifest.repairing:
+            self._write_manifest(msgspec.structs.replace(self._manifest, repairing=True))
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        write_manifest(self._files, manifest)
+        self._manifest = manifest
 
     def _save_vote(self) -> None:
         """The vote goes first: an entry of a term may not outlive the term itself."""
@@ -258,7 +270,7 @@ class DiskStorage:
             self._log.numbers.following,
             self.repairing,
         )
-        write_manifest(self._files, manifest)
+        self._write_manifest(manifest)
         self._log.reshaped = False
         for name in orphans(self._files, manifest):
             if name != UNFINISHED or self._writer is None:

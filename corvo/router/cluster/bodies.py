@@ -47,6 +47,8 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     role: str = ""
     term: int | msgspec.UnsetType = msgspec.UNSET
     applied: int | msgspec.UnsetType = msgspec.UNSET
+    digest: str | msgspec.UnsetType = msgspec.UNSET
+    """Of the state at `applied`, as in the id of an event."""
     first_index: int | msgspec.UnsetType = msgspec.UNSET
     last_index: int | msgspec.UnsetType = msgspec.UNSET
     lag: int | msgspec.UnsetType = msgspec.UNSET

@@ -22,6 +22,7 @@ from corvo.router.cluster.bodies import (
     ReplicaView,
     ShardView,
 )
+from corvo.router.http.sse import render_digest
 from corvo.router.shards.links import ReplicaLink
 
 LAG_MAX: Final = 2_000
@@ -360,6 +361,7 @@ def _replica(number: int, shard: ShardSeen, place: Sequence[int]) -> tuple[Repli
         role=numbers.role,
         term=numbers.term,
         applied=numbers.applied,
+        digest=render_digest(numbers.digest),
         first_index=numbers.first_index,
         last_index=numbers.last_index,
         checkpoint_index=numbers.counted.disk.checkpointed,

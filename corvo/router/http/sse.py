@@ -46,7 +46,12 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 def render_place(shard: int, place: Place) -> str:
     """One shard's part of an id."""
     given = f".{place.given}" if place.given else ""
-    return f"s{shard}={place.index}-{place.digest:08x}{given}"
+    return f"s{shard}={place.index}-{render_digest(place.digest)}{given}"
+
+
+def render_digest(digest: int) -> str:
+    """A digest of a state as users see it, here and in the state of the cluster."""
+    return f"{digest:08x}"
 
 
 def render(places: Mapping[int, Place]) -> str:

@@ -13,6 +13,7 @@ from corvo.protocol.numbers import WAITING_OPS_MAX, Loss, Numbers
 from corvo.protocol.questions import LAG_BOUNDS_MS, ShardStanding, Standing
 from corvo.router.cluster.bodies import ClusterView
 from corvo.router.config import RouterConfig
+from corvo.router.http.sse import render_digest
 from corvo.time_zones import tz_version
 from corvo.times import format_time_or_none
 
@@ -417,6 +418,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node_id: str
     term: str = ""
     applied_index: str = ""
+    digest: str = ""
     commit_index: str = ""
     last_index: str = ""
     first_index: str = ""
@@ -493,6 +495,7 @@ def _group(config: RouterConfig, numbers: Numbers | str) -> Group:
         node_id=node_id,
         term=str(numbers.term),
         applied_index=str(numbers.applied),
+        digest=render_digest(numbers.digest),
         commit_index=str(numbers.commit),
         last_index=str(numbers.last_index),
         first_index=str(numbers.first_index),

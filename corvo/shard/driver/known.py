@@ -111,8 +111,8 @@ class Known:
             return ""
         return (
             f"; nodes {', '.join(map(str, self.peers))} have this shard, too: to get it back from"
-            f" them, run `corvo cluster remove {self._node} --force` at one of them, and let this"
-            " node join again with an empty data directory"
+            f" them, run `corvo cluster remove {self._node} --reason damage --force` at one of"
+            " them, and let this node join again with an empty data directory"
         )
 
     def _read(self) -> Note | None:
@@ -137,9 +137,12 @@ class Known:
     def check_log(self, storage: DiskStorage) -> None:
         """Refuse a log that lacks what is noted; note one that nothing is known of.
 
-        A replica under repair lost its log before, and gets it back from its peers.
-        Raises `ShardLost`.
+        A replica under repair lost its log before, and gets it back from its peers, unless the
+        operator accepts to lose what is after the end of its log. Raises `ShardLost`.
         """
+        ends_repair = storage.repairing and self._accepted == storage.last_index
+        if ends_repair:
+            self._accept_end_of_repair(storage)
         note = self._note
         if note is not None and not self._is_accepted and not storage.repairing:
             why = self._lack(note, storage)
@@ -149,6 +152,8 @@ class Known:
             first = self.next_note(storage, committed=storage.hard_state.commit, peers=self.peers)
             if first is not None:
                 self.put(first)
+        if ends_repair:
+            storage.repaired()  # last, so that it is noted in any case
 
     def _lack(self, note: Note, storage: DiskStorage) -> str:
         """What a log lacks; empty if it has everything."""
@@ -174,10 +179,20 @@ class Known:
                 f" accept the loss with --accept-loss {self._name}:{note.index}, and the shard"
                 f" continues with what is there{self.how_to_join_again}"
             )
+        self._accept(known=note.index, has=has, why=why)
+
+    def _accept_end_of_repair(self, storage: DiskStorage) -> None:
+        """Vote again with what is there: no majority is left that could repair this replica."""
+        has = storage.last_index
+        known = max(has, self._note.index) if self._note is not None else has
+        self._accept(known=known, has=has, why=f"the repair of {self._root} was ended")
+
+    def _accept(self, *, known: int, has: int, why: str) -> None:
         self._is_accepted = True
-        loss = Loss(at=format_time(clock.now_ns()), known=note.index, found=has, why=why)
-        self.loss = loss
-        self._note = replace(note, losses=(*note.losses, loss)[-LOSSES_MAX:])
+        self.loss = Loss(at=format_time(clock.now_ns()), known=known, found=has, why=why)
+        if self._note is not None:
+            losses = (*self._note.losses, self.loss)[-LOSSES_MAX:]
+            self._note = replace(self._note, losses=losses)
 
     # Writing.
 
@@ -185,7 +200,7 @@ class Known:
         self, storage: DiskStorage, *, committed: int, peers: tuple[int, ...]
     ) -> Note | None:
         """What is to be noted now; None if that is known, or nothing is noted at all."""
-        if self._place is None or storage.repairing:
+        if self._place is None or (storage.repairing and not self._is_accepted):
             return None
         index, known = min(storage.synced_index, committed), self._note
         if known is not None and not self._is_accepted and index <= known.index:

@@ -84,6 +84,7 @@ from corvo.shard.driver.opening import Parts, machine_on
 from corvo.shard.driver.other_shard import OtherShard
 from corvo.shard.driver.poison import Poison
 from corvo.shard.driver.removal import wait_until_unneeded
+from corvo.shard.driver.repairs import RepairLog
 from corvo.shard.driver.replica_links import ReplicaLinks
 from corvo.shard.driver.snapshots import Snapshots
 from corvo.shard.driver.syncing import Syncer
@@ -183,6 +184,7 @@ class Process:
         self._config = config
         self._note = note
         self._log = log
+        self._repairs = RepairLog(log)
         self._read_clocks = read_clocks
         self._stalled: set[int] = set()  # other shards that have taken no effects for long
         self._root = Path(config.data_dir)
@@ -370,6 +372,7 @@ class Process:
             with self._poison.watching(self._replica):
                 work = self._replica.work(*self._read_clocks(), may_write=self._write is None)
             self._look_at_members()
+            self._repairs.look(self._replica.node)
             self._carry_out(work)
             if self._has_left is not None and self._replica.has_left:
                 self._has_left.set()
@@ -567,11 +570,12 @@ class Process:
     async def _end_repair(self) -> None:
         """Note that the replica has everything again, and remove what was damaged."""
         async with self._disk:
+            if self._replica.node.is_repairing:
+                return  # another repair began meanwhile
             try:
                 self._storage.repaired()
             except DiskFull:
                 return  # said again with the next write
-        self._log.info("replica.repaired", applied=self._replica.machine.applied)
         damaged = Path(self._config.data_dir) / DAMAGED_STATE
         await trio.to_thread.run_sync(partial(shutil.rmtree, damaged, ignore_errors=True))
 

@@ -11,6 +11,7 @@ from chaos.history import (
     Fault,
     Feed,
     FinalDone,
+    FinalReplica,
     JobRow,
     NewJob,
     Op,
@@ -77,6 +78,28 @@ def fewer_faults_than_the_run_needs() -> list[Record]:
 @wrong("sanity", "S6")
 def no_final_reading() -> list[Record]:
     return edited(worked(), lambda record: not isinstance(record, FinalDone))
+
+
+@wrong("sanity", "S7")
+def replicas_without_digests() -> list[Record]:
+    return edited(
+        worked(), change=lambda r: replace(r, digest="") if isinstance(r, FinalReplica) else r
+    )
+
+
+@wrong("sanity", "S7")
+def replicas_that_were_not_read_at_one_index() -> list[Record]:
+    return edited(
+        worked(),
+        change=lambda r: (
+            replace(r, index=r.index + 1) if isinstance(r, FinalReplica) and r.node == "n2" else r
+        ),
+    )
+
+
+@wrong("sanity", "S7")
+def a_shard_whose_replicas_were_not_read() -> list[Record]:
+    return edited(worked(), lambda r: not isinstance(r, FinalReplica) or r.shard == 0)
 
 
 # ---- witness
@@ -283,6 +306,17 @@ def a_read_of_a_state_before_a_confirmed_change() -> list[Record]:
     return story.records()
 
 
+@wrong("realtime", "M5")
+def a_search_with_a_position_that_its_rows_have_not_reached() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.fetch("a", 20, 7)
+    story.ack("a", 30, 7)
+    row = JobRow(job_id="a", queue="q", state="active")
+    story.op("search", 40, Args(), Res(rows=(row,), as_of={"0": story.seq[0]}))
+    return story.records()
+
+
 # ---- replay
 
 
@@ -452,6 +486,27 @@ def a_start_before_a_job_that_it_waits_for() -> list[Record]:
     return story.records()
 
 
+@wrong("replay", "R4")
+def a_job_that_was_asked_to_stop_and_is_retried() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.fetch("a", 20, 7)
+    story.call("cancel", "a", 30, event="asked_to_stop", state="active", status="cancelling")
+    story.call("fail", "a", 40, token=7, event="failed", state="retrying")
+    return story.records()
+
+
+@wrong("replay", "E2")
+def a_start_in_another_shard_before_the_ack_of_its_job_was_sent() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.enqueue("b", 20, job=NewJob(queue="r", depends_on=("a",)), shard=1)
+    story.fetch("a", 30, 6)
+    story.fetch("b", 40, 7, queue="r", shard=1)
+    story.ack("a", 50, 6)
+    return story.records()
+
+
 def batch(story: Story) -> None:
     """Two jobs in a batch."""
     jobs = tuple(NewJob(queue="q", mark=name, sha=sha(name)) for name in ("a", "b"))
@@ -468,10 +523,11 @@ def batch(story: Story) -> None:
     )  # fmt: skip
 
 
-def calls_back(story: Story, name: str, at: int) -> None:
+def calls_back(story: Story, name: str, at: int, *, shard: int = 0) -> None:
     """The callback of that batch."""
-    story.event("enqueued", name, at, "pending", queue="cb", why="all of B have ended")
+    story.event("enqueued", name, at, "pending", queue="cb", shard=shard)
     story.rows[name] = JobRow(job_id=name, queue="cb", state="pending", mark="back")
+    story.fetch(name, at + 5, at, queue="cb", mark="back", batch=("B", 2, 2, 0, 0))
 
 
 @wrong("replay", "B2")
@@ -481,6 +537,18 @@ def a_batch_that_calls_back_before_its_jobs_ended() -> list[Record]:
     story.fetch("a", 20, 7)
     story.ack("a", 30, 7)
     calls_back(story, "x", 40)
+    return story.records()
+
+
+@wrong("replay", "B2")
+def a_batch_that_calls_back_in_another_shard_before_the_last_ack_was_sent() -> list[Record]:
+    story = Story()
+    batch(story)
+    for at, name in enumerate(("a", "b")):
+        story.fetch(name, 20 + at, 7 + at)
+    story.ack("a", 30, 7)
+    calls_back(story, "x", 40, shard=1)
+    story.ack("b", 50, 8)
     return story.records()
 
 
@@ -504,8 +572,10 @@ def a_step_that_is_enqueued_twice() -> list[Record]:
     story.fetch("a", 20, 7)
     story.ack("a", 30, 7)
     for at, name in enumerate(("x", "y")):
-        story.event("enqueued", name, 40 + at, "pending", why="after a")
+        story.event("enqueued", name, 40 + at, "pending")
         story.rows[name] = JobRow(job_id=name, queue="q", state="pending", mark="next")
+    for at, name in enumerate(("x", "y")):
+        story.fetch(name, 50 + at, 50 + at, mark="next", after="a")
     return story.records()
 
 
@@ -532,4 +602,25 @@ def a_job_that_is_created_twice() -> list[Record]:
 def a_finished_job_that_is_started_again() -> list[Record]:
     story = worked()
     story.fetch("a", 200, 300, attempt=2)
+    return story.records()
+
+
+@wrong("replay", "O6")
+def an_empty_answer_at_a_position_where_a_job_waits() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.enqueue("b", 20)
+    story.empty(50)
+    return story.records()
+
+
+@wrong("replay", "O6")
+def an_empty_answer_after_a_pause() -> list[Record]:
+    story = Story()
+    story.enqueue("a", 10)
+    story.limit("pause", 20, event="queue.paused")
+    story.empty(30)
+    story.limit("resume", 40, event="queue.resumed")
+    story.enqueue("b", 50)
+    story.empty(60)
     return story.records()

@@ -5,22 +5,32 @@ from msgspec.structs import replace
 from chaos.history import (
     Args,
     BatchRow,
+    Callback,
     Chain,
     Created,
+    Fault,
     FinalBatch,
     FinalJob,
     FinalQueue,
     FinalReplica,
     JobRow,
     NewJob,
+    Phase,
     Record,
     Res,
     Template,
 )
-from tests.chaos.story import Story, edited, sha, worked
+from tests.chaos.story import MS, Story, edited, sha, worked
 from tests.chaos.wrong.registry import wrong
 
 # ---- black box: nothing of the server's own is looked at
+
+
+def fault(begin: int, end: int) -> Fault:
+    """A fault that lasts for a while."""
+    return Fault(
+        n=1, t=begin * MS, t_end=end * MS, name="kill", target="n1", verified=True, proof="gone"
+    )
 
 
 def blind(*names: str) -> Story:
@@ -29,6 +39,26 @@ def blind(*names: str) -> Story:
     for at, name in enumerate(names):
         story.enqueue(name, 10 + 10 * at)
     return story
+
+
+def called_back(*counts: int) -> list[Record]:
+    """A batch of two jobs, and a callback with these counts."""
+    total, succeeded, failed, cancelled = counts
+    story = Story(witness=False)
+    jobs = tuple(NewJob(queue="q", mark=name, sha=sha(name)) for name in ("a", "b"))
+    args = Args(jobs=jobs, batch=Callback(queue="cb", mark="back"))
+    created = tuple(Created(job_id=name, status="pending") for name in ("a", "b"))
+    story.op("enqueue", 10, args, Res(created=created, batch_id="B"))
+    for number, name in enumerate(("a", "b")):
+        story.fetch(name, 20 + number, 7 + number)
+        story.ack(name, 30 + number, 7 + number)
+        story.rows[name] = JobRow(
+            job_id=name, queue="q", state="completed", mark=name, batch_id="B", attempt=1
+        )
+    batch = ("B", total, succeeded, failed, cancelled)
+    story.fetch("x", 40, 40, queue="cb", mark="back", batch=batch)
+    story.rows["x"] = JobRow(job_id="x", queue="cb", state="active", mark="back", attempt=1)
+    return story.records()
 
 
 @wrong("blackbox", "D1")
@@ -144,6 +174,42 @@ def an_empty_answer_while_a_job_waits() -> list[Record]:
     return story.records()
 
 
+@wrong("blackbox", "O6")
+def a_fetch_that_waits_beside_a_job() -> list[Record]:
+    story = Story(witness=False)
+    story.empty(50, wait_ms=5_000)
+    story.enqueue("a", 100)
+    story.fetch("a", 6_000, 7)
+    return story.records()
+
+
+@wrong("blackbox", "O6")
+def an_empty_answer_while_a_job_waits_since_before_a_fault() -> list[Record]:
+    story = blind("a")
+    story.empty(50)
+    story.fetch("a", 60, 7)
+    return [*story.records(), fault(30, 40)]
+
+
+@wrong("blackbox", "O6")
+def an_empty_answer_long_after_a_fault() -> list[Record]:
+    story = Story(witness=False)
+    story.enqueue("a", 10_000)
+    story.empty(10_050)
+    story.fetch("a", 10_060, 7)
+    return [*story.records(), fault(30, 40)]
+
+
+@wrong("blackbox", "B1")
+def a_callback_whose_counts_do_not_add_up() -> list[Record]:
+    return called_back(2, 1, 0, 0)
+
+
+@wrong("blackbox", "B1")
+def a_callback_without_one_of_the_jobs() -> list[Record]:
+    return called_back(1, 1, 0, 0)
+
+
 @wrong("blackbox", "C1")
 def more_jobs_at_once_than_the_limit() -> list[Record]:
     story = Story(witness=False)
@@ -175,6 +241,33 @@ def a_duplicate_of_a_job_with_another_unique_key() -> list[Record]:
     spec = NewJob(queue="q", mark="b", unique_key="other")
     created = Created(job_id="a", status="duplicate", existing=True)
     story.op("enqueue", 20, Args(jobs=(spec,)), Res(created=(created,)))
+    return story.records()
+
+
+@wrong("blackbox", "U2")
+def a_duplicate_of_a_job_that_was_completed() -> list[Record]:
+    story = Story(witness=False)
+    story.enqueue("a", 10, job=NewJob(queue="q", unique_key="k"))
+    story.fetch("a", 20, 7, event=False)
+    story.ack("a", 30, 7)
+    spec = NewJob(queue="q", mark="b", unique_key="k")
+    created = Created(job_id="a", status="duplicate", existing=True)
+    story.op("enqueue", 40, Args(jobs=(spec,)), Res(created=(created,)))
+    return story.records()
+
+
+@wrong("blackbox", "Q1")
+def a_request_without_an_answer_whose_repetition_makes_another_job() -> list[Record]:
+    story = Story(witness=False)
+    story.enqueue("a", 10, kind="info", op_id="p.first", keyed=True)
+    story.fetch("a", 20, 7, event=False)
+    story.rows["b"] = replace(story.rows["a"], job_id="b")
+    spec = NewJob(queue="q", mark="a", sha=sha("a"))
+    created = Created(job_id="b", status="pending")
+    story.op(
+        "enqueue", 30, Args(jobs=(spec,)), Res(created=(created,)), client="p", op_id="p.first",
+        number=2, keyed=True,
+    )  # fmt: skip
     return story.records()
 
 
@@ -270,6 +363,13 @@ def a_job_that_still_waits_after_the_drain() -> list[Record]:
     story = worked()
     story.drained = True
     return story.records()
+
+
+@wrong("final", "O5")
+def a_job_that_a_worker_has_for_ever() -> list[Record]:
+    story = worked()
+    story.set_state("b", "active", 1)
+    return [*story.records(), Phase(t=10**14, name="drain")]
 
 
 @wrong("final", "B1")

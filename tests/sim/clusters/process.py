@@ -51,7 +51,6 @@ class Disk(MemoryStorage):
     def __init__(self, node: int, instance: int, membership: Membership) -> None:
         super().__init__(membership)
         self.identity = Identity("sim", node, instance)
-        self.repairing = False
         self.states = MemoryStates(applied=lambda store: read_meta(store).applied)
 
     @property
@@ -264,6 +263,7 @@ class Process:
             self.machine.world.ledgers[self.shard].opened(self)
         self._write = None
         self.replica.stored(write.token, intact=intact)
+        self.disk.repairing = self.disk.repairing and self.replica.node.is_repairing
         if self.disk.last_index - self.disk.states.checkpointed >= self.config.checkpoint_entries:
             self._checkpoint()
         self.work()

@@ -1,4 +1,6 @@
-"""The wall clock of a node, and its names of other nodes, which Python imports before all else.
+"""What a process of a node begins with, because Python imports this module before all else.
+
+The wall clock of the node, its names of other nodes, and a bug that is planted in it.
 
 The file that `WRONG_CLOCK` names has the seconds by which the clock is ahead. It is read again ten
 times a second, so that a clock can jump while the node runs. `CHAOS_NAMES` has addresses of other
@@ -6,10 +8,13 @@ nodes, as `b.chaos=127.77.1.2`: where all nodes are on loopback, each one reache
 address of its own.
 """
 
+import json
 import os
 import socket
 import time
 from pathlib import Path
+
+from chaos.planting import Change, plant
 
 _LOOK_NS = 100_000_000
 
@@ -41,3 +46,6 @@ def _known(host: bytes | str | None, *others: int, **named: int) -> object:
 
 if _names:
     vars(socket)["getaddrinfo"] = _known
+
+if _bug := os.environ.get("CHAOS_BUG"):
+    plant(Change(*each) for each in json.loads(_bug))
