@@ -57,6 +57,7 @@ docs: $(READY) ## Write the generated parts of the docs
 	$(PYTHON) -m tests.test_floors --rewrite
 	$(PYTHON) -m tests.raft.conformance
 	$(PYTHON) -m tests.router.test_openapi
+	$(PYTHON) -m tests.helm.test_values
 
 # What the server needs, and no more: it is there sooner than all the tools.
 $(SERVING): pyproject.toml requirements/constraints.txt

@@ -7,7 +7,8 @@ A directory that has an identity keeps it; what the settings say about forming i
     join, discover            a number in the cluster of the node that is asked
 
 A node that is among the initial nodes first asks the others. When they belong to a cluster that was
-formed before, it joins that one: its own list may be longer than the one that the others had.
+formed before, it joins that one: its own list may be longer than the one that the others had. It
+also joins when its cluster has removed it, because its number is not given to a node again.
 """
 
 import hashlib
@@ -125,7 +126,7 @@ async def form(directory: DataDir, config: Config, log: Log, *, are_shards_given
         others = [address for other, address in first.items() if other != name]
         cluster = cluster_of(settings, config.shards)
         there = await _ask_any(others, settings, log)
-        if there is None or there.cluster == cluster:
+        if there is None or (there.cluster == cluster and not _has_lost(there.map, name)):
             if there is not None and there.map is not None:
                 _refuse_stranger(there.map, there.map.named(name), instance)
             return _first_of_several(directory, config, name, instance, cluster)
@@ -133,6 +134,11 @@ async def form(directory: DataDir, config: Config, log: Log, *, are_shards_given
     if settings.join or settings.discover == "dns" or first:
         return await _join_any(directory, config, name, instance, are_shards_given, log)
     return _alone(directory, config, name, instance)
+
+
+def _has_lost(known: ClusterMap | None, name: str) -> bool:
+    """Whether a cluster had a node of this name among its first ones, and has removed it."""
+    return known is not None and known.named(name) is None
 
 
 # A directory that has an identity.

@@ -71,6 +71,7 @@ PAGES: Final = sorted(
         "tests/**/*.md",
         "bench/**/*.md",
         "examples/**/*.md",
+        "helm/**/*.md",
     )
     for page in ROOT.glob(pattern)
 )

@@ -41,6 +41,7 @@ PAGES: Final = (
             "glossary",
             "http",
             "jq",
+            "kubernetes",
             "metrics",
             "coming-from-corvo-go",
             "mirror",
@@ -59,6 +60,7 @@ PAGES: Final = (
     ),
     "docs/README.md",
     "examples/README.md",
+    *(f"helm/corvo/{name}.md" for name in ("CHANGELOG", "README", "UPGRADING")),
     *(
         path.relative_to(ROOT).as_posix()
         for folder in ("adr", "concepts", "howto", "tutorials")

@@ -113,6 +113,31 @@ async def test_a_lost_node_is_replaced_and_nothing_is_missing(tmp_path: Path) ->
 
 
 @on_sockets
+async def test_a_first_node_that_lost_its_disk_and_was_removed_joins_under_its_name(
+    tmp_path: Path,
+) -> None:
+    members = await members_in(tmp_path, ["a", "b", "c"])
+    as_initial(members)
+    first, lost = members[0], members[2]
+    async with cluster_of(members) as cluster:
+        await cluster.start_all()
+        await fill(cluster, first)
+        lost.kill()
+        await cluster.gone(lost)
+        shutil.rmtree(lost.data)
+
+        reason = {"reason": "its disk burned", "force": True}
+        await cluster.until(first, "POST", "/api/v1/cluster/nodes/c/remove", reason)
+        await cluster.start(lost)
+        await lost.node.hear("node.ready")
+
+        with trio.fail_after(PATIENCE_S):
+            while await voters_of(cluster, first) != [[1, 2, 4], [1, 2, 4]]:
+                await check(cluster, first)
+        assert {*await nodes_of(cluster, lost)} == {"a", "b", "c"}
+
+
+@on_sockets
 async def test_a_node_with_another_secret_is_refused(tmp_path: Path) -> None:
     members = await members_in(tmp_path, ["a", "b"], cluster__secret=SECRET)
     first, other = members
