@@ -12,6 +12,7 @@ from corvo import __version__
 from corvo.datadir import DataDir, DirectoryDamaged, DirectoryUnfit, Identity
 from corvo.protocol import wire
 from corvo.protocol.cluster import ClusterMap, fault_of
+from corvo.sealed import unseal
 from corvo.shard.driver.known import Note
 from corvo.verify.report import Part, Report
 
@@ -134,7 +135,7 @@ def read_json(
     """A file with JSON; None if there is none, or none that can be read."""
     with reading(part, where):
         try:
-            return msgspec.json.decode(place.read_bytes(), type=kind)
+            return unseal(place.read_bytes(), kind)
         except FileNotFoundError:
             if is_needed:
                 part.wrong(where, "the file is missing", action)

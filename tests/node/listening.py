@@ -24,6 +24,7 @@ from corvo.placement import shard_of_queue
 from corvo.protocol import wire
 from corvo.router.feeds.events import KeptEvent, kept_events
 from corvo.router.http.sse import parse
+from corvo.sealed import unseal
 from tests.node.crowd import Crowd
 from tests.node.http import Address, Client, Lost
 from tests.node.nodes import House, house_in, kill
@@ -262,7 +263,7 @@ class Listening:
 
     async def _all_feeds(self) -> list[KeptEvent]:
         data = await trio.Path(self._house.data / "node.json").read_bytes()
-        identity = msgspec.json.decode(data, type=Identity)
+        identity = unseal(data, Identity)
         feeds: list[KeptEvent] = []
         for shard in range(self._house.shards):
             told = await read_feed(self._house.data, shard, identity)

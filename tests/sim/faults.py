@@ -343,7 +343,7 @@ class Nemesis:
         if host is None:
             return
         shadow = self._world.oracles.shadow(host.replica)
-        copy = Copy(host.files, host.files.copy(), shadow.known, shadow.last_index)
+        copy = Copy(host.files, host.copied_disk(), shadow.known, shadow.last_index)
         ticks = self._world.options.limits.election_ticks * self._dice.choice((0.5, 2, 5))
         for tries in range(1, 6):
             self._world.later(int(tries * ticks * TICK_NS), partial(self._put_back, host, copy))

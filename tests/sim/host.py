@@ -281,6 +281,10 @@ class Host:
         self.world.oracles.wiped(self.replica)
         self.world.counts["replicas wiped"] += 1
 
+    def copied_disk(self) -> MemoryFiles:
+        """A copy of everything on the disk."""
+        return self.files.copy()
+
     def roll_back(self, files: MemoryFiles) -> None:
         """The disk of this machine is replaced by an older copy of it."""
         self.end(power_loss=True)

@@ -4,6 +4,7 @@ The log is on the model disk. The state is in `MemoryStates`: a crash of the pro
 is, a loss of power takes it back to the newest checkpoint.
 """
 
+from copy import deepcopy
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from tests.sim.shards.links import Link
 from tests.sim.shards.neighbour import NEIGHBOUR
 from tests.sim.shards.times import Belief
 from tests.sim.shards.unanswered import Unanswered
+from tests.support.files import MemoryFiles
 from tests.support.memory import MemoryStates
 
 if TYPE_CHECKING:
@@ -138,6 +140,8 @@ class ReplicaHost(Host):
         self.note: tuple[int, int] | None = None
         """The boot, and the offset of the steered clock: what the process leaves for the next."""
         self.states = MemoryStates(applied=lambda store: read_meta(store).applied)
+        self._copies: list[tuple[MemoryFiles, MemoryStates]] = []
+        """Copies of the disk, and of the state that was on it."""
         self.links: dict[int, Link] = {}
         super().__init__(world, replica, membership)
         options = world.options
@@ -219,6 +223,16 @@ class ReplicaHost(Host):
         self.clock.thaw(self.world.now)
         if power_loss:
             self.clock.reboot(self.world.now)
+
+    def copied_disk(self) -> MemoryFiles:
+        files = super().copied_disk()
+        self._copies.append((files, deepcopy(self.states)))
+        return files
+
+    def roll_back(self, files: MemoryFiles) -> None:
+        super().roll_back(files)
+        [self.states] = [deepcopy(states) for copied, states in self._copies if copied is files]
+        self.states.crash(power_loss=True)
 
     # Links.
 
