@@ -1,4 +1,4 @@
-"""Small files of JSON with a checksum: what was changed is noticed, whatever it is."""
+"""Small files of JSON with a checksum: every change is noticed."""
 
 import msgspec
 import pytest

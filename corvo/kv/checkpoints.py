@@ -400,7 +400,7 @@ def ending(root: Path, boot_id: str) -> Ending:
     """What ended the process that had a state last."""
     marker = root / _MARKER
     if not directories.exists(marker):
-        # Whoever makes a live store marks it first.
+        # A live store is marked before it is made.
         is_new = not directories.exists(root / "live") and not numbered(root, CHECKPOINT)
         return "nothing" if is_new else "clean stop"
     # A marker that cannot be read names no boot, and so not this one.

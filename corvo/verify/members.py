@@ -31,7 +31,7 @@ class Members(NamedTuple):
 
 
 class MemberCounts:
-    """All counts. SQLite keeps them in a file of its own, which nobody sees."""
+    """All counts, in a temporary file of SQLite."""
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect("")

@@ -132,7 +132,7 @@ def _verify_notes(directory: DataDir, identity: Identity, part: Part) -> dict[in
 def read_json(
     place: Path, kind: type[T], part: Part, where: str, action: str, *, is_needed: bool = False
 ) -> T | None:
-    """A file with JSON; None if there is none, or none that can be read."""
+    """A file with JSON; None if it is missing or cannot be read."""
     with reading(part, where):
         try:
             return unseal(place.read_bytes(), kind)

@@ -1,4 +1,4 @@
-"""Right histories of schedules are accepted: whatever faults and requests do to them."""
+"""Right histories of schedules are accepted: under all faults and requests."""
 
 import pytest
 from msgspec.structs import replace

@@ -33,7 +33,7 @@ class Release:
     def __init__(
         self, objects: Objects, directory: Path, secrets: Mapping[str, Mapping[str, str]]
     ) -> None:
-        """`secrets` are those that somebody else has made."""
+        """`secrets` are those that exist already."""
         self.objects: Final = objects
         self._directory: Final = directory
         self._secrets: Final = dict(secrets)

@@ -1,4 +1,4 @@
-"""What holds for the objects of the chart, whatever the values are."""
+"""What holds for the objects of the chart with all values."""
 
 import re
 from pathlib import Path

@@ -96,7 +96,7 @@ class Host:
         """Damaged at rest, and the process has not looked yet."""
         self.owed: tuple[int, int] | None = None
         """The last entry, index and term, that an older copy of the disk has forgotten."""
-        self._owes_repair = False  # somebody knows of its repair
+        self._owes_repair = False  # its repair was heard of
         self._first = membership
         self._random = fork(world.options.seed, f"host {replica}")
         self._codec = Codec(CLUSTER)

@@ -150,7 +150,7 @@ class Oracles:
     def may_forget(self, replica: int, known: int) -> bool:
         """Whether a replica may lose what it did after a copy that knows of commits up to `known`.
 
-        Nobody tells such a replica before it hears a leader, so it has a vote for a while. All
+        Such a replica is not told before it hears a leader, so it has a vote for a while. All
         others have what it ever confirmed, and an entry of its term: so that is of no consequence.
         Nor have the members changed since, for it may be elected by the group that it knows.
         """
