@@ -139,7 +139,7 @@ VALUES: Final[dict[str, tuple[Callable[[Path], None], str]]] = {
     "counts of a queue": (_put(keys.COUNTS, _encode([99])), "counts "),
     "counts that are none": (_put(keys.COUNTS, b"\xc1"), "counts "),
     "end of a lease": (_put(keys.ACTIVE, bytes(8)), "active "),
-    "holder of a lock": (_put(keys.UNIQUE, b"nobody|" + bytes(8)), "unique lock "),
+    "holder of a lock": (_put(keys.UNIQUE, b"absent|" + bytes(8)), "unique lock "),
     "document of a queue": (_put(keys.QUEUE_CONFIG, b"{"), "queue "),
     "document of a job": (_put(keys.JOB, b"\xc1"), "job "),
     "document of another job": (_job(lambda it: replace(it, id="other")), "job "),
