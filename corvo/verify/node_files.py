@@ -1,7 +1,7 @@
 """Check of a node's own files: its identity, the cluster map, and the notes about its shards."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -153,9 +153,9 @@ def _verify_names(
         elif not _OURS.fullmatch(place.name):
             part.remark(place.name, "is no file of Corvo")
     here = directory.shards_there()
-    placed = range(identity.shards)
+    placed: Iterable[int] = range(identity.shards)
     if known is not None and len(known.nodes) > 1:
-        placed = known.shards_of(identity.node)  # type: ignore[assignment]  # also numbers
+        placed = known.shards_of(identity.node)
     for number in placed:
         if number not in here and directory.known(number).exists():
             action = "restore it, or accept the loss: docs/operations.md, Missing data"
