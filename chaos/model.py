@@ -224,6 +224,11 @@ class Model:
         if not job.vague:
             heappush(queue.heap, (job.priority, job.place, job.id))
 
+    def place_last(self, job: Job) -> None:
+        """A job that is not pending gets a new place in its queue, to which it may come back."""
+        self.places += 1
+        job.place = self.places
+
     def finish(self, job: Job, state: str) -> None:
         """A job ends: its unique key is free."""
         self.set_state(job, state)
@@ -474,6 +479,7 @@ class Model:
         if state == PENDING:
             self.wait(job, is_new=True)
         else:
+            self.place_last(job)
             self.set_state(job, state)
 
     def leave(self, job_id: int) -> None:
@@ -510,6 +516,7 @@ class Model:
         if state == PENDING:
             self.wait(job, is_new=True)
         else:
+            self.place_last(job)
             self.set_state(job, state)
 
     def remove(self, job_id: int, *, is_purge: bool) -> None:
