@@ -4,12 +4,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
 
-from corvo.errors import StoreDamaged
+from corvo.errors import StoreDamaged, StoreError, StoreFailed
+from corvo.kv.level import LevelStore
 from corvo.kv.tables import read_meta
 from corvo.raft import Entry, HardState, Kind, LogDamaged, Membership, Write
 from corvo.raft.disk.files import RealFiles
@@ -18,10 +19,12 @@ from corvo.raft.disk.recovery import quarantine
 from corvo.raft.disk.wal import DiskStorage
 from corvo.sealed import seal
 from corvo.shard.config import ShardConfig
+from corvo.shard.driver import disk
 from corvo.shard.driver.disk import DAMAGED_STATE, Disk, open_parts
 from corvo.shard.driver.known import Note, ShardLost, peers_of
-from corvo.shard.driver.opening import Parts
+from corvo.shard.driver.opening import Parts, assemble
 from corvo.shard.machine import Machine
+from corvo.shard.replica import Replica
 from corvo.shard.state import entry
 from corvo.shard.state.entry import Stamp
 from tests.shard.processes import config_in
@@ -189,6 +192,35 @@ def test_a_crash_between_log_and_state_is_mended_by_the_next_start(tmp_path: Pat
 
     assert parts.replica.node.is_repairing
     assert read_meta(parts.states.store).applied == 0
+    close(parts)
+
+
+def test_a_damaged_state_is_set_aside_although_it_cannot_be_closed_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by damaging a table that LevelDB was merging: the shard ended six times, and stayed
+    down, because the error of closing hid the damage."""
+    config = made_in(tmp_path)
+    faults: list[StoreError] = [StoreDamaged("cannot read: checksum"), StoreFailed("cannot sync")]
+    sync = LevelStore.sync
+
+    def assemble_with_fault(*args: Any, **more: Any) -> Replica:
+        if len(faults) == 2:
+            raise faults.pop(0)
+        return assemble(*args, **more)
+
+    def sync_with_fault(store: LevelStore) -> None:
+        if len(faults) == 1:
+            raise faults.pop(0)
+        sync(store)
+
+    monkeypatch.setattr(disk, "assemble", assemble_with_fault)
+    monkeypatch.setattr(LevelStore, "sync", sync_with_fault)
+
+    parts = opened(config)
+
+    assert parts.damage == "cannot read: checksum"
+    assert parts.storage.repairing
     close(parts)
 
 

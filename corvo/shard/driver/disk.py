@@ -8,7 +8,7 @@ the replica has to be replaced.
 
 import shutil
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from corvo.errors import StoreDamaged
+from corvo.errors import StoreDamaged, StoreError
 from corvo.kv import directories
 from corvo.kv.checkpoints import LevelStates, read_newest
 from corvo.kv.tables import read_meta
@@ -88,11 +88,20 @@ def _open(
             raise ShardLost(foreign(config, error.found)) from error
         known.check_log(storage)
         states = disk.open_states(root / "state", disk.boot_id())
-        opened.callback(states.close)
+        opened.callback(_let_go, states)
         replica = assemble(config, storage, states, random, clock_offset_ns=clock_offset_ns)
         opened.pop_all()
     is_after_crash = states.recovery.after == "process crash"
     return Parts(replica, storage, states, known, aside, is_after_crash)
+
+
+def _let_go(states: LevelStates) -> None:
+    """Close a state that is not used after all. What is wrong with it is known already."""
+    try:
+        states.close()
+    except StoreError:
+        with suppress(StoreError):
+            states.distrust()
 
 
 def make_directories(root: Path) -> None:
