@@ -1,5 +1,6 @@
 """Lost directories: those of a node, a shard or a mirror are gone, or older than they were."""
 
+import os
 import shutil
 import signal
 from collections.abc import Awaitable, Callable
@@ -56,6 +57,7 @@ def _gone(name: str, what: str, pattern: str) -> Fault:
         if parts:
             chosen = ground.random.choice(parts)
             shutil.rmtree(chosen)
+            _sync_names(chosen.parent)
             case.args["done"] = f"removed {chosen.relative_to(node.data.parent)}"
 
     return _fault(name, what, apply)
@@ -78,9 +80,30 @@ def _older(name: str, what: str, pattern: str) -> Fault:
         await node.stop()
         shutil.rmtree(chosen)
         copy.rename(chosen)
+        _sync(chosen)
+        _sync_names(chosen.parent)
         case.args["done"] = f"{chosen.relative_to(node.data.parent)} is as it was before"
 
     return _fault(name, what, apply)
+
+
+def _sync(path: Path) -> None:
+    """Make a file, or a folder with all that is in it, durable: it is to survive a loss of power."""
+    if path.is_symlink():
+        return
+    if path.is_dir():
+        for inside in path.iterdir():
+            _sync(inside)
+    if path.is_dir() or path.is_file():
+        _sync_names(path)
+
+
+def _sync_names(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_socket(folder: str, names: list[str]) -> set[str]:
