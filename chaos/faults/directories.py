@@ -88,7 +88,7 @@ def _older(name: str, what: str, pattern: str) -> Fault:
 
 
 def _sync(path: Path) -> None:
-    """Make a file, or a folder with all that is in it, durable: it is to survive a loss of power."""
+    """Make a file, or a folder with all that is in it, durable, as it was before."""
     if path.is_symlink():
         return
     if path.is_dir():
