@@ -80,7 +80,15 @@ COMMANDS: Final[Mapping[str, Command]] = {
         SERVER, "show a cluster, and drain and remove its nodes", f"{_ROOM}.cluster:main"
     ),
     "verify": Command(
-        SERVER, "check a stopped data directory, or a running cluster", "corvo.verify.command"
+        SERVER,
+        "check a stopped data directory, a backup, or a running cluster",
+        "corvo.verify.command",
+    ),
+    "backup": Command(
+        SERVER, "copy all jobs and settings of a running cluster", "corvo.backup_commands"
+    ),
+    "restore": Command(
+        SERVER, "bring a backup, or queues of it, back to a cluster", "corvo.backup_commands"
     ),
     "profile": Command(
         SERVER, "name servers and their API keys, and choose one", f"{_ROOM}.profile:main"

@@ -77,6 +77,11 @@ def home_of(job_id: str, shards: int) -> int | None:
     return shard_of_queue(queue, shards) if queue else shard_of(job_id)
 
 
+def stand_in(home: int, shards: int) -> int:
+    """The shard that is the home of a job, also of one that was restored from more shards."""
+    return home % shards
+
+
 def shard_of(identifier: str) -> int | None:
     """The shard that made an id; None for an id that somebody chose."""
     shard = _BY_PREFIX.get(identifier[:4])

@@ -171,6 +171,33 @@ class Client:
                 return
         raise run.error()
 
+    def download(self, path: str, body: object, silent_s: float) -> Iterator[bytes]:
+        """A large answer to a POST that changes nothing, from the first server that answers.
+
+        Raises `ClientError`, also for an answer that is cut short.
+        """
+        data = msgspec.json.encode(body)
+        headers = {**self._headers, "Accept": "*/*", "Content-Type": "application/json"}
+        call = _Call("POST", path, data, headers, is_repeatable=True, is_read=True)
+        run = _Run(call, 0.0)
+        for _ in range(len(self._connections)):
+            connection = self._connections[0]
+            try:
+                got = connection.pieces(path, data, headers, connect_s=CONNECT_S, silent_s=silent_s)
+            except (NotSent, Lost) as error:
+                run.silent(connection, error)
+                self._connections.append(self._connections.pop(0))
+                continue
+            if isinstance(got, Answer):
+                raise problem_of(got, connection.server.url)
+            try:
+                yield from got
+            except Lost as error:
+                run.silent(connection, error)
+                raise run.error() from error
+            return
+        raise run.error()
+
     def pause(self, pause_s: float) -> None:
         """Wait before something is asked again."""
         self._sleep(pause_s)

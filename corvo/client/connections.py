@@ -15,6 +15,7 @@ from corvo.client.servers import Server
 NO_ANSWER: Final = "no answer within"
 """How the reason begins when a server has taken a request, and its time limit is over."""
 _READ_BYTES: Final = 1 << 16
+_PIECE_BYTES: Final = 1 << 18
 
 
 class NotSent(Exception):
@@ -95,6 +96,45 @@ class Connection:
             self.close()
             raise Lost(_reason_of(error)) from error
         return self._lines(response)
+
+    def pieces(
+        self,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        *,
+        connect_s: float,
+        silent_s: float,
+    ) -> Answer | Iterator[bytes]:
+        """A large answer to a POST, piece by piece; or the whole answer of another status.
+
+        Raises `NotSent` and `Lost`, also while it is read: after `silent_s` without a byte, and for
+        an answer that is cut short.
+        """
+        opened = self._opened(connect_s)
+        opened.sock.settimeout(silent_s)
+        try:
+            opened.request("POST", self.server.prefix + path, body, headers)
+            response = opened.getresponse()
+            if response.status != 200:
+                named = {name.lower(): value for name, value in response.getheaders()}
+                return Answer(response.status, named, response.read())
+        except (http.client.HTTPException, OSError) as error:
+            self.close()
+            raise Lost(_reason_of(error)) from error
+        return self._pieces(response)
+
+    def _pieces(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        is_whole = False
+        try:
+            while piece := response.read(_PIECE_BYTES):
+                yield piece
+            is_whole = True
+        except (http.client.HTTPException, OSError) as error:
+            raise Lost(_reason_of(error)) from error
+        finally:
+            if not is_whole:
+                self.close()
 
     def _lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
         try:

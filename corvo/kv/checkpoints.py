@@ -38,7 +38,7 @@ from corvo.kv.streams import Source, Unpacking, pack
 from corvo.kv.sums import Sum
 
 T = TypeVar("T")
-SUMS: Final = "sums"
+SUMS: Final = sums.NAME
 _MARKER: Final = "running"
 _UNFINISHED: Final = ".unfinished"
 _FILE: Final = re.compile(r"CURRENT|MANIFEST-[0-9]{6,}|[0-9]{6,}\.ldb")
@@ -65,6 +65,26 @@ class Recovery(msgspec.Struct, frozen=True):
     after: Ending
     rebuilt: bool  # whether it is the newest checkpoint, or empty for want of one
     damage: str = ""  # why it was rebuilt, when it should have been intact
+
+
+class Pinned:
+    """A checkpoint whose files stay until this is closed, also when another one replaces it."""
+
+    def __init__(self, root: Path, index: int) -> None:
+        """`root` has the second names of its files."""
+        self.index: Final = index
+        self._root = root
+        self.sums: Final = directories.read(root / SUMS)
+        self._noted = sums.decode(self.sums)
+
+    def read(self, name: str, offset: int) -> bytes:
+        """Bytes of a file of the checkpoint; empty at its end. Raises `KeyError` for no file."""
+        size = self._noted[name].size
+        return directories.part(self._root / name, offset) if offset < size else b""
+
+    def close(self) -> None:
+        """Let go of the files."""
+        directories.remove(self._root)
 
 
 class LevelStates:
@@ -249,6 +269,13 @@ class LevelStates:
                 self._discard(f"checkpoint-{index}")
 
     # Streams.
+
+    def pin(self) -> Pinned:
+        """The newest checkpoint, for a backup. It must not be replaced during this call."""
+        assert self.checkpointed, "there is a checkpoint to be copied"
+        pinned = self._root / f"backup-{next(self._streams)}{_UNFINISHED}"
+        self._pin(pinned)
+        return Pinned(pinned, self.checkpointed)
 
     def stream(self) -> Generator[bytes, None, None]:
         """The newest checkpoint of now. Close it, or read it to its end."""

@@ -120,6 +120,13 @@ def pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
+def part(path: Path, offset: int) -> bytes:
+    """A piece of a file."""
+    with _failing(f"read {path}"), path.open("rb", buffering=0) as opened:
+        opened.seek(offset)
+        return opened.read(PIECE_BYTES_MAX)
+
+
 def sum_up(path: Path) -> Sum:
     """Size and CRC of a file."""
     size = crc = 0

@@ -42,6 +42,24 @@ class Store(Protocol):
         """Let go of everything. Makes nothing durable."""
 
 
+class Copy(Protocol):
+    """A checkpoint whose files stay until it is closed."""
+
+    @property
+    def index(self) -> int:
+        """Its applied index."""
+
+    @property
+    def sums(self) -> bytes:
+        """Its files and their sums: see `corvo.kv.sums`."""
+
+    def read(self, name: str, offset: int) -> bytes:
+        """Bytes of a file; empty at its end. Raises `KeyError` for a file that it does not have."""
+
+    def close(self) -> None:
+        """Let go of the files."""
+
+
 class States(Protocol):
     """A shard's state on one disk: the live store, and checkpoints of it.
 
@@ -64,6 +82,9 @@ class States(Protocol):
         May run on another thread beside reads and writes of the live store. Older checkpoints are
         removed, save one that is being streamed. Raises `StoreFull` with nothing changed.
         """
+
+    def pin(self) -> Copy:
+        """The newest checkpoint, for a backup. It must not be replaced during this call."""
 
     def stream(self) -> Generator[bytes, None, None]:
         """The newest checkpoint as bytes that `install` understands.

@@ -20,6 +20,9 @@ from corvo.errors import StoreDamaged
 
 _TITLE: Final = "corvo checkpoint 1"
 
+NAME: Final = "sums"
+"""Of the file beside those that it lists."""
+
 
 class Sum(msgspec.Struct, frozen=True):
     """Of one file."""

@@ -30,7 +30,7 @@ would misunderstand: a new tag, or a new meaning."""
 WIRE_OLDEST: Final = 3
 """The oldest wire version that this release still understands."""
 
-OP_VERSION: Final = 5
+OP_VERSION: Final = 6
 """The version of ops, queries and documents, also of those in a feed. It rises with each op, query
 or field that a process of the version before would not know (`corvo.protocol.versions`)."""
 
@@ -65,18 +65,21 @@ MIRROR: Final = "mirror"
 """The mirror: it follows shards, and answers a router's questions."""
 FOLLOWER: Final = "follower"
 """A router that follows a shard's events."""
+BACKUP: Final = "backup"
+"""A router that copies the states of all shards for a backup."""
 JOINER: Final = "joiner"
 """A node that is about to join: it belongs to no cluster yet, and knows of none."""
 SHARD: Final = "shard"
 """A replica that submits an effect to another shard: it may use the ops for shards alone."""
 
-_ROLES: Final = (ROUTER, REPLICA, MIRROR, FOLLOWER, SHARD, JOINER)
+_ROLES: Final = (ROUTER, REPLICA, MIRROR, FOLLOWER, BACKUP, SHARD, JOINER)
 _LINKED: Final = (
     {ROUTER, REPLICA},
     {ROUTER, MIRROR},
     {REPLICA},
     {MIRROR, REPLICA},
     {FOLLOWER, REPLICA},
+    {BACKUP, REPLICA},
     {SHARD, REPLICA},
     {JOINER, ROUTER},
     {ROUTER},
@@ -351,6 +354,74 @@ class Sought(msgspec.Struct, frozen=True, array_like=True, tag=46):
     time and later, and may have lost some before."""
 
 
+# A router that makes a backup, to the leader of a shard. Whatever it has begun ends with its link.
+
+
+class BeginBackup(msgspec.Struct, frozen=True, array_like=True, tag=50):
+    """Asks the leader to send no effects to other shards from now on, and to remove none.
+
+    So the copy of one shard has taken only what the copy of the other has given, and no copy lacks
+    an effect that the copy of the other has not taken.
+    """
+
+    id: int
+
+
+class CopyState(msgspec.Struct, frozen=True, array_like=True, tag=51):
+    """Asks for a copy of the state, once it has this index or a later one."""
+
+    id: int
+    least: int
+
+
+class ReadCopy(msgspec.Struct, frozen=True, array_like=True, tag=52):
+    """Asks for bytes of a file of the copy."""
+
+    id: int
+    name: str
+    offset: int
+
+
+class EndBackup(msgspec.Struct, frozen=True, array_like=True, tag=53):
+    """All shards are copied: effects may go on. The copy stays until the link ends."""
+
+    id: int
+
+
+# The leader to a router that makes a backup.
+
+
+class BackupBegun(msgspec.Struct, frozen=True, array_like=True, tag=54):
+    """Answers `BeginBackup`."""
+
+    id: int
+    term: int  # 0 if the replica does not lead
+
+
+class StateCopied(msgspec.Struct, frozen=True, array_like=True, tag=55):
+    """Answers `CopyState`."""
+
+    id: int
+    index: int  # the position in the shard's log that the copy is as of; 0 for an empty state
+    sums: bytes
+    """The files of the copy and their sums, as `corvo.kv.sums` writes them; empty without files."""
+    problem: str = ""  # why there is no copy
+
+
+class CopyPart(msgspec.Struct, frozen=True, array_like=True, tag=56):
+    """Answers `ReadCopy`."""
+
+    id: int
+    data: bytes  # empty at the end of the file
+
+
+class BackupEnded(msgspec.Struct, frozen=True, array_like=True, tag=57):
+    """Answers `EndBackup`."""
+
+    id: int
+    is_consistent: bool  # whether the replica has led in the same term since `BeginBackup`
+
+
 Control: TypeAlias = Ping | Pong | Goodbye
 First: TypeAlias = Hello | Challenge | Proof | Goodbye
 Request: TypeAlias = Submit | Ask
@@ -358,8 +429,19 @@ Answer: TypeAlias = Reply | NotLeader | Busy
 Push: TypeAlias = WorkAvailable | Leading | KeysChanged | MapChanged
 FollowerRequest: TypeAlias = Follow | Scan | Seek
 FollowerAnswer: TypeAlias = Changes | Reset | Scanned | Sought
+BackupRequest: TypeAlias = BeginBackup | CopyState | ReadCopy | EndBackup
+BackupAnswer: TypeAlias = BackupBegun | StateCopied | CopyPart | BackupEnded
 AnyMessage: TypeAlias = (
-    First | Control | Request | Answer | Push | Peer | FollowerRequest | FollowerAnswer
+    First
+    | Control
+    | Request
+    | Answer
+    | Push
+    | Peer
+    | FollowerRequest
+    | FollowerAnswer
+    | BackupRequest
+    | BackupAnswer
 )
 
 Message = TypeVar("Message")
@@ -379,6 +461,8 @@ FROM_FOLLOWER: Final[Group[FollowerRequest]] = Group(
     msgspec.msgpack.Decoder(FollowerRequest | Control)
 )
 TO_FOLLOWER: Final[Group[FollowerAnswer]] = Group(msgspec.msgpack.Decoder(FollowerAnswer | Control))
+FROM_BACKUP: Final[Group[BackupRequest]] = Group(msgspec.msgpack.Decoder(BackupRequest | Control))
+TO_BACKUP: Final[Group[BackupAnswer]] = Group(msgspec.msgpack.Decoder(BackupAnswer | Control))
 EVERYTHING: Final[Group[AnyMessage]] = Group(msgspec.msgpack.Decoder(AnyMessage))
 """Any message, for a receiver that does not use them."""
 

@@ -28,6 +28,7 @@ from corvo.router.history import History, Observed
 from corvo.router.http.messages import Problem, Request
 from corvo.router.metrics import Metrics
 from corvo.router.shards.addressing import Addresses
+from corvo.router.shards.copies import Backups
 from corvo.router.shards.links import Answer, Shards
 from corvo.router.shards.long_poll import Fetching
 from corvo.router.shards.map_keeper import MapKeeper
@@ -86,6 +87,7 @@ class Api:
         self.rates: Final = Rates(config.limits)
         self.rate_sharing: Final = RateSharing(self.rates, self.peers)
         self.guesses: Final = Guesses(config.limits.guess_delay_ms / 1_000, secrets.token_bytes())
+        self.backups: Final = Backups(config, self.shards, self.topology)
         self.streams = 0
         """How many are open."""
         self.watchers = 0

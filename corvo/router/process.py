@@ -50,6 +50,7 @@ async def run(config: RouterConfig, parent: child.Parent, log: Log) -> None:
         nursery.start_soon(joining.serve, api)
         nursery.start_soon(api.peers.run, log)
         nursery.start_soon(api.rate_sharing.run)
+        nursery.start_soon(api.backups.run)
         nursery.start_soon(watching.run, api, log)
         nursery.start_soon(executor.run, api, log)
         nursery.start_soon(watch, api.metrics.loop, log)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from corvo.router.backups import endpoints as backups
 from corvo.router.batches import endpoints as batches
 from corvo.router.bulk import endpoints as bulk
 from corvo.router.cluster import endpoints as cluster
@@ -24,6 +25,7 @@ _ROWS: Final = (
     *keys.ROUTES,
     *events.ROUTES,
     *node.ROUTES,
+    *backups.ROUTES,
     *cluster.ROUTES,
     *bulk.ROUTES,
     *jobs.ROUTES,

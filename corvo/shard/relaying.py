@@ -126,6 +126,7 @@ class Relaying:
         self._window_batches = window_batches
         self._destinations: dict[int, Destination] = {}
         self._last_number = 0
+        self._holders = 0  # backups that are being made: nothing is sent, nor removed
         self._seen: outbox.Numbers | None = None
         """The numbers that `due` saw last, unless something else has changed since."""
 
@@ -182,13 +183,26 @@ class Relaying:
             if given > removed and not destination.is_wanted:
                 destination.is_wanted = True
                 due.wanted.append(shard)
-            while destination.sent < given and self._has_room(destination):
+            while destination.sent < given and not self._holders and self._has_room(destination):
                 due.batches.append(self._next(tx, shard, destination))
             taken = min(destination.taken, given)
-            if taken > removed and not destination.is_removing:
+            if taken > removed and not (destination.is_removing or self._holders):
                 destination.is_removing = True
                 due.removals.append(Delivered(shard=shard, seq=taken))
         return due
+
+    def hold(self) -> None:
+        """Send nothing more, and remove nothing, until `release`: for a backup.
+
+        What is under way goes on. What other shards take meanwhile was given before.
+        """
+        self._holders += 1
+
+    def release(self) -> None:
+        """A backup has all its copies, or has ended."""
+        assert self._holders > 0
+        self._holders -= 1
+        self._seen = None
 
     def _has_room(self, destination: Destination) -> bool:
         """Whether another batch may be sent."""

@@ -1,4 +1,4 @@
-"""`corvo verify`: whether a stopped data directory is whole, or a running cluster."""
+"""`corvo verify`: whether a stopped data directory is whole, a backup, or a running cluster."""
 
 import argparse
 import re
@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from corvo.backup.stored import is_backup
 from corvo.client.calls import Client
 from corvo.client.errors import BadClientOption
 from corvo.client_commands.failures import FAILED, OK, UNHEALTHY
@@ -17,6 +18,7 @@ from corvo.client_commands.progress import Progress
 from corvo.client_commands.records import TEXTS
 from corvo.client_commands.session import Session
 from corvo.command_table import COMMANDS
+from corvo.verify.backups import verify_backup
 from corvo.verify.directories import verify_directory
 from corvo.verify.live import verify_cluster
 from corvo.verify.report import DAMAGED, WHOLE, Report, as_text
@@ -66,6 +68,8 @@ def _verify(
     if got.scratch is not None and not Path(got.scratch).is_dir():
         raise BadClientOption(f"--scratch {got.scratch} is not a directory", "create it first")
     with tempfile.TemporaryDirectory(prefix="corvo-verify-", dir=got.scratch) as made:
+        if is_backup(Path(got.target)):
+            return verify_backup(Path(got.target), Path(made), step)
         return verify_directory(Path(got.target), Path(made), step)
 
 
@@ -73,7 +77,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="DIR|URL",
-        help="data directory of a stopped server, or address of a running one",
+        help="data directory of a stopped server, a backup, or address of a running server",
     )
     parser.add_argument(
         "--scratch",

@@ -7,7 +7,7 @@ import msgspec
 
 from corvo.client_commands.tables import counted
 from corvo.errors import CorvoError, StoreError
-from corvo.ids import home_of, shard_of
+from corvo.ids import home_of, stand_in
 from corvo.kv import keys
 from corvo.kv.keys import prefix_end
 from corvo.kv.store import Store
@@ -206,7 +206,7 @@ def _check_watches(number: int, store: Store, together: Together, part: Part) ->
     """A question for the end of a job is known in both shards, or on its way."""
     for key, _ in rows(store, keys.WATCHED.prefix, prefix_end(keys.WATCHED.prefix)):
         job_id = key[len(keys.WATCHED.prefix) :].decode()
-        home = home_of(job_id, together.shards)
+        home = _home_of(job_id, together)
         other = together.stores.get(home) if home is not None else None
         if other is None or home is None or together.is_moving(number, home, job_id):
             continue
@@ -224,6 +224,11 @@ def _check_watches(number: int, store: Store, together: Together, part: Part) ->
             part.wrong(f"shard {number}, watcher of {job_id!r}", problem, ACROSS)
 
 
+def _home_of(identifier: str, together: Together) -> int | None:
+    home = home_of(identifier, together.shards)
+    return None if home is None else stand_in(home, together.shards)
+
+
 def _check_batches(together: Together, members: MemberCounts, part: Part) -> None:
     """Counts of batches against the jobs that are in them."""
     count = 0
@@ -239,7 +244,7 @@ def _check_batches(together: Together, members: MemberCounts, part: Part) -> Non
     for batch_id in members.batches():
         if batch_id in together.counting:
             continue
-        home = shard_of(batch_id)
+        home = _home_of(batch_id, together)
         there = together.stores.get(home) if home is not None else None
         if there is None or there.get(BATCHES.prefix + batch_id.encode()) is None:
             part.wrong(f"batch {batch_id!r}", "has jobs, and does not exist", ACTION)

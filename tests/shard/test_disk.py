@@ -4,13 +4,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pytest
 
 from corvo.errors import StoreDamaged, StoreError, StoreFailed
 from corvo.kv.level import LevelStore
+from corvo.kv.store import States
 from corvo.kv.tables import read_meta
 from corvo.raft import Entry, HardState, Kind, LogDamaged, Membership, Write
 from corvo.raft.disk.files import RealFiles
@@ -198,16 +199,25 @@ def test_a_crash_between_log_and_state_is_mended_by_the_next_start(tmp_path: Pat
 def test_a_damaged_state_is_set_aside_although_it_cannot_be_closed_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by damaging a table that LevelDB was merging: the shard ended six times, and stayed
-    down, because the error of closing hid the damage."""
+    """Found by damaging a table that LevelDB was about to merge.
+
+    The shard ended six times and stayed down: the error of closing hid the damage.
+    """
     config = made_in(tmp_path)
     faults: list[StoreError] = [StoreDamaged("cannot read: checksum"), StoreFailed("cannot sync")]
     sync = LevelStore.sync
 
-    def assemble_with_fault(*args: Any, **more: Any) -> Replica:
+    def assemble_with_fault(
+        config: ShardConfig,
+        storage: DiskStorage,
+        states: States,
+        random: Random,
+        *,
+        clock_offset_ns: int | None,
+    ) -> Replica:
         if len(faults) == 2:
             raise faults.pop(0)
-        return assemble(*args, **more)
+        return assemble(config, storage, states, random, clock_offset_ns=clock_offset_ns)
 
     def sync_with_fault(store: LevelStore) -> None:
         if len(faults) == 1:

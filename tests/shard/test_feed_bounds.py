@@ -14,7 +14,7 @@ from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.ops.jobs import Cancel
 from corvo.protocol.ops.work import AckItem
 from corvo.shard.config import OP_BYTES_MAX
-from corvo.shard.driver import following
+from corvo.shard.driver import following, one_by_one
 from corvo.shard.driver.process import send_all
 from corvo.shard.gathering import ENTRY_BYTES_MAX
 from corvo.shard.state.tables import JOBS
@@ -160,7 +160,7 @@ async def test_a_follower_whose_answer_is_too_large_is_shown_out_after_a_while()
 
     [(reason, at)] = link.closed
     assert "a message of many bytes" in reason
-    assert at - began == following.UNSENDABLE_S
+    assert at - began == one_by_one.UNSENDABLE_S
 
 
 @jumping

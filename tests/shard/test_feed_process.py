@@ -227,7 +227,7 @@ async def test_an_answer_that_is_too_large_ends_its_followers_link_and_nothing_e
 ) -> None:
     config = config_in(tmp_path)
     narrow = "from corvo.protocol import wire; wire.FRAME_BYTES_MAX = 10_000"
-    hasty = "from corvo.shard.driver import following; following.UNSENDABLE_S = 0.0"
+    hasty = "from corvo.shard.driver import one_by_one; one_by_one.UNSENDABLE_S = 0.0"
     rest = "from corvo.shard.driver.process import main; raise SystemExit(main())"
     large = NewJob(queue="mail", payload=msgspec.Raw(b'"' + b"x" * 9_900 + b'"'))
 

@@ -12,6 +12,7 @@ from corvo.protocol.ops.base import Limits, Rejected, encode_json
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Cancel, Delete, Done, Hold, Move, Reject
 from corvo.protocol.ops.queues import DeleteQueue
+from corvo.protocol.ops.restore import apart
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.shard.ops import NUMBERS, admit, transfer
 from corvo.shard.ops.transfer import (
@@ -748,7 +749,7 @@ def test_the_door_lets_the_largest_effect_in() -> None:
 
 
 def test_a_message_is_the_op_that_takes_it() -> None:
-    job, json = outbox.apart(Job(**REQUIRED))  # type: ignore[arg-type]
+    job, json = apart(Job(**REQUIRED))  # type: ignore[arg-type]
     errors = [msgspec.Raw(b'{"a":1}')]
     effect = Arrival(job=job, json=json, queue=MAIL, errors=errors)
     raw = msgspec.Raw(encode_json(effect))
@@ -843,7 +844,7 @@ def test_effects_on_a_home_that_has_forgotten_their_job_are_taken(cluster: Clust
 def test_a_job_comes_back_to_a_home_that_has_forgotten_it(cluster: Cluster, queue: str) -> None:
     name = put(cluster)
     before = cluster.shards[A].job(name[1])
-    bare, json = outbox.apart(replace(before, born_in=A))
+    bare, json = apart(replace(before, born_in=A))
     fresh = Cluster()
     arrival = Arrival(job=bare, json=json, queue=queue)
 
@@ -858,7 +859,7 @@ def test_a_job_comes_back_to_a_home_that_has_forgotten_it(cluster: Cluster, queu
 def test_a_job_that_comes_back_takes_the_place_of_its_older_self(cluster: Cluster) -> None:
     name = put(cluster)
     home = cluster.shards[A]
-    bare, json = outbox.apart(replace(home.job(name[1]), born_in=A, attempt=3))
+    bare, json = apart(replace(home.job(name[1]), born_in=A, attempt=3))
 
     home.do(to_home(Arrival(job=bare, json=json, queue=SMS)))
 

@@ -8,10 +8,13 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from struct import Struct
 from typing import Final
+from zlib import crc32
 
 from corvo.errors import StoreDamaged, StoreError, StoreFailed, StoreFull
+from corvo.kv import sums
 from corvo.kv.store import Store
 from corvo.kv.streams import PIECE_BYTES_MAX, Source, Unpacking, pack
+from corvo.kv.sums import Sum
 
 _CHUNK_KEYS: Final = 512  # measured: 256 to 2,048 make no difference, beyond that moving shows
 _PAIR: Final = Struct(">II")
@@ -171,6 +174,24 @@ class MemoryStore:
         self._is_closed = False
 
 
+class MemoryCopy:
+    """A `Copy` in memory: one file."""
+
+    def __init__(self, index: int, data: bytes) -> None:
+        self.index = index
+        self.sums = sums.encode({"memory": Sum(len(data), crc32(data))})
+        self._data: bytes | None = data
+
+    def read(self, name: str, offset: int) -> bytes:
+        """A piece of the file."""
+        assert self._data is not None, "nothing is read of what was let go"
+        return {"memory": self._data}[name][offset : offset + PIECE_BYTES_MAX]
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._data = None
+
+
 class MemoryStates:
     """A `States` that outlives its process: `crash` ends one and starts the next.
 
@@ -206,6 +227,11 @@ class MemoryStates:
         assert applied >= max(1, self._checkpointed), "what was applied is not taken back"
         self._checkpoint, self._checkpointed = content, applied
         return applied
+
+    def pin(self) -> MemoryCopy:
+        """The newest checkpoint."""
+        assert self._checkpointed, "there is a checkpoint to be copied"
+        return MemoryCopy(self._checkpointed, b"".join(_encode(self._checkpoint)))
 
     def stream(self) -> Generator[bytes, None, None]:
         """The newest checkpoint of now, whatever is made or installed while it is read."""

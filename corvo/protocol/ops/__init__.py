@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from corvo.protocol.ops import cluster, enqueue, jobs, keys, queues, schedules, work
+from corvo.protocol.ops import cluster, enqueue, jobs, keys, queues, restore, schedules, work
 from corvo.protocol.ops.base import Op
 
-_MODULES: Final = (cluster, enqueue, jobs, keys, queues, schedules, work)
+_MODULES: Final = (cluster, enqueue, jobs, keys, queues, restore, schedules, work)
 
 OPS: Final[dict[int, type[Op]]] = {
     op.NUMBER: op

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.ids import home_of
+from corvo.ids import home_of, stand_in
 from corvo.protocol.ops.base import ID_BYTES_MAX, Rejected
 from corvo.protocol.queries import GetWhereabouts, KnowsRequest, RequestKnown, Whereabouts
 from corvo.router.http.messages import Problem
@@ -47,17 +47,17 @@ class Addresses:
             del self._remembered[next(iter(self._remembered))]
 
     def first(self, job_id: str) -> int:
-        """The shard to ask first for a job; -1 if its id names an unknown shard."""
+        """The shard to ask first for a job."""
         shard = home_of(job_id, self._shards)
         if shard is None:
             return self._remembered.get(job_id, 0)
-        return shard if shard < self._shards else -1
+        return stand_in(shard, self._shards)
 
     def candidates(self, job_id: str) -> list[int]:
         """All shards that may have a job, the first to ask first."""
         first = self.first(job_id)
         if home_of(job_id, self._shards) is not None:
-            return [first] if first >= 0 else []
+            return [first]
         return [first, *(number for number in range(self._shards) if number != first)]
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from corvo.ids import queue_of_id, shard_of
+from corvo.ids import queue_of_id, shard_of, stand_in
 from corvo.protocol.ops.base import ITEMS_MAX
 from corvo.protocol.queries import BatchQueues, GetBatchQueues
 from corvo.router.shards.addressing import Addresses, landed, whereabouts
@@ -41,8 +41,8 @@ async def queues_of_batches(shards: Shards, batch_ids: Sequence[str]) -> dict[st
     by_shard: dict[int, list[str]] = {}
     for batch_id in batch_ids:
         home = shard_of(batch_id)
-        if home is not None and home < len(shards):
-            by_shard.setdefault(home, []).append(batch_id)
+        if home is not None:
+            by_shard.setdefault(stand_in(home, len(shards)), []).append(batch_id)
     queues: dict[str, str] = {}
 
     async def look(shard: int, ids: list[str]) -> None:

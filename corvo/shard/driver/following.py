@@ -4,23 +4,17 @@ Requests of a follower are answered in their order. A page is made in short step
 replica works. A follower at the end of the feed waits until an entry is applied, without cost.
 """
 
-from typing import Final, assert_never
+from typing import assert_never
 
 import trio
 
-from corvo.errors import WireError
 from corvo.kv.feed import Page, Walk
-from corvo.link import Link, LinkLost
+from corvo.link import Link
 from corvo.protocol import wire
+from corvo.shard.driver.one_by_one import serve_one_by_one
 from corvo.shard.machine import Machine
 from corvo.shard.pages import begin_page, begin_walk, end_page, end_walk, must_wait, seek
 from corvo.shard.replica import Replica
-
-REQUESTS_MAX: Final = 8
-"""Largest number of waiting requests of one follower; it needs hardly more than one."""
-UNSENDABLE_S: Final = 5.0
-"""Time before a follower is disconnected whose answer is too large for a frame: it will repeat its
-request, and the answer is made again each time."""
 
 
 class AppliedSignal:
@@ -46,52 +40,19 @@ class AppliedSignal:
 
 async def serve_follower(link: Link, replica: Replica, signal: AppliedSignal) -> None:
     """Answer a follower until its link ends. Raises `LinkLost` and `WireError`."""
-    asked, to_answer = trio.open_memory_channel[wire.FollowerRequest](REQUESTS_MAX)
-    problem: LinkLost | WireError | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_answer, link, replica, signal, to_answer)
-        # The link is read while an answer waits; reading also keeps the link alive.
-        try:
-            while requests := await link.receive(wire.FROM_FOLLOWER):
-                for request in requests:
-                    asked.send_nowait(request)
-        except trio.WouldBlock:
-            problem = WireError(f"a follower asks for more than {REQUESTS_MAX} things at a time")
-        except (LinkLost, WireError) as error:
-            problem = error
-        nursery.cancel_scope.cancel()
-    if problem is not None:
-        raise problem
 
-
-async def _answer(
-    link: Link,
-    replica: Replica,
-    signal: AppliedSignal,
-    to_answer: "trio.MemoryReceiveChannel[wire.FollowerRequest]",
-) -> None:
-    async for request in to_answer:
-        answer: wire.FollowerAnswer
+    async def answer(request: wire.FollowerRequest) -> wire.FollowerAnswer:
         match request:
             case wire.Follow():
-                answer = await _follow(replica, signal, request)
+                return await _follow(replica, signal, request)
             case wire.Scan():
-                answer = await _scan(replica, signal, request)
+                return await _scan(replica, signal, request)
             case wire.Seek():
-                answer = seek(replica.machine, request)
+                return seek(replica.machine, request)
             case _:
                 assert_never(request)
-        # Nothing is raised here: a nursery would wrap the error in a group, and the caller that
-        # serves the link needs the error itself.
-        try:
-            is_taken = link.send_many((answer,), at_once=True)
-        except WireError as error:
-            await trio.sleep(UNSENDABLE_S)
-            link.close(f"the answer cannot be sent: {error}")
-            return
-        if not is_taken:
-            link.close("too slow: answers were lost")
-            return
+
+    await serve_one_by_one(link, wire.FROM_FOLLOWER, answer)
 
 
 async def _follow(

@@ -77,6 +77,7 @@ from corvo.raft.codec import Codec
 from corvo.raft.disk.filesystem import DirectoryRefused
 from corvo.raft.membership import members_of
 from corvo.shard.config import BadConfig, ShardConfig, read_config
+from corvo.shard.driver.copying import Copying
 from corvo.shard.driver.disk import DAMAGED_STATE, Disk, open_parts
 from corvo.shard.driver.following import AppliedSignal, serve_follower
 from corvo.shard.driver.known import EVERY_S, Note, ShardLost, peers_of
@@ -86,6 +87,7 @@ from corvo.shard.driver.poison import Poison
 from corvo.shard.driver.removal import wait_until_unneeded
 from corvo.shard.driver.repairs import RepairLog
 from corvo.shard.driver.replica_links import ReplicaLinks
+from corvo.shard.driver.room import room_needed, wait_for_room
 from corvo.shard.driver.snapshots import Snapshots
 from corvo.shard.driver.syncing import Syncer
 from corvo.shard.driver.timekeeping import NAME as CLOCK_NOTE
@@ -128,43 +130,6 @@ def open_clock_note(config: ShardConfig, disk: Disk) -> ClockNote:
     if _TIME_NAMESPACE.exists():
         boot = f"{boot} {_TIME_NAMESPACE.readlink()}"
     return ClockNote(Path(config.data_dir) / CLOCK_NOTE, boot=boot)
-
-
-def room_needed(config: ShardConfig) -> int:
-    """The room without which nothing is written, not even what was taken before.
-
-    What is applied goes into a buffer of the state that becomes a table some time, and a state that
-    cannot be written any more ends the process.
-    """
-    return config.room_bytes_min // 4
-
-
-async def wait_for_room(config: ShardConfig, parent: Parent) -> bool:
-    """Wait until there is room to start in; False when we were to leave meanwhile.
-
-    To open and catch up writes a little. A process that ended for want of room would be started
-    again and again, and then no more.
-    """
-    root = Path(config.data_dir)
-    found = next(path for path in (root, *root.parents) if path.exists())
-    needed = room_needed(config)
-    if directories.room(found) >= needed:
-        return True
-    sys.stderr.write(f"corvo shard: {root} has less than {needed} bytes of room: waiting for it\n")
-    is_leaving = False
-    async with trio.open_nursery() as nursery:
-
-        async def wait_to_leave() -> None:
-            nonlocal is_leaving
-            await parent.wait()
-            is_leaving = True
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(wait_to_leave)
-        while directories.room(found) < needed:  # noqa: ASYNC110 -- nobody tells
-            await trio.sleep(_RETRY_S)
-        nursery.cancel_scope.cancel()
-    return not is_leaving
 
 
 class Process:
@@ -683,16 +648,20 @@ class Process:
             is_due = is_due or made < wanted or self._replica.membership_at(made) is None
         if not is_due or self._replica.machine.applied <= made:
             return
-        self._logged_bytes = 0
         async with self._state:
-            if not self._config.relaxed:
+            await self._make_checkpoint()
+
+    async def _make_checkpoint(self) -> None:
+        """Make a checkpoint. Whoever calls this holds `_state`."""
+        self._logged_bytes = 0
+        if not self._config.relaxed:
+            await trio.to_thread.run_sync(self._states.checkpoint)
+        else:
+            # What is in a checkpoint is durable, and so the log has to be before it, and all that
+            # may be applied meanwhile.
+            async with self._disk:
+                await self._sync()
                 await trio.to_thread.run_sync(self._states.checkpoint)
-            else:
-                # What is in a checkpoint is durable, and so the log has to be before it, and all
-                # that may be applied meanwhile.
-                async with self._disk:
-                    await self._sync()
-                    await trio.to_thread.run_sync(self._states.checkpoint)
         self._counters.disk.checkpoints += 1
         self._counters.disk.checkpointed_ns = clock.now_ns()
 
@@ -748,8 +717,21 @@ class Process:
                     await self._receive_raft(link)
                 elif link.peer.role in {wire.MIRROR, wire.FOLLOWER}:
                     await serve_follower(link, self._replica, self._applied)
+                elif link.peer.role == wire.BACKUP:
+                    await self._copying().serve(link)
                 else:
                     await self._serve_client(link)
+
+    def _copying(self) -> Copying:
+        """Copies of the state for a backup."""
+        return Copying(
+            self._replica,
+            self._states,
+            self._applied,
+            state=self._state,
+            checkpoint=self._make_checkpoint,
+            bytes_per_second=self._config.snapshot_bytes_per_second,
+        )
 
     async def _serve_client(self, link: Link) -> None:
         self._last_link += 1

@@ -7,7 +7,18 @@ import msgspec
 from corvo.errors import BadKey
 from corvo.protocol import ops as of_clients
 from corvo.protocol.ops.base import Limits, Op, Rejected
-from corvo.shard.ops import cluster, enqueue, jobs, keys, queues, schedules, transfer, upkeep, work  # noqa: F401 -- they apply their ops
+from corvo.shard.ops import (  # noqa: F401 -- they apply their ops
+    cluster,
+    enqueue,
+    jobs,
+    keys,
+    queues,
+    restore,
+    schedules,
+    transfer,
+    upkeep,
+    work,
+)
 from corvo.shard.state.applying import apply
 
 _OF_SHARDS: Final = vars(transfer) | vars(upkeep) | vars(cluster) | vars(schedules)

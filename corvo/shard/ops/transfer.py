@@ -36,6 +36,7 @@ from corvo.kv.tables import Held
 from corvo.model import FINISHED, EventType, Forward, Job, State
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import ITEMS_MAX, Limits, Nanos, Rejected, TypedOp, encode_json
+from corvo.protocol.ops.restore import apart
 from corvo.shard.state import consequences, dependencies, epochs, lifecycle, outbox, presence
 from corvo.shard.state.applying import apply
 from corvo.shard.state.outbox import EFFECT_BYTES_MAX, Arrival, Effect
@@ -118,7 +119,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
         born_in=tx.shard if is_at_home else job.born_in,
         trail=presence.trail(tx, job, EventType.MOVED, f"from {job.queue} to {queue}"),
     )
-    bare, json = outbox.apart(leaving)
+    bare, json = apart(leaving)
     arrival = Arrival(
         job=bare,
         json=json,
@@ -258,7 +259,7 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
     if stale is not None:
         lifecycle.remove(tx, stale, why=lifecycle.SWEPT)  # it is being swept, and its id is free
     job = consequences.landed(tx, job, wait_ms=arrival.dependency_wait_ms)
-    until_ns, lock_lost = _lock(tx, job)
+    until_ns, lock_lost = keep_lock(tx, job)
     after = replace(
         job,
         order_ns=tx.next_order_ns(),
@@ -276,8 +277,11 @@ def _insert(tx: Tx, arrival: Arrival, job: Job, *, why: str) -> None:
     tx.touched[job.queue] = None
 
 
-def _lock(tx: Tx, job: Job) -> tuple[int, str]:
-    """End of the job's unique lock here, and the reason why it lost the lock."""
+def keep_lock(tx: Tx, job: Job) -> tuple[int, str]:
+    """Let a job that comes keep its unique lock, if that is free.
+
+    Returns the end of the lock, and the reason why the job lost it.
+    """
     if job.unique_until_ns <= tx.now_ns:
         return 0, ""
     refused = take_lock(tx, job, job.queue)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from corvo.errors import CorvoError, StoreDamaged
-from corvo.ids import home_of, shard_of
+from corvo.ids import home_of, stand_in
 from corvo.kv import keys
 from corvo.kv.keys import META, SPACES, Space, parse_unique_value, prefix_end
 from corvo.kv.store import Store
@@ -254,7 +254,7 @@ class Recount:
                 self._queues.add(name)
             case Batch():
                 self._visitor.batch(document)
-                yield from _check_batch(document, self._shard)
+                yield from _check_batch(document, self._shard, self._shards)
             case Forward():
                 self._visitor.forward(document)
                 yield from self._check_forward(document)
@@ -293,12 +293,12 @@ class Recount:
                 yield f"has a {name} that is not JSON"
         if job.chain_id and not job.chain:
             yield "is of a chain, and has no definition of it"
-        home = home_of(job.id, self._shards)
-        if home is not None and home < self._shards and job.born_in not in {-1, home}:
+        home = _home_of(job.id, self._shards)
+        if home is not None and job.born_in not in {-1, home}:
             yield f"says that its home is shard {job.born_in}, and its id names {home}"
         if home is not None and (home != self._shard) != (job.born_in >= 0):
             yield f"is of home {home}, and says {job.born_in}"
-        if job.batch_id and job.born_in < 0 and shard_of(job.batch_id) == self._shard:
+        if job.batch_id and job.born_in < 0 and _home_of(job.batch_id, self._shards) == self._shard:
             key = BATCHES.prefix + job.batch_id.encode()
             if self._store.get(key) is None:
                 yield f"is of batch {job.batch_id}, which does not exist"
@@ -435,7 +435,7 @@ class Recount:
             if space is keys.WATCHED:
                 if len(value) not in {0, 8, 9}:
                     self._wrong(space, key, "is not a time")
-                if home_of(str(name), self._shards) == self._shard:
+                if _home_of(str(name), self._shards) == self._shard:
                     self._wrong(space, key, "is of a job whose home is here")
                 continue
             if value or asker[0] == self._shard:
@@ -476,6 +476,9 @@ class Recount:
         if name == "grace":
             grace = decode(value, type=Grace)
             return "ends before it begins" if grace.until_ns < grace.since_ns else ""
+        if name == "restored_shards":
+            fits = decode(value, type=int) > self._shards
+            return "" if fits else "is not more than there are now"
         if name == "cluster_map":
             decode(value, type=ClusterMap)
             return "" if self._shard == HOME else f"is in shard {HOME} alone"
@@ -588,7 +591,7 @@ def _owner(space: Space, key: bytes, value: bytes) -> tuple[AnyTable, str] | Non
     return JOBS, str(fields[-1])
 
 
-def _check_batch(batch: Batch, shard: int) -> Iterator[str]:
+def _check_batch(batch: Batch, shard: int, shards: int) -> Iterator[str]:
     ended = batch.succeeded + batch.failed + batch.cancelled
     if batch.total != batch.pending + ended:
         yield (
@@ -598,8 +601,15 @@ def _check_batch(batch: Batch, shard: int) -> Iterator[str]:
     counts = (batch.pending, batch.succeeded, batch.failed, batch.cancelled, batch.removed)
     if min(counts) < 0:
         yield "has a count below 0"
-    if shard_of(batch.id) != shard:
-        yield f"is of shard {shard_of(batch.id)}"
+    home = _home_of(batch.id, shards)
+    if home != shard:
+        yield f"is of shard {home}"
+
+
+def _home_of(identifier: str, shards: int) -> int | None:
+    """The home of a job or a batch; the shard that stands in, if it was restored from more."""
+    home = home_of(identifier, shards)
+    return None if home is None else stand_in(home, shards)
 
 
 def _is_json(data: bytes) -> bool:

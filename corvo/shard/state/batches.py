@@ -7,13 +7,13 @@ home, and from there to the batch: on one way, so that effects arrive in their o
 import msgspec
 from msgspec.structs import replace
 
-from corvo.ids import shard_of
 from corvo.kv.tables import Held
 from corvo.model import Batch, State
 from corvo.protocol.ops.base import Rejected, encode_json
 from corvo.protocol.ops.checks import fields_of, is_object
 from corvo.shard.state import outbox, spawning
 from corvo.shard.state.outbox import Spawn, Tally
+from corvo.shard.state.restored import home_of
 from corvo.shard.state.tables import BATCHES
 from corvo.shard.state.tx import Tx
 
@@ -38,7 +38,7 @@ def begin(
 
 def is_here(tx: Tx, batch_id: str) -> bool:
     """Whether a batch is in this shard."""
-    return shard_of(batch_id) == tx.shard
+    return home_of(tx, batch_id) == tx.shard
 
 
 def refuse(tx: Tx, batch_id: str, field: str) -> Rejected | None:
@@ -46,7 +46,7 @@ def refuse(tx: Tx, batch_id: str, field: str) -> Rejected | None:
 
     A job in a batch of another shard is one of the `total` that were announced, and is not refused.
     """
-    home = shard_of(batch_id)
+    home = home_of(tx, batch_id)
     if home != tx.shard:
         if home is not None and home < tx.shards:
             return None
@@ -79,7 +79,7 @@ def count(tx: Tx, batch_id: str, state: State, step: int) -> None:
 
 def tally(tx: Tx, change: Tally) -> None:
     """Apply a change to a batch, in its shard."""
-    shard = shard_of(change.batch_id)
+    shard = home_of(tx, change.batch_id)
     assert shard is not None, "a batch's id names its shard"
     if shard == tx.shard:
         apply(tx, change)
@@ -92,22 +92,25 @@ def apply(tx: Tx, change: Tally) -> None:
     found = BATCHES.find(tx, change.batch_id)
     if found is None:
         return
-    batch = found.document
-    match change.what:
-        case "":
-            left = min(batch.pending, 1)
-            _change(
-                tx, found, replace(batch, total=batch.total - left, pending=batch.pending - left)
-            )
-        case "removed":
-            _change(tx, found, replace(batch, removed=batch.removed + 1))
-        case state:
-            _count(tx, found, State(state), change.step)
+    after = counted(found.document, change)
+    if after != found.document:
+        _change(tx, found, after)
     end(tx, change.batch_id)
 
 
-def _count(tx: Tx, found: Held[Batch], state: State, step: int) -> None:
-    batch = found.document
+def counted(batch: Batch, change: Tally) -> Batch:
+    """The batch after a change."""
+    match change.what:
+        case "":
+            left = min(batch.pending, 1)
+            return replace(batch, total=batch.total - left, pending=batch.pending - left)
+        case "removed":
+            return replace(batch, removed=batch.removed + 1)
+        case state:
+            return _counted(batch, State(state), change.step)
+
+
+def _counted(batch: Batch, state: State, step: int) -> Batch:
     # A member that ends when none is pending was not announced; it is one more.
     is_extra = step > 0 and batch.pending == 0
     succeeded, failed, cancelled = batch.succeeded, batch.failed, batch.cancelled
@@ -120,8 +123,9 @@ def _count(tx: Tx, found: Held[Batch], state: State, step: int) -> None:
             assert state is State.CANCELLED
             cancelled += step
     if min(succeeded, failed, cancelled) < 0:
-        return  # this shard has lost the entry that counted its end, as its operator has accepted
-    after = replace(
+        # This shard has lost the entry that counted its end, as its operator has accepted.
+        return batch
+    return replace(
         batch,
         total=batch.total + is_extra,
         pending=batch.pending - step + is_extra,
@@ -129,7 +133,6 @@ def _count(tx: Tx, found: Held[Batch], state: State, step: int) -> None:
         failed=failed,
         cancelled=cancelled,
     )
-    _change(tx, found, after)
 
 
 def _change(tx: Tx, found: Held[Batch], batch: Batch) -> None:

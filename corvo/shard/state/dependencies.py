@@ -17,13 +17,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from corvo.ids import home_of, queue_of_id
+from corvo.ids import queue_of_id
 from corvo.kv import keys
 from corvo.kv.keys import META, prefix_end
 from corvo.model import ABSENT, FINISHED, MISSING, Ending, EventType, Job, State
 from corvo.protocol.ops.base import encode_json
 from corvo.shard.state import outbox, presence
 from corvo.shard.state.outbox import CREATED, Watch, WatchAnswer
+from corvo.shard.state.restored import home_of
 from corvo.shard.state.tables import ENDINGS, FORWARDS, JOBS, TIMERS, Timer
 from corvo.shard.state.tx import Tx
 from corvo.times import MS
@@ -84,7 +85,7 @@ def _end_of(tx: Tx, job_id: str, wait_ms: int) -> str | None:
 
 
 def _is_elsewhere(tx: Tx, job_id: str) -> bool:
-    home = home_of(job_id, tx.shards)
+    home = home_of(tx, job_id)
     return home is not None and home != tx.shard and home < tx.shards
 
 
@@ -95,7 +96,7 @@ def _watch(tx: Tx, job_id: str, wait_ms: int) -> None:
         if not found.document.awaited:
             JOBS.change(tx, found, replace(found.document, awaited=True))
     elif FORWARDS.get(tx, job_id) is None:
-        home = home_of(job_id, tx.shards)
+        home = home_of(tx, job_id)
         assert home is not None
         if home == tx.shard:
             _expect(tx, job_id, wait_ms)
@@ -200,7 +201,7 @@ def _count_missing(tx: Tx, step: int) -> None:
 
 def is_bound(tx: Tx, job: Job) -> bool:
     """Whether a job waits for one whose id names neither shard nor queue: then it cannot move."""
-    return any(home_of(job_id, tx.shards) is None for job_id in job.waits_for)
+    return any(home_of(tx, job_id) is None for job_id in job.waits_for)
 
 
 def is_awaited(tx: Tx, job_id: str) -> bool:

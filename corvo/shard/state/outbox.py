@@ -15,7 +15,6 @@ that were used. `corvo.shard.state.epochs` tells such effects apart, and both sh
 `renumber` and `skip`.
 """
 
-from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -24,6 +23,7 @@ from msgspec.structs import replace
 from corvo.kv.keys import INBOX, META, OUTBOX
 from corvo.model import Epoch, Job, Outgoing, Schedule
 from corvo.protocol.ops.base import encode_json
+from corvo.protocol.ops.restore import with_json
 from corvo.shard.state import epochs
 from corvo.shard.state.epochs import FOLLOWS
 from corvo.shard.state.tx import Tx
@@ -47,31 +47,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 
     def whole(self) -> Job:
         """The job with its JSON."""
-        return _with_json(self.job, {name: bytes(value) for name, value in self.json.items()})
-
-
-def apart(job: Job) -> tuple[Job, dict[str, msgspec.Raw]]:
-    """A job without its JSON, and its JSON: as an arrival has them."""
-    fields = {
-        "payload": job.payload,
-        "result": job.result,
-        "progress": job.progress,
-        "checkpoint": job.checkpoint,
-        "chain": job.chain,
-    }
-    json = {name: msgspec.Raw(value) for name, value in fields.items() if value}
-    return _with_json(job, dict.fromkeys(json, b"")), json
-
-
-def _with_json(job: Job, json: Mapping[str, bytes]) -> Job:
-    return replace(
-        job,
-        payload=json.get("payload", job.payload),
-        result=json.get("result", job.result),
-        progress=json.get("progress", job.progress),
-        checkpoint=json.get("checkpoint", job.checkpoint),
-        chain=json.get("chain", job.chain),
-    )
+        return with_json(self.job, {name: bytes(value) for name, value in self.json.items()})
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):

@@ -1,0 +1,1 @@
+"""Backups: taken from a running cluster, verified, and brought back to one."""

@@ -1,0 +1,112 @@
+"""A backup is taken: files from a server into a folder, or those that an earlier backup has."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from corvo.backup.stored import UNFINISHED, Archive, backups_in, damaged, read_manifest
+from corvo.client import backups as api
+from corvo.client.calls import Client
+from corvo.kv import directories
+from corvo.protocol.backups import MANIFEST, HeldFile, Manifest, folder_of
+
+_MEMBER: Final = ".ldb"
+
+
+class Pieces:
+    """Pieces that arrive, as a stream."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = b""
+
+    def read(self, size: int, /) -> bytes:
+        """So many bytes; fewer at the end."""
+        found = [self._left]
+        length = len(self._left)
+        while length < size:
+            piece = next(self._pieces, b"")
+            if not piece:
+                break
+            found.append(piece)
+            length += len(piece)
+        data = b"".join(found)
+        self._left = data[size:]
+        return data[:size]
+
+
+def take(
+    client: Client, folder: Path, earlier: Path | None, step: Callable[[int], None]
+) -> tuple[Manifest, int, int]:
+    """Copy all shards of a cluster into an empty folder. Raises `ClientError`.
+
+    Returns the manifest, the number of bytes that came, and of those that an earlier backup has.
+    """
+    held = _tables_of(earlier) if earlier is not None else {}
+    received = shared = 0
+
+    def count(size: int) -> None:
+        nonlocal received
+        received += size
+        step(size)
+
+    def begin(manifest: Manifest) -> None:
+        nonlocal shared
+        for copy in manifest.shards:
+            place = folder / folder_of(copy.shard)
+            for file in copy.files:
+                key = HeldFile(copy.shard, file.name, file.size, file.crc32)
+                if key in held:
+                    place.mkdir(exist_ok=True)
+                    if directories.link(held[key], place / file.name):
+                        shared += file.size
+
+    have = [msgspec.to_builtins(each) for each in held]
+    stream = Pieces(api.download(client, have))
+    manifest = Archive(stream, "the backup that was received").unpack(folder, begin, count)
+    while stream.read(1 << 20):  # what is behind the end belongs to the answer
+        pass
+    for copy in manifest.shards:
+        for file in copy.files:
+            if not (folder / folder_of(copy.shard) / file.name).exists():
+                name = f"{folder_of(copy.shard)}/{file.name}"
+                raise damaged("the backup that was received", f"{name} is missing")
+    return manifest, received, shared
+
+
+def _tables_of(earlier: Path) -> dict[HeldFile, Path]:
+    """The tables of an earlier backup that are whole: what is shared must not be damaged."""
+    found = {}
+    for copy in read_manifest(earlier).shards:
+        for file in copy.files:
+            path = earlier / folder_of(copy.shard) / file.name
+            if not file.name.endswith(_MEMBER) or not path.is_file():
+                continue
+            there = directories.sum_up(path)
+            if (there.size, there.crc) == (file.size, file.crc32):
+                found[HeldFile(copy.shard, file.name, file.size, file.crc32)] = path
+    return found
+
+
+def settle(folder: Path, target: Path) -> None:
+    """Make a finished backup durable, and give it its name."""
+    for place in folder.iterdir():
+        if place.is_dir():
+            directories.sync_all(place)
+    directories.sync(folder / MANIFEST)
+    directories.sync(folder)
+    folder.rename(target)
+    directories.sync_names(target.parent)
+
+
+def remove_older(parent: Path, keep: int) -> list[Path]:
+    """Remove the oldest backups of a folder beyond a number. Returns those that are gone."""
+    gone = backups_in(parent)[:-keep]
+    for path in gone:
+        discarded = path.with_name(path.name + UNFINISHED)
+        path.rename(discarded)
+        shutil.rmtree(discarded)
+    return gone

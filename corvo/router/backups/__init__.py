@@ -1,0 +1,1 @@
+"""Backups: copies of all shards, and documents that come back."""

@@ -1,0 +1,1 @@
+"""Backups: what they have, what comes back, and what is refused."""
