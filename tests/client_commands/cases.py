@@ -180,6 +180,8 @@ ELSEWHERE: Final = {
     "openapi": "test_cli.py",
     "version": "test_cli.py",
     "verify": "verify/test_command.py",
+    "backup": "backup/test_commands.py",
+    "restore": "backup/test_commands.py",
 }
 """Commands that need several nodes, a terminal or no server, and the module with their tests."""
 

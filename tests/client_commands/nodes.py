@@ -19,10 +19,11 @@ class _Logged(msgspec.Struct):
 
 
 class Node:
-    """A server of two shards with a directory of its own."""
+    """A server with a directory of its own."""
 
-    def __init__(self, directory: Path, *settings: str) -> None:
+    def __init__(self, directory: Path, *settings: str, shards: int = 2) -> None:
         self._directory: Final = directory
+        self._shards: Final = shards
         self._settings: Final = settings
         self._bind = "127.0.0.1:0"
         self._process: subprocess.Popen[bytes] | None = None
@@ -40,7 +41,7 @@ class Node:
                     "--data-dir",
                     str(self._directory / "d"),
                 ),
-                *("--bind", self._bind, "--shards", "2", "--log-format", "json"),
+                *("--bind", self._bind, "--shards", str(self._shards), "--log-format", "json"),
                 *(word for setting in self._settings for word in ("--set", setting)),
             ],
             cwd=self._directory,

@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from tests.cluster import away, balance, damage, failover, heal, rolling, snapshot
+from tests.cluster import away, backup, balance, damage, failover, heal, rolling, snapshot
 from tests.cluster.comparing import Compared
 from tests.cluster.figures import in_ms
 from tests.support.networks import is_possible
@@ -44,6 +44,7 @@ def main() -> int:
     add("away", take_away, "a node is away under load, and catches up", minutes=1.0, rate=100.0)
     add("heal", cut_and_heal, "cut nodes off and link them again", rounds=10, shards=3, seed=1)
     add("snapshot", replace_node, "an empty node replaces one under load", jobs=1_000_000)
+    add("backup", back_up, "back a cluster up under load, and restore it", jobs=1_000_000, shards=3)
     add("balance", replace_one_of_five, "five nodes, of which one is replaced", shards=8, zones=0)
     add("damage", damage_files, "damage each kind of file of one node in all ways", seed=1)
     commands.choices["damage"].add_argument(
@@ -119,6 +120,22 @@ def replace_node(read: argparse.Namespace, directory: Path) -> bool:
     print(f"memory before and at most, in MiB: {seen.rss_mib}")
     print(f"{seen.repeated} requests repeated")
     return seen.times["during"].quantile(99) < ENQUEUE_S
+
+
+def back_up(read: argparse.Namespace, directory: Path) -> bool:
+    """Back a cluster up and restore it, and print the result; whether it kept its bar."""
+    tell = partial(print, flush=True)
+    run = partial(backup.run, directory, jobs=read.jobs, shards=read.shards)
+    seen = trio.run(partial(run, tell=tell))
+    for name, times in seen.times.items():
+        print(f"{name}: enqueues {times}")
+    for made in (seen.first, seen.second):
+        mib = [size / 2**20 for size in (made.bytes_received, made.bytes_shared)]
+        print(f"{mib[0]:.0f} MiB received, {mib[1]:.0f} MiB shared")
+    print(f"{seen.back.jobs} jobs came back to {read.shards} shards")
+    print(f"queues with another digest: {seen.differing or 'none'}")
+    slowest = max(seen.times[name].quantile(99) for name in ("backup", "second backup"))
+    return slowest < ENQUEUE_S and not seen.differing
 
 
 def replace_one_of_five(read: argparse.Namespace, directory: Path) -> bool:

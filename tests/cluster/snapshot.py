@@ -6,7 +6,6 @@ put single jobs in all the time: before, during and after the installation.
 
 from collections.abc import Callable
 from pathlib import Path
-from secrets import token_hex
 from time import monotonic
 from typing import Final
 
@@ -17,18 +16,14 @@ from tests.cluster.answers import Status
 from tests.cluster.comparing import numbers_of
 from tests.cluster.figures import Times
 from tests.cluster.nodes import Cluster, Member, as_initial, cluster_of, members_in
+from tests.cluster.producing import Producers
 from tests.cluster.syncing import bare_syncs
 from tests.node.gauges import look_at
-from tests.node.http import Client, Lost
 
 SHARDS: Final = 2
 CONNECTIONS: Final = 16
 CALM_S: Final = 10.0
-_BATCH: Final = 1_000
-_FILLERS: Final = 4
-_QUEUES: Final = 16
 _LOOK_S: Final = 0.2
-_PAUSE_S: Final = 0.05
 
 
 class Seen(msgspec.Struct):
@@ -54,27 +49,23 @@ class Replacing:
     def __init__(self, cluster: Cluster, calm_s: float) -> None:
         self._cluster = cluster
         self._calm_s = calm_s
-        self._times = Times()
+        self._producers = Producers(cluster)
         self._phases: dict[str, tuple[float, float]] = {}
         self._sizes: dict[int, int] = {}
         self._rss: dict[str, tuple[int, int]] = {}
         self._watched: list[Member] = cluster.members[:2]
-        self._repeated = 0
-        self._put = 0
 
     async def run(self, directory: Path, jobs: int, tell: Callable[[str], None]) -> Seen:
         """Fill the cluster, and replace a node."""
         *staying, lost, new = self._cluster.members
         began = monotonic()
-        async with trio.open_nursery() as nursery:
-            for number in range(_FILLERS):
-                nursery.start_soon(self._fill, number, jobs // _FILLERS)
+        await self._producers.fill(jobs)
         fill_s = monotonic() - began
         tell(f"{jobs} jobs put in, in {fill_s:.0f} s")
         async with bare_syncs(directory) as bare, trio.open_nursery() as nursery:
             nursery.start_soon(self._watch)
             for number in range(CONNECTIONS):
-                nursery.start_soon(self._produce, number, staying[number % len(staying)])
+                nursery.start_soon(self._producers.produce, number, staying[number % len(staying)])
             await self._spend("before")
             lost.kill()
             await self._cluster.gone(lost)
@@ -95,11 +86,13 @@ class Replacing:
             jobs=jobs,
             fill_s=fill_s,
             install_s=install_s,
-            times={name: self._times.between(*phase) for name, phase in self._phases.items()},
+            times={
+                name: self._producers.times.between(*phase) for name, phase in self._phases.items()
+            },
             bare={name: bare.times.between(*phase) for name, phase in self._phases.items()},
             sizes=self._sizes,
             rss_mib=self._rss,
-            repeated=self._repeated,
+            repeated=self._producers.repeated,
         )
 
     async def _spend(self, name: str) -> None:
@@ -136,44 +129,6 @@ class Replacing:
             numbers = await numbers_of(new, shard)
             if numbers is not None and numbers.snapshot_received is not None:
                 self._sizes[shard] = max(self._sizes.get(shard, 0), numbers.snapshot_received[1])
-
-    # Clients.
-
-    async def _fill(self, number: int, jobs: int) -> None:
-        client = Client(self._cluster[number % 3].address)
-        for batch in range(0, jobs, _BATCH):
-            queue = f"mail-{(number + batch // _BATCH) % _QUEUES}"
-            count = min(_BATCH, jobs - batch)
-            # Text that no compression makes smaller than half.
-            jobs_of = [{"queue": queue, "payload": {"text": token_hex(100)}} for _ in range(count)]
-            body = {"jobs": jobs_of}
-            await self._insist(client, "/api/v1/enqueue/batch", body, f"fill-{number}-{batch}")
-        client.close()
-
-    async def _produce(self, number: int, member: Member) -> None:
-        client = Client(member.address)
-        try:
-            while True:
-                self._put += 1
-                job = {"queue": f"mail-{self._put % _QUEUES}", "payload": {"number": self._put}}
-                began = monotonic()
-                await self._insist(client, "/api/v1/enqueue", job, f"put-{number}-{self._put}")
-                self._times.add(began)
-        finally:
-            client.close()
-
-    async def _insist(self, client: Client, path: str, body: object, key: str) -> None:
-        data = msgspec.json.encode(body)
-        while True:
-            try:
-                answer = await client.ask("POST", path, data, key)
-                if answer.status < 300:
-                    return
-                assert answer.status in {429, 503}, answer
-            except Lost:
-                pass
-            self._repeated += 1
-            await trio.sleep(_PAUSE_S)
 
 
 async def run(

@@ -1,0 +1,361 @@
+"""`corvo backup` and `corvo restore`: what they print, what comes back, and each refusal."""
+
+import io
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from corvo.backup.digests import QueueDigest
+from corvo.backup_commands import Back, Made
+from corvo.client import keys, queues
+from corvo.client.calls import Client
+from corvo.command_table import COMMANDS
+from corvo.kv import directories
+from corvo.verify.backups import BackupReport
+from corvo.verify.report import WHOLE
+from tests.backup.conftest import Corvo
+from tests.client_commands.running import Server
+
+
+def only(folder: Path) -> Path:
+    """The backup of a folder that has one."""
+    [path] = folder.iterdir()
+    return path
+
+
+def digests(corvo: Corvo, backup: Path) -> list[QueueDigest]:
+    done = corvo("verify", backup, "-o", "json")
+    assert done.code == 0, done.err
+    report = done.json(BackupReport)
+    assert report.status == WHOLE
+    return list(report.queues)
+
+
+def there(server: Server) -> list[str]:
+    with Client([server.url], api_key=server.api_key) as client:
+        pages = [*queues.pages(client)]
+        return [msgspec.json.decode(raw, type=queues.Queue).name for page in pages for raw in page]
+
+
+def test_they_are_commands() -> None:
+    assert COMMANDS["backup"].place == COMMANDS["restore"].place == "corvo.backup_commands"
+
+
+# A backup.
+
+
+def test_a_backup_is_whole_and_says_what_it_has(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    done = corvo("backup", "--to", tmp_path / "here", "-o", "json", server=source)
+
+    made = done.json(Made)
+    assert (done.code, done.err) == (0, "")
+    assert made.path == str(only(tmp_path / "here"))
+    assert (made.verified, made.bytes_shared) == (True, 0)
+    assert sorted(made.positions) == [0, 1]
+    assert min(made.positions.values()) > 10
+    assert made.jobs == sum(each.jobs for each in digests(corvo, Path(made.path)))
+
+
+def test_a_second_backup_shares_what_has_not_changed_and_the_oldest_ones_go(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    to = tmp_path / "here"
+    first = corvo("backup", "--to", to, "-o", "json", server=source).json(Made)
+    second = corvo("backup", "--to", to, "-o", "json", server=source).json(Made)
+    third = corvo("backup", "--to", to, "--keep", "2", "-o", "json", server=source).json(Made)
+
+    assert second.bytes_shared > second.bytes_received
+    assert third.removed == [first.path]
+    assert sorted(map(str, to.iterdir())) == sorted([second.path, third.path])
+    assert digests(corvo, Path(second.path)) == digests(corvo, Path(third.path))
+
+
+def test_what_an_earlier_backup_has_damaged_is_sent_again(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    to = tmp_path / "here"
+    first = corvo("backup", "--to", to, "-o", "json", server=source).json(Made)
+    for table in Path(first.path).glob("shard-*/*.ldb"):
+        table.write_bytes(bytes(table.stat().st_size))
+
+    second = corvo("backup", "--to", to, "-o", "json", server=source).json(Made)
+
+    assert (second.verified, second.bytes_shared) == (True, 0)
+
+
+def test_an_archive_has_the_same_as_a_folder(corvo: Corvo, source: Server, tmp_path: Path) -> None:
+    archive = tmp_path / "corvo.tar"
+
+    done = corvo("backup", "--to", archive, server=source)
+    corvo("backup", "--to", tmp_path / "here", server=source)
+
+    assert done.code == 0
+    assert done.out.startswith(f"{archive}\n  cluster ")
+    assert "verified: " in done.out
+    assert digests(corvo, archive) == digests(corvo, only(tmp_path / "here"))
+    again = corvo("backup", "--to", archive, server=source)
+    assert (again.code, "exists already" in again.err) == (2, True)
+
+
+def test_an_archive_that_was_received_without_the_command_is_a_backup(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    """As `curl -X POST …/api/v1/admin/backup -o FILE` gets it."""
+    with Client([source.url], api_key=source.api_key) as client:
+        data = b"".join(client.download("/api/v1/admin/backup", {}, 60.0))
+    (tmp_path / "curl.tar").write_bytes(data)
+
+    assert digests(corvo, tmp_path / "curl.tar")
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        names = archive.getnames()
+    assert names[0] == "manifest.json"
+    assert "shard-1/CURRENT" in names
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--keep", "0"], 2, "--keep 0 would remove the new backup"),
+        (["--to", "x.tar", "--keep", "3"], 2, "--keep is for a folder of backups"),
+        (["--to", "/proc/version"], 2, "--to /proc/version is a file"),
+        (["--keep", "few"], 2, "--keep"),
+    ],
+)
+def test_wrong_options_of_a_backup_are_refused(
+    corvo: Corvo, source: Server, words: list[str], code: int, says: str
+) -> None:
+    done = corvo("backup", *words, server=source)
+
+    assert (done.code, done.out) == (code, "")
+    assert says in done.err
+
+
+def test_a_backup_needs_the_role_admin_and_a_server(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    with Client([source.url], api_key=source.api_key) as client:
+        made = keys.create(client, {"name": "reader", "role": "operator"})
+        secret = msgspec.json.decode(made.body, type=keys.Created).api_key
+
+    reader = corvo("backup", "--to", tmp_path / "x", server=Server(source.url, secret))
+    nobody = corvo("backup", "--to", tmp_path / "x", "--server", source.url)
+    nowhere = corvo("backup", "--to", tmp_path / "x", server=Server("http://127.0.0.1:9", "x"))
+
+    assert (reader.code, nobody.code, nowhere.code) == (4, 4, 6)
+    assert not [*(tmp_path / "x").iterdir()], "nothing is left behind"
+
+
+# What comes back.
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_everything_comes_back_to_any_number_of_shards(
+    corvo: Corvo, backups: Path, empty: Callable[[int], Server], tmp_path: Path, shards: int
+) -> None:
+    server = empty(shards)
+
+    done = corvo("restore", backups, "--yes", "-o", "json", server=server)
+    corvo("backup", "--to", tmp_path / "again.tar", server=server)
+    repeated = corvo("restore", backups, "--yes", "-o", "json", server=server)
+
+    back, more = done.json(Back), repeated.json(Back)
+    assert (done.code, done.err) == (0, "")
+    expected = digests(corvo, only(backups))
+    assert digests(corvo, tmp_path / "again.tar") == expected
+    assert (back.jobs, back.existing) == (sum(each.jobs for each in expected), 0)
+    assert back.schedules > 0
+    assert back.batches > 0
+    assert (more.jobs, more.existing) == (0, back.jobs)
+    assert {each.queue for each in expected} <= {*there(server)}
+
+
+def test_some_queues_come_back_alone(
+    corvo: Corvo, backups: Path, empty: Callable[[int], Server]
+) -> None:
+    server = empty(3)
+
+    done = corvo("restore", backups, "--queue", "d*", "--queue", "mail", "--yes", server=server)
+    unknown = corvo("restore", backups, "--queue", "nobody", "--yes", server=server)
+
+    assert done.code == 0
+    assert {"done", "dying", "mail"} <= {*there(server)}
+    assert all(name[0] == "d" or name == "mail" for name in there(server))
+    assert (unknown.code, "has no job of a queue nobody" in unknown.err) == (3, True)
+
+
+def test_api_keys_come_back_if_they_are_asked_for(
+    corvo: Corvo, backups: Path, source: Server, empty: Callable[[int], Server]
+) -> None:
+    server = empty(2)
+    corvo("restore", backups, "--yes", server=server)
+    with Client([server.url], api_key=server.api_key) as client:
+        before = keys.get_keys(client)
+
+        done = corvo("restore", backups, "--yes", "--api-keys", "-o", "json", server=server)
+
+        after = [msgspec.json.decode(raw, type=keys.Key).key_hash for raw in keys.get_keys(client)]
+    assert before == []
+    assert done.json(Back).api_keys == len(after) > 0
+
+
+def test_a_dry_run_changes_nothing(
+    corvo: Corvo, backups: Path, empty: Callable[[int], Server]
+) -> None:
+    server = empty(2)
+
+    done = corvo("restore", backups, "--dry-run", server=server)
+
+    assert done.code == 0
+    assert "would come back, as of " in done.out
+    assert "QUEUE" in done.err
+    assert there(server) == []
+
+
+def test_a_restore_asks_first(
+    corvo: Corvo, backups: Path, source: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = corvo("restore", backups, server=source)
+
+    assert (done.code, done.out) == (2, "")
+    assert "will be added to the cluster at" in done.err
+    assert "--yes" in done.err
+
+
+# Damage: nothing is written.
+
+
+def damage_table(folder: Path) -> None:
+    table = max(folder.glob("shard-*/*.ldb"), key=lambda path: path.stat().st_size)
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+
+
+def lose_table(folder: Path) -> None:
+    max(folder.glob("shard-*/*.ldb"), key=lambda path: path.stat().st_size).unlink()
+
+
+def damage_manifest(folder: Path) -> None:
+    path = folder / "manifest.json"
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def mix_up_shards(folder: Path) -> None:
+    (folder / "shard-0").rename(folder / "other")
+    (folder / "shard-1").rename(folder / "shard-0")
+    (folder / "other").rename(folder / "shard-1")
+
+
+def change_position(folder: Path) -> None:
+    path = folder / "manifest.json"
+    told = msgspec.json.decode(path.read_bytes())
+    told["shards"][0]["index"] -= 1
+    path.write_bytes(msgspec.json.encode(told))
+
+
+def change_sum(folder: Path) -> None:
+    """A table of another time, with a manifest that was changed to fit."""
+    damage_table(folder)
+    path = folder / "manifest.json"
+    told = msgspec.json.decode(path.read_bytes())
+    for shard in told["shards"]:
+        for file in shard["files"]:
+            found = directories.sum_up(folder / f"shard-{shard['shard']}" / file["name"])
+            file["size"], file["crc32"] = found.size, found.crc
+    path.write_bytes(msgspec.json.encode(told))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_table, lose_table, damage_manifest, mix_up_shards, change_position, change_sum],
+)
+def test_a_damaged_backup_is_refused_before_anything_is_written(
+    corvo: Corvo,
+    backups: Path,
+    source: Server,
+    tmp_path: Path,
+    damage: Callable[[Path], None],
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(only(backups), copy)
+    damage(copy)
+    before = there(source)
+
+    done = corvo("restore", copy, "--yes", server=source)
+
+    assert (done.code, done.out) == (1, ""), done.err
+    assert f"{copy} is damaged" in done.err
+    assert "Nothing was changed" in done.err
+    assert there(source) == before
+    assert corvo("verify", copy).code == 1
+
+
+@pytest.mark.parametrize("left", [0, 100, 512, 2_000, 20_000, -1_025, -513])
+def test_an_archive_that_was_cut_short_is_refused(
+    corvo: Corvo, source: Server, tmp_path: Path, left: int
+) -> None:
+    whole = tmp_path / "whole.tar"
+    corvo("backup", "--to", whole, server=source)
+    data = whole.read_bytes().rstrip(b"\0")  # without the padding that ends an archive
+    (tmp_path / "cut.tar").write_bytes(data[:left])
+
+    done = corvo("restore", tmp_path / "cut.tar", "--yes", server=source)
+
+    assert (done.code, done.out) == (1, "")
+    assert "is damaged" in done.err
+
+
+def test_an_archive_with_other_files_is_refused(
+    corvo: Corvo, source: Server, backups: Path, tmp_path: Path
+) -> None:
+    manifest = only(backups) / "manifest.json"
+    for name in ("../out", "shard-0/../../out", "/etc/out", "shard-0/LOCK", "manifest.json/x"):
+        with tarfile.open(tmp_path / "odd.tar", "w") as archive:
+            archive.add(manifest, "manifest.json")
+            archive.add(manifest, name)
+
+        done = corvo("restore", tmp_path / "odd.tar", "--yes", server=source)
+
+        assert (done.code, "is no file of a backup" in done.err) == (1, True), name
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_backup_of_a_later_release_or_a_later_time_is_refused(
+    corvo: Corvo, source: Server, backups: Path, tmp_path: Path
+) -> None:
+    for change, says in (
+        ({"format": 99}, "this release cannot read it"),
+        ({"op_version": 99}, "this release cannot read it"),
+        ({"began_at": "2190-01-01T00:00:00Z"}, "which is later than now"),
+    ):
+        copy = tmp_path / says[:6] / str(len(change))
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(only(backups), copy)
+        told = msgspec.json.decode((copy / "manifest.json").read_bytes())
+        (copy / "manifest.json").write_bytes(msgspec.json.encode(told | change))
+
+        done = corvo("restore", copy, "--yes", server=source)
+
+        assert done.code == 2
+        assert says in done.err
+
+
+def test_what_is_no_backup_is_refused_with_a_hint(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    for path, says in (
+        (tmp_path / "nowhere", "does not exist"),
+        (tmp_path / "file", "is no backup"),
+        (tmp_path, "is no backup"),
+    ):
+        done = corvo("restore", path, "--yes", server=source)
+
+        assert (done.code, says in done.err) == (2, True)
+        assert "corvo backup" in done.err
