@@ -53,6 +53,7 @@ def test_every_template_is_rendered_by_some_file() -> None:
     assert kinds == {
         *_FOREIGN,
         *("ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "Pod"),
+        *("CronJob", "PersistentVolumeClaim"),
         *("PodDisruptionBudget", "Secret", "Service", "ServiceAccount", "StatefulSet"),
     }
 
