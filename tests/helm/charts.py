@@ -22,6 +22,14 @@ KUBERNETES: Final = ("1.27", "1.30", "1.34", "1.37")
 # ---- Parts of objects.
 
 
+_WAY = ("spec", "template")
+_WAYS: Final[dict[str, tuple[str, ...]]] = {
+    "Pod": (),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+"""To the template of a pod, by kind of object."""
+
+
 class Part(msgspec.Struct, rename="camel", frozen=True):
     """A part of an object, with the fields that a test looks at."""
 
@@ -177,7 +185,7 @@ class Object(NamedTuple):
     @property
     def pod(self) -> Pod | None:
         """The pod that the object makes, or is."""
-        found = self.at("spec") if self.kind == "Pod" else self.at("spec", "template", "spec")
+        found = self.at(*_WAYS.get(self.kind, _WAY), "spec")
         return msgspec.convert(found, Pod) if found is not None else None
 
     @property
@@ -189,7 +197,7 @@ class Object(NamedTuple):
     @property
     def pod_meta(self) -> Meta:
         """Labels and annotations of its pods."""
-        found = self.doc if self.kind == "Pod" else self.at("spec", "template")
+        found = self.at(*_WAYS.get(self.kind, _WAY))
         assert isinstance(found, dict)
         return msgspec.convert({"name": "", **found["metadata"]}, Meta)
 
