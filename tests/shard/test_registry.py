@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final
 
 from corvo.protocol import ops as of_clients
-from corvo.protocol.ops import cluster, enqueue, jobs, keys, queues, schedules, work
+from corvo.protocol.ops import cluster, enqueue, jobs, keys, queues, restore, schedules, work
 from corvo.protocol.ops.base import Op
 from corvo.shard.ops import OPS
 
@@ -20,7 +20,7 @@ NAMES: Final = {
     84: "Skip", 85: "Announce", 86: "DrainNode", 87: "RemoveNode", 88: "Place",
     89: "SetReplicas", 90: "RaiseOpVersion", 91: "CreateSchedule", 92: "ChangeSchedule",
     93: "PauseSchedule", 94: "DeleteSchedule", 95: "RunSchedule", 96: "BackfillSchedule",
-    97: "FireSchedules",
+    97: "FireSchedules", 98: "Restore",
 }  # fmt: skip
 """A new op adds a number here. None changes, and none goes."""
 
@@ -33,7 +33,7 @@ def test_a_number_stays_what_it_is() -> None:
 def test_no_two_ops_have_the_same_number() -> None:
     numbers = [
         op.NUMBER
-        for module in (cluster, enqueue, jobs, keys, queues, schedules, work)
+        for module in (cluster, enqueue, jobs, keys, queues, restore, schedules, work)
         for op in vars(module).values()
         if isinstance(op, type) and issubclass(op, Op) and "NUMBER" in vars(op)
         if op.__module__ == module.__name__ and op.NUMBER
