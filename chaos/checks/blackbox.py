@@ -394,9 +394,10 @@ class BlackBox:
         """Until when a job certainly waited: it was not taken before."""
         if job in self.first:
             inv = self.first[job][0]
-            if self.outcomes is not None and self.knows_first(job):
-                return inv
-            return min(inv, lost.get(queue, NEVER))
+            if self.outcomes is None:
+                return min(inv, lost.get(queue, NEVER))
+            # By the events, an earlier attempt was one whose answer, or a part of it, got lost.
+            return inv if self.knows_first(job) else -1
         if self.tables.ends.state_of(job) == "pending":
             return min(lost.get(queue, NEVER), self.end)
         return -1

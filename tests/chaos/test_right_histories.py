@@ -152,6 +152,28 @@ def test_a_lost_answer_to_a_fetch_excuses_a_later_delivery() -> None:
     assert report.is_ok, "\n".join(report.lines())
 
 
+def test_the_lost_part_of_an_answer_of_several_shards_excuses_a_later_delivery() -> None:
+    """Found by a run: seed 6526. The other shard's part of the answer arrived, so it was no error.
+
+    A later fetch had no answer at all, and was taken for the one that lost the job.
+    """
+    story = Story()
+    story.enqueue("a", 10)
+    story.enqueue("b", 20)
+    story.fetch("a", 30, 7, worker="v", lease_ms=10, op=False)
+    wide = Args(queues=("q", "far"), worker="v", count=2, lease_ms=10)
+    story.op("fetch", 29, wide, Res(), client="v", ret=40, shard=1)
+    story.fetch("b", 45, 8)
+    story.call("release", "a", 50, event="crashed", state="pending", kind="fail", attempt=0)
+    story.empty(55, worker="u", kind="info")
+    story.fetch("a", 60, 9)
+
+    report = check_records(story.records())
+
+    [blackbox] = [stage for stage in report.stages if stage.name == "blackbox"]
+    assert blackbox.violations == [], "\n".join(report.lines())
+
+
 def test_an_ack_that_is_repeated_after_the_job_went_on_is_no_error() -> None:
     story = Story()
     story.enqueue("a", 10)
