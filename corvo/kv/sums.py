@@ -31,6 +31,11 @@ class Sum(msgspec.Struct, frozen=True):
     crc: int
 
 
+def of(data: bytes) -> Sum:
+    """The sum of bytes."""
+    return Sum(len(data), crc32(data))
+
+
 def encode(sums: Mapping[str, Sum]) -> bytes:
     """The text."""
     lines = [f"{sums[name].crc:08x} {sums[name].size} {name}\n" for name in sorted(sums)]

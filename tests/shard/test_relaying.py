@@ -170,6 +170,38 @@ def test_a_link_is_asked_for_once_and_with_the_first_effect(sender: Sender) -> N
     assert [batch.last for batch in sender.sent()] == [2]
 
 
+def test_while_effects_are_held_nothing_leaves_and_nothing_is_removed(linked: Sender) -> None:
+    linked.give(3)
+    [batch] = linked.sent()
+    linked.relaying.hold()
+    linked.give(2)
+
+    linked.relaying.answered(batch, taken(3))
+    held = linked.due()
+    linked.relaying.hold()
+    linked.relaying.release()
+    still = linked.due()
+    linked.relaying.release()
+    after = linked.due()
+
+    for due in (held, still):
+        assert (due.batches, due.removals) == ([], [])
+    assert [each.last for each in after.batches] == [5]
+    assert [each.seq for each in after.removals] == [3]
+
+
+def test_a_link_that_is_opened_while_effects_are_held_sends_none(linked: Sender) -> None:
+    linked.give(3)
+    linked.sent()
+    linked.relaying.hold()
+    linked.relaying.closed(B, "gone")
+    linked.relaying.opened(B)
+
+    assert linked.sent() == []
+    linked.relaying.release()
+    assert [batch.last for batch in linked.sent()] == [3]
+
+
 # What comes back.
 
 
