@@ -30,7 +30,7 @@ would misunderstand: a new tag, or a new meaning."""
 WIRE_OLDEST: Final = 3
 """The oldest wire version that this release still understands."""
 
-OP_VERSION: Final = 5
+OP_VERSION: Final = 6
 """The version of ops, queries and documents, also of those in a feed. It rises with each op, query
 or field that a process of the version before would not know (`corvo.protocol.versions`)."""
 
