@@ -70,6 +70,11 @@ def span_id(traceparent: str) -> str:
     return traceparent[36:52]
 
 
+def flags(traceparent: str) -> int:
+    """The flags of a valid `traceparent`."""
+    return int(traceparent[53:55], 16)
+
+
 def is_sampled(traceparent: str) -> bool:
     """Whether the sender of a valid `traceparent` records the trace."""
-    return bool(int(traceparent[53:55], 16) & 1)
+    return bool(flags(traceparent) & 1)

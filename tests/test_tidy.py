@@ -52,6 +52,7 @@ LOUD: Final = (
     "corvo/router/server/*.py",
     "corvo/router/shards/{addressing,links,long_poll,map_keeper,mirror,peers,present}.py",
     "corvo/router/stream/{frame_run,stream}.py",
+    "corvo/router/tracing/{exporter,tracer}.py",
     "corvo/verify/{command,directories,live,logs,members,mirrors,node_files,states}.py",
     "corvo/shard/driver/{following,other_shard,poison,process,removal,replica_links,snapshots,syncing,timekeeping}.py",
 )
