@@ -357,6 +357,7 @@ def test_only_a_job_with_a_trace_context_has_more_than_a_job_of_before() -> None
     assert traced(plain, context) == with_context
     assert JOBS.encode(with_context) == TRACED_JOB
     assert JOBS.encode(traced(with_context, None)) == PLAIN_JOB
+    assert decode(TRACED_JOB, Job) == plain, "a mirror has no use for it"
 
 
 def test_a_job_with_fewer_fields_than_a_header_of_many_is_still_read() -> None:

@@ -168,16 +168,17 @@ def test_a_request_that_is_repeated_in_another_span_has_no_second_effect() -> No
 
 
 def test_many_jobs_have_the_same_parts_and_digests_in_whatever_span() -> None:
-    jobs = [NewJob(queue="mail", payload=msgspec.Raw(b'"%d"' % n)) for n in range(2_500)]
+    payload = b'"' + b"x" * 10_000 + b'"'
+    jobs = [NewJob(queue="mail", payload=msgspec.Raw(payload)) for _ in range(1_500)]
     contexts = [TraceContext(HEADER, STATE), TraceContext(BODY, "a=" + "x" * 300)]
 
     planned = [
-        plan([replace(job, trace=trace) for job in jobs], 3, NewBatch(), by_queue=True)
+        plan([replace(job, trace=trace) for job in jobs], 3, NewBatch(trace=trace), by_queue=True)
         for trace in contexts
     ]
 
     assert planned[0] == planned[1]
-    assert len(planned[0][0]) == 3
+    assert len(planned[0][0]) > 3
 
 
 def test_a_header_is_left_out_while_a_node_of_the_cluster_is_older() -> None:

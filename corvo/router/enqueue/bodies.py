@@ -570,7 +570,7 @@ def plan(
     """
     room = LIMITS.op_bytes_max - _ROOM_BYTES
     if batch is not None:
-        room -= len(encode_json(batch))
+        room -= len(encode_json(replace(batch, trace=None))) + _TRACE_BYTES
     groups: dict[int | str, list[Part]] = {}
     sizes: dict[int | str, int] = {}
     shard_of: dict[str, int] = {}

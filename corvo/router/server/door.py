@@ -33,7 +33,10 @@ from corvo.router.routes import Action, Found, Route, Routes
 _REQUEST_ID: Final = re.compile("[A-Za-z0-9_.:=+/-]{1,128}")
 _QUERY_FIELDS_MAX: Final = 100
 _NAME_SHOWN: Final = 60
-_CORS_HEADERS: Final = "authorization, content-type, idempotency-key, corvo-min-seq, x-api-key"
+_CORS_HEADERS: Final = (
+    "authorization, content-type, idempotency-key, corvo-min-seq, x-api-key"
+    ", traceparent, tracestate"
+)
 _CORS_EXPOSED: Final = "corvo-seq, corvo-warnings, retry-after, server-timing, x-request-id"
 
 OnBug = Callable[[Request, BaseException], None]
