@@ -97,7 +97,8 @@ class _Reader:
 
     def text(self, name: str) -> str:
         """A variable; an empty one counts as not set."""
-        return self._environment.get(f"OTEL_{name}", "").strip()
+        text = self._environment.get(f"OTEL_{name}", "").strip()
+        return text.encode(errors="replace").decode()  # bytes that are no text stand for `?`
 
     def of_otlp(self, name: str) -> str:
         """A variable of the exporter: the one for traces, or the one for all signals."""

@@ -3,6 +3,8 @@
 from typing import Final
 
 import pytest
+from msgspec.json import decode as decode_json
+from msgspec.json import encode as encode_json
 
 from corvo.otel_settings import Sampler, TraceSettings, trace_settings
 
@@ -50,6 +52,13 @@ def test_an_endpoint_or_the_exporter_switches_them_on(
     assert found is not None
     assert found.endpoint == endpoint
     assert found.ignored == ()
+
+
+def test_bytes_of_the_environment_that_are_no_text_stop_nothing() -> None:
+    found = settings(SERVICE_NAME="a\udcff", EXPORTER_OTLP_HEADERS="k=\udcff")
+
+    assert found.resource == {"service.name": "a?"}
+    assert decode_json(encode_json(found), type=TraceSettings) == found
 
 
 def test_the_defaults_are_those_of_the_specification() -> None:

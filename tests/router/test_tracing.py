@@ -5,10 +5,13 @@ from typing import Final
 import msgspec
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corvo.otel_settings import Sampler, TraceSettings
 from corvo.router.http.messages import Request
+from corvo.router.server.door import Door
 from corvo.router.table import ROUTES
 from corvo.router.tracing import exporter as exporting
 from corvo.router.tracing.attributes import OPERATIONS
@@ -19,6 +22,7 @@ from corvo.router.tracing.tracer import ids_of
 from corvo.telemetry import Level, Log, Style
 from corvo.trace_context import TraceContext
 from tests.router.nests import Nest, run
+from tests.router.test_door import ROUTES as FALLING
 from tests.support.otlp import Receiver, answer, decode, receiving
 from tests.support.otlp import Span as Sent
 
@@ -229,6 +233,23 @@ def test_a_log_line_has_the_ids_of_the_request() -> None:
     assert ids_of(request) == {"trace_id": TRACE, "span_id": "b7ad6b7169203331"}
 
 
+def test_the_log_line_of_a_bug_has_the_ids_of_the_span_of_its_request() -> None:
+    seen: list[dict[str, str]] = []
+
+    async def main() -> None:
+        nest = Nest(traces=SETTINGS)
+        door = Door(nest.api, FALLING, on_bug=lambda request, _: seen.append(ids_of(request)))
+        for path in ("/fall", "/overload"):
+            headers = {"traceparent": PARENT}
+            await door.answer(Request(method="POST", path=path, headers=headers))
+        fallen, _ = spans_of(nest)
+
+        assert seen == [{"trace_id": TRACE, "span_id": fallen.span_id}]
+        assert fallen.says["error.type"] == "500"
+
+    run(main)
+
+
 # How they are sent.
 
 
@@ -239,7 +260,7 @@ def span_of(number: int = 1) -> Span:
         name="n",
         began_ns=1,
         ended_ns=2,
-        attributes={"i": 1 << 60, "b": True, "f": 0.5, "t": ("a", "b"), "s": "é"},
+        attributes={"i": 1 << 60, "b": True, "t": ("a", "b"), "s": "é"},
         links=(TraceContext(OTHER),),
     )
 
@@ -262,7 +283,7 @@ def test_spans_arrive_in_batches_with_the_resource_and_the_headers() -> None:
 
             assert [len(request.spans) for request in receiver.requests] == [2, 2, 1]
             assert [int(span.span_id, 16) for span in spans] == [1, 2, 3, 4, 5]
-            assert spans[0].says == {"i": 1 << 60, "b": True, "f": 0.5, "t": ["a", "b"], "s": "é"}
+            assert spans[0].says == {"i": 1 << 60, "b": True, "t": ["a", "b"], "s": "é"}
             assert {*receiver.targets} == {"POST /v1/traces"}
             assert receiver.headers[0]["content-type"] == "application/json"
             assert receiver.headers[0]["authorization"] == "Bearer a"
@@ -272,6 +293,15 @@ def test_spans_arrive_in_batches_with_the_resource_and_the_headers() -> None:
             assert (exporter.exported, exporter.dropped) == (5, 0)
 
     trio.run(main)
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_no_text_is_too_odd_for_a_receiver(text: str) -> None:
+    span = replace(span_of(), attributes={"s": text, "t": (text,)})
+
+    [sent] = decode(request_of([span], {"s": text})).spans
+
+    assert sent.says["s"] == text.encode(errors="replace").decode()
 
 
 def test_what_does_not_fit_is_dropped_and_counted() -> None:

@@ -70,12 +70,11 @@ def _value(value: Value) -> dict[str, object]:
             return {"boolValue": value}
         case int():
             return {"intValue": str(value)}
-        case float():
-            return {"doubleValue": value}
         case tuple():
             return {"arrayValue": {"values": [_value(each) for each in value]}}
         case str():
-            return {"stringValue": value}
+            # Half of a surrogate pair cannot be sent.
+            return {"stringValue": value.encode(errors="replace").decode()}
 
 
 class _PartialSuccess(msgspec.Struct, frozen=True, rename="camel"):

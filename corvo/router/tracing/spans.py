@@ -17,7 +17,7 @@ LINKS_MAX: Final = 128
 _IDS: Final = 1 << 64
 """A ratio is compared with the last 64 bits of the trace id, as other libraries do."""
 
-Value: TypeAlias = str | int | float | bool | tuple[str, ...]
+Value: TypeAlias = str | int | bool | tuple[str, ...]
 Attributes: TypeAlias = dict[str, Value]
 
 
