@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from corvo.trace_context import TraceContext
+
 
 class State(Enum):
     """The state of a job. Counts of a queue are stored in this order; it only grows at the end."""
@@ -234,6 +236,24 @@ class Job(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     awaited: bool = False  # whether other jobs depend on it, or did
 
 
+class TracedJob(Job, frozen=True, array_like=True, kw_only=True, gc=False):
+    """A job with what few jobs have. The others are stored as before version 6 of the ops."""
+
+    SINCE = 6
+    trace: TraceContext | None = None
+
+
+def traced(job: Job, trace: TraceContext | None) -> Job:
+    """The job with a trace context. Without one it has the bytes of a job that never had one."""
+    fields = {name: getattr(job, name) for name in Job.__struct_fields__}
+    return Job(**fields) if trace is None else TracedJob(**fields, trace=trace)
+
+
+def trace_of(job: Job) -> TraceContext | None:
+    """The trace context of a job, if it has one."""
+    return job.trace if isinstance(job, TracedJob) else None
+
+
 class JobError(msgspec.Struct, frozen=True, kw_only=True):
     """The error of one attempt."""
 
@@ -304,6 +324,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     removed: int = 0  # number of members that were removed; with the last one, the batch is removed
     queue: str = ""
     """The queue of its first job; empty for a batch from before version 2 of the ops."""
+    trace: TraceContext | None = None  # of its callback
 
     @property
     def belongs_to(self) -> str:

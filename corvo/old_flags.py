@@ -23,12 +23,13 @@ RENAMED: Final = {
 }
 """By old flag: what its value is appended to."""
 
+_TRACES: Final = "set the variable OTEL_EXPORTER_OTLP_ENDPOINT, such as http://collector:4318"
 SWITCHES: Final = {
     "--bootstrap": {"true": "--set=cluster.bootstrap=on", "false": ""},
     "--docs-enabled": {"true": "", "false": "the page /docs cannot be switched off"},
     "--durable": {"true": "--durability=sync", "false": "--durability=relaxed"},
     "--no-compression": {"true": "", "false": "answers are not compressed; remove the flag"},
-    "--otel-enabled": {"true": "traces are not available; read /metrics", "false": ""},
+    "--otel-enabled": {"true": _TRACES, "false": ""},
     "--rate-limit-enabled": {
         "true": "set limits.read_rate and limits.write_rate (requests per second and client)",
         "false": "--set=limits.read_rate=0 --set=limits.write_rate=0",
@@ -49,7 +50,7 @@ REJECTED: Final = {
     "--license-public-key": _LICENCE,
     "--oidc-client-id": _SSO,
     "--oidc-issuer-url": _SSO,
-    "--otel-endpoint": "traces are not available; read /metrics",
+    "--otel-endpoint": _TRACES,
     "--raft-max-fetch-inflight": "use --set limits.parked_max=N, the limit of waiting fetches",
     "--raft-max-pending": "use --set limits.in_flight_max=N, the limit of concurrent requests",
     "--raft-store": "each shard has its own log and LevelDB store; remove the flag",

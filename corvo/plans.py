@@ -14,6 +14,7 @@ from corvo.datadir import DataDir, Identity, mirror_socket
 from corvo.forming import describe
 from corvo.mirror.config import MirrorConfig
 from corvo.notify import VARIABLES
+from corvo.otel_settings import trace_settings
 from corvo.protocol.cluster import ClusterMap, ClusterNode
 from corvo.router.config import RouterConfig
 from corvo.shard.config import ShardConfig
@@ -186,6 +187,7 @@ def router_config(config: Config, opened: OpenedNode) -> RouterConfig:
         limits=config.limits,
         api=config.api,
         webhooks=config.webhooks,
+        traces=trace_settings(opened.environment),
     )
     made.check()
     return made

@@ -39,9 +39,14 @@ from corvo.model import (
     Settled,
     State,
     Throughput,
+    TracedJob,
     Worker,
     may_follow,
+    trace_of,
+    traced,
 )
+from corvo.shard.state.tables import JOBS
+from corvo.trace_context import TraceContext
 
 Document: TypeAlias = msgspec.Struct
 
@@ -70,8 +75,9 @@ FIELDS: Final[dict[type[Document], str]] = {
     Throughput: "queue minute enqueued started completed failed dead cancelled",
     Batch: """
         id created_ns total pending succeeded failed cancelled callback_queue callback_payload
-        called_back removed queue
+        called_back removed queue trace
     """,
+    TraceContext: "traceparent tracestate",
     Request: "key op body_hash at_ns code body index",
     Outgoing: "shard seq body at_ns",
     Forward: "id shard at_ns state",
@@ -85,6 +91,7 @@ FIELDS: Final[dict[type[Document], str]] = {
         next_local tz error queued_ns queued_local last_due_ns fired skipped runs moving_to
     """,
 }
+FIELDS[TracedJob] = FIELDS[Job] + " trace"
 """The fields of each document in their order. A new one stands at the end, and has a default."""
 
 PLAIN_JOB: Final = (
@@ -98,6 +105,7 @@ PLAIN_JOB: Final = (
     b"\x00\xc2"
 )
 """53 fields, in the lines of `FIELDS`."""
+TRACED_JOB: Final = b"\xdc\x00\x36" + PLAIN_JOB[3:] + b"\x92\xa500-00\xa3a=b"
 
 GOLDEN: Final[tuple[tuple[Document, bytes], ...]] = (
     (Event(1, "enqueued"), b"\x94\x01\xa8enqueued\xa0\xa0"),
@@ -108,6 +116,19 @@ GOLDEN: Final[tuple[tuple[Document, bytes], ...]] = (
         Job(id="j", queue="q", state=State.PENDING, payload=b"{}", created_ns=1, order_ns=2),
         PLAIN_JOB,
     ),
+    (
+        TracedJob(
+            id="j",
+            queue="q",
+            state=State.PENDING,
+            payload=b"{}",
+            created_ns=1,
+            order_ns=2,
+            trace=TraceContext("00-00", "a=b"),
+        ),
+        TRACED_JOB,
+    ),
+    (TraceContext("00-00"), b"\x92\xa500-00\xa0"),
     (
         JobError(attempt=2, error="no", at_ns=5),
         b'{"attempt":2,"error":"no","backtrace":"","error_class":"","at_ns":5,"worker_id":""}',
@@ -323,6 +344,28 @@ def default_of(field: msgspec.structs.FieldInfo) -> object:
         return value
     factory: Callable[[], object] = field.default_factory
     return factory()
+
+
+def test_only_a_job_with_a_trace_context_has_more_than_a_job_of_before() -> None:
+    context = TraceContext("00-00", "a=b")
+    plain = JOBS.decode(PLAIN_JOB)
+    with_context = JOBS.decode(TRACED_JOB)
+
+    assert type(plain) is Job
+    assert trace_of(plain) is None
+    assert trace_of(with_context) == context
+    assert traced(plain, context) == with_context
+    assert JOBS.encode(with_context) == TRACED_JOB
+    assert JOBS.encode(traced(with_context, None)) == PLAIN_JOB
+    assert decode(TRACED_JOB, Job) == plain, "a mirror has no use for it"
+
+
+def test_a_job_with_fewer_fields_than_a_header_of_many_is_still_read() -> None:
+    values = msgspec.msgpack.decode(PLAIN_JOB, type=list[msgspec.Raw])
+
+    old = JOBS.decode(msgspec.msgpack.encode(values[:6]))
+
+    assert old == JOBS.decode(PLAIN_JOB)
 
 
 def test_the_bytes_that_a_client_sent_stay_as_they_are() -> None:

@@ -55,6 +55,7 @@ LOUD: Final = (
     "corvo/router/server/*.py",
     "corvo/router/shards/{addressing,copies,links,long_poll,map_keeper,mirror,peers,present}.py",
     "corvo/router/stream/{frame_run,stream}.py",
+    "corvo/router/tracing/{exporter,tracer}.py",
     "corvo/verify/{backups,command,directories,live,logs,members,mirrors,node_files,states}.py",
     "corvo/shard/driver/{copying,following,one_by_one,other_shard,poison,process,removal}.py",
     "corvo/shard/driver/{replica_links,room,snapshots,syncing,timekeeping}.py",

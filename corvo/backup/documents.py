@@ -25,6 +25,7 @@ from corvo.model import (
     Queue,
     Schedule,
     State,
+    trace_of,
 )
 from corvo.protocol.ops.base import encode_json
 from corvo.protocol.ops.restore import RestoredJob, RestoredSpawn, apart
@@ -68,7 +69,12 @@ class StoredJob(NamedTuple):
     def restored(self) -> RestoredJob:
         """The job as an op has it."""
         bare, json = apart(self.job)
-        return RestoredJob(job=bare, json=json, errors=[msgspec.Raw(each) for each in self.errors])
+        return RestoredJob(
+            job=bare,
+            json=json,
+            errors=[msgspec.Raw(each) for each in self.errors],
+            trace=trace_of(self.job),
+        )
 
 
 class Documents:

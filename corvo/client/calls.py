@@ -35,6 +35,7 @@ from corvo.client.repeats import (
     pause_ms,
 )
 from corvo.client.servers import Server, parse_servers
+from corvo.trace_context import TraceContext
 
 T = TypeVar("T")
 
@@ -101,9 +102,10 @@ class Client:
         *,
         api_key: str = "",
         timeout_s: float = TIMEOUT_S,
+        trace: TraceContext | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Raises `BadClientOption`."""
+        """`trace` is the trace that all requests are part of. Raises `BadClientOption`."""
         if api_key and not (api_key.isascii() and api_key.isprintable()):
             raise BadClientOption("the API key has invalid characters: use printable ASCII")
         if timeout_s <= 0:
@@ -114,6 +116,10 @@ class Client:
         self._headers = {"Accept": "application/json", "User-Agent": f"corvo/{__version__}"}
         if api_key:
             self._headers["X-API-Key"] = api_key
+        if trace is not None:
+            self._headers["traceparent"] = trace.traceparent
+            if trace.tracestate:
+                self._headers["tracestate"] = trace.tracestate
 
     def __enter__(self) -> Self:
         return self

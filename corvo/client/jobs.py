@@ -68,6 +68,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     progress: msgspec.Raw = msgspec.Raw(b"null")
     checkpoint: msgspec.Raw = msgspec.Raw(b"null")
     waits_for: list[str] = []
+    traceparent: str = ""
+    tracestate: str = ""
     errors: list[Failure] = []
 
 

@@ -28,6 +28,8 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
     checkpoint: msgspec.Raw = msgspec.Raw(b"null")
     tags: dict[str, str] = {}
+    traceparent: str = ""
+    tracestate: str = ""
 
 
 class _Fetched(msgspec.Struct, frozen=True):

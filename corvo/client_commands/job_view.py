@@ -7,6 +7,7 @@ import msgspec
 from corvo.client.jobs import Job
 from corvo.client_commands.records import Column, Listing
 from corvo.client_commands.tables import age, pairs, plain
+from corvo.trace_context import trace_id
 
 _PRIORITIES: Final = {0: "critical", 1: "high", 2: "normal"}
 
@@ -60,6 +61,7 @@ def job_text(job: Job, now_ns: int) -> str:
         ("chain", job.chain_id),
         ("tags", tags(job)),
         ("waits for", " ".join(job.waits_for)),
+        ("trace", trace_id(job.traceparent) if job.traceparent else ""),
         ("created", _moment(job.created_at, now_ns)),
         ("scheduled", _moment(job.scheduled_at, now_ns)),
         ("started", _moment(job.started_at, now_ns)),

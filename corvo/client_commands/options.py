@@ -33,6 +33,7 @@ from corvo.client_commands.records import (
 from corvo.client_commands.session import Session, Style
 from corvo.nearest import nearest
 from corvo.times import S, parse_duration
+from corvo.trace_context import context_of
 
 SERVER: Final = "CORVO_SERVER"
 API_KEY: Final = "CORVO_API_KEY"
@@ -102,7 +103,8 @@ class Target(NamedTuple):
             api_key = api_key_of(self.profile, os.environ)
         elif api_key.startswith("@"):
             api_key = read_api_key(api_key[1:])
-        return Client(self.servers, api_key=api_key, timeout_s=timeout_s)
+        trace = context_of(os.environ.get("TRACEPARENT", ""), os.environ.get("TRACESTATE", ""))
+        return Client(self.servers, api_key=api_key, timeout_s=timeout_s, trace=trace)
 
     def sources(self) -> list[tuple[str, str, str]]:
         """Name, value and source of each setting; an API key is not shown."""

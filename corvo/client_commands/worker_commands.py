@@ -62,6 +62,9 @@ def environment_of(job: Fetched, checkpoint: str) -> dict[str, str]:
         "CORVO_MAX_RETRIES": str(job.max_retries),
         "CORVO_LEASE_TOKEN": str(job.lease_token),
         "CORVO_CHECKPOINT_FILE": checkpoint,
+        # Empty without a trace: the worker may run in one of its own.
+        "TRACEPARENT": job.traceparent,
+        "TRACESTATE": job.tracestate,
     }
     payload = bytes(job.payload)
     if len(payload) <= _ENVIRONMENT_BYTES:

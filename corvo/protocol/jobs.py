@@ -128,6 +128,8 @@ class JobBody(JobSummary, frozen=True, kw_only=True, omit_defaults=True):
     errors: list[ErrorBody] = []  # the last ones, the oldest first
     agent: AgentView | None = None
     trail: list[EventBody] = []  # what happened to it: the first event, and the last ones
+    traceparent: str = ""
+    tracestate: str = ""
 
 
 def error_bodies(job: Job, errors: Sequence[JobError]) -> list[ErrorBody]:

@@ -37,6 +37,7 @@ from corvo.router.shards.peers import PeerRouters
 from corvo.router.shards.present import PresentPositions
 from corvo.router.shards.queues import queues_of, queues_of_batches
 from corvo.router.summary import Summaries
+from corvo.router.tracing.tracer import tracer_of
 from corvo.router.worker_health import WorkerHealth
 from corvo.scopes import Scope
 from corvo.time_zones import tz_version
@@ -57,9 +58,12 @@ class Api:
         self.metrics: Final = Metrics()
         self.addresses: Final = Addresses(config.shards)
         self.topology: Final = topology_of(config)
+        self.tracer: Final = tracer_of(config)
+        """None if traces are off."""
         self.shards: Final = Shards(
             config,
             self.topology,
+            tracer=self.tracer,
             pushed=self._pushed,
             came_up=self._came_up,
             changed=self._note_change,
@@ -105,6 +109,10 @@ class Api:
         read("corvo_claims_given_back_total", lambda: self.fetching.given_back)
         read("corvo_lifecycle_streams_open", lambda: self.streams)
         read("corvo_event_listeners", lambda: self.hub.listeners)
+        if self.tracer is not None:
+            exporter = self.tracer.exporter
+            read("corvo_trace_spans_exported_total", lambda: exporter.exported)
+            read("corvo_trace_spans_dropped_total", lambda: exporter.dropped)
         read("corvo_wrong_api_keys_total", lambda: self.guesses.total)
         read("corvo_wrong_api_keys_waiting", lambda: self.guesses.waiting)
 

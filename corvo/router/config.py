@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from corvo.errors import CorvoError
+from corvo.otel_settings import TraceSettings
 from corvo.peer_security import PeerSecurity
 from corvo.protocol.cluster import ClusterMap, ClusterNode
 
@@ -197,6 +198,8 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     limits: Limits = Limits()
     api: ApiSettings = ApiSettings()
     webhooks: WebhookSettings = WebhookSettings()
+    traces: TraceSettings | None = None
+    """Where spans are sent; None if traces are off."""
 
     def check(self) -> None:
         """Raise `BadRouterConfig` naming the first key that cannot work."""

@@ -23,6 +23,7 @@ from corvo.router.server.serving import serve
 from corvo.router.shards.map_keeper import NodeRefused
 from corvo.router.stream.stream import run_stream
 from corvo.router.table import ROUTES
+from corvo.router.tracing.tracer import ids_of
 from corvo.telemetry import Log
 from corvo.watchdog import watch
 
@@ -36,7 +37,12 @@ async def run(config: RouterConfig, parent: child.Parent, log: Log) -> None:
 
     def on_bug(request: Request, error: BaseException) -> None:
         log.bug(
-            "request.failed", error, request=request.id, method=request.method, path=request.path
+            "request.failed",
+            error,
+            request=request.id,
+            method=request.method,
+            path=request.path,
+            **ids_of(request),
         )
 
     door = Door(api, ROUTES, on_bug=on_bug)
@@ -55,7 +61,11 @@ async def run(config: RouterConfig, parent: child.Parent, log: Log) -> None:
         nursery.start_soon(executor.run, api, log)
         nursery.start_soon(watch, api.metrics.loop, log)
         nursery.start_soon(_stop_with_parent, api, parent)
+        if api.tracer is not None:
+            nursery.start_soon(api.tracer.exporter.run, log)
         await serve(door, app, config, log, stop=api.stopping, ready=child.say_ready)
+        if api.tracer is not None:
+            await api.tracer.exporter.stop()
         nursery.cancel_scope.cancel()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import asdict, replace
 
-from corvo.model import Job, JobError
+from corvo.model import Job, JobError, trace_of
 from corvo.protocol.jobs import EventBody, JobBody, JobSummary, agent_view, error_bodies
 from corvo.protocol.ops.base import as_json
 from corvo.protocol.queries import StoredJob
@@ -15,6 +15,7 @@ from corvo.times import format_time, format_time_or_none
 
 def job_body(job: Job, errors: Sequence[JobError]) -> JobBody:
     """All that clients may see of a job; its lease token is not a part of that."""
+    trace = trace_of(job)
     return JobBody(
         **asdict(job_summary(job, errors)),
         retry_backoff=job.backoff,
@@ -37,6 +38,8 @@ def job_body(job: Job, errors: Sequence[JobError]) -> JobBody:
             EventBody(at=format_time(event.at_ns), what=event.what, by=event.by, why=event.why)
             for event in job.trail
         ],
+        traceparent=trace.traceparent if trace is not None else "",
+        tracestate=trace.tracestate if trace is not None else "",
     )
 
 

@@ -17,6 +17,7 @@ from corvo.client.errors import (
     RequestFailed,
     Unreachable,
 )
+from corvo.trace_context import TraceContext
 from tests.client.scripted import CLOSE, answer, problem, scripted
 
 
@@ -83,6 +84,24 @@ def test_requests_share_a_connection_and_carry_the_api_key() -> None:
     assert "idempotency-key" not in server.asked[0].headers
     assert server.asked[1].headers["idempotency-key"] == "k"
     assert server.asked[1].body == b'{"queue":"mail"}'
+
+
+@pytest.mark.parametrize(
+    ("trace", "headers"),
+    [
+        (None, (None, None)),
+        (TraceContext("00-7-1-01"), ("00-7-1-01", None)),
+        (TraceContext("00-7-1-01", "a=b"), ("00-7-1-01", "a=b")),
+    ],
+)
+def test_requests_carry_the_trace_that_they_are_part_of(
+    trace: TraceContext | None, headers: tuple[str | None, str | None]
+) -> None:
+    with scripted(OK) as server, Client([server.url], trace=trace) as client:
+        client.get("/a")
+
+    [asked] = server.asked
+    assert (asked.headers.get("traceparent"), asked.headers.get("tracestate")) == headers
 
 
 def test_an_address_that_does_not_answer_is_left_for_the_next_one(absent: str) -> None:

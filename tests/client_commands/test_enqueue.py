@@ -21,10 +21,22 @@ class Job(msgspec.Struct):
     retry_base_delay_ms: int = 0
     unique_key: str = ""
     tags: dict[str, str] = {}
+    traceparent: str = ""
+    tracestate: str = ""
 
 
 def inspected(server: Server, job_id: str) -> Job:
     return server.corvo("inspect", job_id, "-o", "json").json(Job)
+
+
+def test_a_job_is_in_the_trace_in_which_the_command_runs(server: Server) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    traced = server.corvo("enqueue", "en-trace", "-o", "id", TRACEPARENT=parent, TRACESTATE="a=b")
+    plain = server.corvo("enqueue", "en-trace", "-o", "id", TRACEPARENT="none of ours\n")
+    jobs = [inspected(server, done.out.split()[0]) for done in (traced, plain)]
+
+    assert [(job.traceparent, job.tracestate) for job in jobs] == [(parent, "a=b"), ("", "")]
 
 
 def test_a_job_with_every_common_flag(server: Server) -> None:

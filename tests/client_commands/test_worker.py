@@ -218,6 +218,16 @@ def test_a_long_payload_is_only_on_stdin() -> None:
     assert "CORVO_PAYLOAD" not in environment_of(long, "f")
 
 
+def test_a_command_runs_in_the_trace_of_its_job_and_in_no_other() -> None:
+    traced = msgspec.structs.replace(JOB, traceparent="00-7-1-01", tracestate="a=b")
+
+    found = environment_of(traced, "f")
+    without = environment_of(JOB, "f")
+
+    assert (found["TRACEPARENT"], found["TRACESTATE"]) == ("00-7-1-01", "a=b")
+    assert (without["TRACEPARENT"], without["TRACESTATE"]) == ("", "")
+
+
 def test_the_end_of_a_command_as_a_request() -> None:
     assert ended_by(0, b"", b"", "").body == {}
     assert ended_by(0, b"done\n", b"", "").body == {"result": msgspec.Raw(b'"done"')}

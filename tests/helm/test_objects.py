@@ -224,6 +224,46 @@ def checksum(setting: str) -> str:
     return found.pod_meta.annotations["checksum/config"]
 
 
+def test_traces_are_switched_on_by_the_standard_variables() -> None:
+    found = of("monitoring")
+    server = found.one("StatefulSet").the_pod.server
+    variables = {
+        one.name.removeprefix("OTEL_"): one for one in server.env if one.name.startswith("OTEL_")
+    }
+    headers = variables.pop("EXPORTER_OTLP_HEADERS").value_from
+    assert headers is not None
+    assert headers.secret_key_ref is not None
+
+    assert {name: one.value for name, one in variables.items()} == {
+        "EXPORTER_OTLP_ENDPOINT": "http://collector.monitoring:4318",
+        "TRACES_SAMPLER": "parentbased_traceidratio",
+        "TRACES_SAMPLER_ARG": "0.05",
+        "SERVICE_NAME": "jobs-corvo",
+        "RESOURCE_ATTRIBUTES": "k8s.namespace.name=$(POD_NAMESPACE),k8s.pod.name=$(POD_NAME)",
+    }
+    assert headers.secret_key_ref.name == "collector-headers"
+    assert headers.secret_key_ref.key == "headers"
+    assert {"ports": [{"port": 4318}]} in _egress(found)
+    others = of("three-nodes")
+    assert not [one for one in others.one("StatefulSet").the_pod.server.env if "OTEL" in one.name]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "port"),
+    [("http://collector", 80), ("https://c.example.net/otlp", 443), ("https://c:4319/x", 4319)],
+)
+def test_the_network_policy_opens_the_port_of_the_receiver(endpoint: str, port: int) -> None:
+    settings = ("tracing.enabled=true", f"tracing.endpoint={endpoint}")
+
+    assert {"ports": [{"port": port}]} in _egress(rendered(*sets(settings)))
+
+
+def _egress(found: Objects) -> list[object]:
+    rules = found.one("NetworkPolicy").at("spec", "egress")
+    assert isinstance(rules, list)
+    return rules
+
+
 def test_settings_become_toml() -> None:
     found = of("three-nodes").one("ConfigMap", "jobs-corvo")
 

@@ -9,6 +9,7 @@ import trio.testing
 from msgspec.structs import replace
 
 from corvo.model import ApiKey
+from corvo.otel_settings import TraceSettings
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Limits, Op, Rejected, encode_json
 from corvo.protocol.ops.enqueue import NewJob
@@ -116,6 +117,7 @@ class Nest:
         *,
         strict: bool = False,
         webhook_secrets: tuple[str, ...] = (),
+        traces: TraceSettings | None = None,
     ) -> None:
         """`keys` are those that open it; without any, it is open."""
         config = RouterConfig(
@@ -127,6 +129,7 @@ class Nest:
             is_open=True,
             api=ApiSettings(strict="on" if strict else "off"),
             webhooks=WebhookSettings(secrets=webhook_secrets),
+            traces=traces,
         )
         self.api: Final = Api(config)
         self.shards: Final = [MachineShard(number, config) for number in range(shards)]

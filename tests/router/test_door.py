@@ -227,6 +227,9 @@ def test_a_page_may_call_only_when_it_was_named() -> None:
     assert header(other, "vary") == "origin"
     assert asked.status == 204
     assert header(asked, "access-control-allow-methods") == "DELETE, GET, OPTIONS"
+    allowed = header(asked, "access-control-allow-headers")
+    assert allowed is not None
+    assert {"idempotency-key", "traceparent", "tracestate"} <= set(allowed.split(", "))
 
 
 def test_without_pages_that_may_call_a_preflight_allows_nothing() -> None:

@@ -304,6 +304,8 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
         ("corvo_lifecycle_streams_open", 2),
         ("corvo_event_listeners", 3),
         ("corvo_http_pauses_total", 6),
+        ("corvo_trace_spans_exported_total", 8),
+        ("corvo_trace_spans_dropped_total", 2),
         ("corvo_wrong_api_keys_total", 5),
         ("corvo_wrong_api_keys_waiting", 1),
     ):
@@ -401,6 +403,7 @@ def test_a_page_tells_what_was_counted() -> None:
         "corvo_http_requests_in_flight 2",
         "corvo_throughput_enqueued_total 7",
         "corvo_fetch_waiters 4",
+        "corvo_trace_spans_dropped_total 2",
         "corvo_wrong_api_keys_total 5",
         "corvo_lifecycle_streams_open 2",
         "corvo_event_listeners 3",

@@ -166,8 +166,9 @@ SAMPLES: Final[dict[str, object]] = {
     "dependency_wait": "1m",
     "dependency_wait_ms": 7,
     "agent": {},
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 }
-REFUSED: Final = {"chain_id": "a", "chain_step": 1}
+REFUSED: Final = {"chain_id": "a", "chain_step": 1, "tracestate": "vendor=1"}
 
 
 @pytest.mark.parametrize("field", EnqueueItem.__struct_fields__)

@@ -2,13 +2,16 @@
 
 from random import Random
 
+from corvo.model import trace_of
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Approve, Cancel, Delete, Hold, Move, Reject, Retry
 from corvo.protocol.ops.queues import DeleteQueue
 from corvo.protocol.ops.work import Ack, AckItem, Fail, FailItem
 from corvo.shard.ops.upkeep import Lead, Promote, Reclaim, Sweep
 from corvo.shard.state.tables import QUEUES as QUEUES_TABLE
+from corvo.trace_context import TraceContext
 from tests.shard.cluster import QUEUES, SHARDS, Cluster, Name, home_of, named
+from tests.shard.replaying import TRACE
 from tests.shard.shard import MS
 
 
@@ -21,6 +24,7 @@ class Chaos:
         self.alive: set[Name] = set()
         self.tokens: dict[Name, int] = {}
         """The greatest token that each job had."""
+        self.traces: dict[Name, TraceContext | None] = {}
         for shard in self.cluster.shards:
             shard.clock_ns += self.random.randrange(-60_000, 60_000) * MS
 
@@ -55,6 +59,8 @@ class Chaos:
                 shard.do(Sweep(queue=queue.name, limit=1_000))
         self.cluster.settle()
         self.cluster.check_settled(self.alive)
+        traces = {named(*there): trace_of(there[1]) for there in self.cluster.live()}
+        assert traces == {name: self.traces[name] for name in self.alive}
 
     # What may happen.
 
@@ -63,12 +69,14 @@ class Chaos:
         shard = self.cluster.shards[home_of(queue)]
         chosen = self.random.choice([None, "x", "y"])
         key = self.random.choice(["", "", "k"])
-        job = NewJob(queue=queue, id=chosen, unique_key=key, unique_period_ms=5_000)
+        trace = self.random.choice([None, TRACE])
+        job = NewJob(queue=queue, id=chosen, unique_key=key, unique_period_ms=5_000, trace=trace)
         before = [named(*there) for there in self.cluster.live()]
         shard.put(job)
         for made in [named(*there) for there in self.cluster.live()]:
             if made not in before:
                 self.alive.add(made)
+                self.traces[made] = trace
                 self.tokens[made] = 0  # an id may be chosen again when its job is gone
 
     def move(self) -> None:

@@ -66,9 +66,11 @@ from corvo.shard.ops.upkeep import (
     Tell,
 )
 from corvo.shard.state.tables import JOBS
+from corvo.trace_context import TraceContext
 from tests.shard.shard import Shard
 
 QUEUES: Final = ("mail", "images", "berichte-ü", "billing")
+TRACE: Final = TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b")
 TAGS: Final = ("env", "tenant", "zone", "käse")
 SHARDS: Final = 2
 NUMBER: Final = 1
@@ -103,8 +105,7 @@ def draws(shard: Shard, random: Random) -> list[Callable[[], Op]]:
 
     def jobs(*states: State) -> list[str]:
         there = [job.id for job in shard.documents(JOBS) if not states or job.state in states]
-        picked = random.sample(there, min(len(there), random.randrange(1, 4)))
-        return picked or ["nobody"]
+        return random.sample(there, min(len(there), random.randrange(1, 4))) or ["nobody"]
 
     def new() -> NewJob:
         return NewJob(
@@ -119,6 +120,7 @@ def draws(shard: Shard, random: Random) -> list[Callable[[], Op]]:
             max_run_time_ms=random.choice((0, 0, 3_000)),
             tags=dict.fromkeys(random.sample(TAGS, 3), "x"),
             depends_on=tuple(jobs()) if random.random() < 0.3 else (),
+            trace=random.choice((None, None, TRACE)),
         )
 
     def request_key() -> str:

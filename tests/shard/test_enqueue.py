@@ -17,6 +17,7 @@ from corvo.protocol.ops.work import Ack, AckItem
 from corvo.protocol.ops.workflow import Chain, NewAgent, NewBatch, Step
 from corvo.shard.ops.upkeep import Promote
 from corvo.shard.state.tables import BATCHES, FORWARDS
+from corvo.trace_context import TraceContext
 from tests.shard.shard import MS, Shard
 
 MAIL: Final = NewJob(queue="mail")
@@ -65,6 +66,7 @@ SAMPLES: Final[dict[str, object]] = {
     "chain": Chain(steps=[Step("mail"), Step("sms")]),
     "depends_on": ("s00_job_0",),
     "agent": NewAgent(),
+    "trace": TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
 }
 """A value other than the default, for each field of a new job."""
 

@@ -18,10 +18,18 @@ from corvo.protocol.ops.base import (
     Rejected,
     bad_request,
 )
+from corvo.trace_context import (
+    TRACEPARENT_FORM,
+    TRACESTATE_MAX,
+    TraceContext,
+    is_traceparent,
+    is_tracestate,
+)
 
 DEPTH_MAX: Final = 100
 """Largest depth of a client's JSON, far below the limits of readers."""
 
+_SHOWN: Final = 60
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS: Final = b"[]{}"
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
@@ -85,6 +93,25 @@ def bad_tags(field: str, tags: dict[str, str], limits: Limits) -> Rejected | Non
             return bad_request(
                 field, f"{field}: expected at most {most} bytes in each name and value"
             )
+    return None
+
+
+def bad_trace(field: str, trace: TraceContext) -> Rejected | None:
+    """The refusal of an invalid trace context; `field` is what has it."""
+    if not is_traceparent(trace.traceparent):
+        shown = repr(trace.traceparent[:_SHOWN])
+        return bad_request(
+            f"{field}.traceparent",
+            f"{field}.traceparent: expected {TRACEPARENT_FORM} (W3C Trace Context); got {shown}: "
+            "send the header of your tracing library as it is, or leave the field out",
+        )
+    if not is_tracestate(trace.tracestate):
+        return bad_request(
+            f"{field}.tracestate",
+            f"{field}.tracestate: expected members such as vendor=value, separated by commas, in "
+            f"at most {TRACESTATE_MAX} characters (W3C Trace Context): send the header of your "
+            "tracing library as it is, or leave the field out",
+        )
     return None
 
 

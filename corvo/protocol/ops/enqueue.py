@@ -1,6 +1,7 @@
 """The op that creates jobs."""
 
-from typing import Annotated, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from corvo.protocol.ops.base import (
     Text,
     TypedOp,
 )
-from corvo.protocol.ops.checks import bad_chosen_id, bad_json, bad_name, bad_tags
+from corvo.protocol.ops.checks import bad_chosen_id, bad_json, bad_name, bad_tags, bad_trace
 from corvo.protocol.ops.workflow import (
     Chain,
     NewAgent,
@@ -28,6 +29,7 @@ from corvo.protocol.ops.workflow import (
     bad_chain,
     bad_dependencies,
 )
+from corvo.trace_context import TraceContext
 
 UNIQUE_PERIOD_MS: Final = 3_600_000
 """Default duration of a unique lock."""
@@ -67,6 +69,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     agent: NewAgent | None = None
     dependency_wait_ms: Millis = 0
     """How long it waits at least for a job that does not exist yet; 0 does not wait."""
+    trace: TraceContext | None = None
+    FIELDS_SINCE: ClassVar[Mapping[str, int]] = {"trace": 6}
 
     def check(self, field: str, limits: Limits) -> Rejected | None:
         """The refusal of an invalid job; `field` is its place in the op."""
@@ -86,7 +90,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
             refused = refused or bad_chain(f"{field}.chain", self.chain, self.queue, limits)
         if self.depends_on:
             refused = refused or bad_dependencies(f"{field}.depends_on", self.depends_on, self.id)
+        if self.trace is not None:
+            refused = refused or bad_trace(field, self.trace)
         return refused
+
+
+def untraced(jobs: Sequence[NewJob]) -> list[NewJob]:
+    """The jobs without their traces: what one request and its repetition have in common."""
+    return [job if job.trace is None else replace(job, trace=None) for job in jobs]
 
 
 MOVED: Final = "moved"
@@ -126,10 +137,18 @@ class Enqueue(TypedOp[EnqueueResults | Rejected], frozen=True, kw_only=True):
     refused, and a dependency can be in any shard. Entries of older routers have neither."""
 
     def asked(self) -> bytes:
-        """Without the queue of the batch, which follows from the jobs."""
-        if self.batch is None:
-            return super().asked()
-        return super(Enqueue, replace(self, batch=replace(self.batch, queue=""))).asked()
+        """Without the queue of the batch, which follows from the jobs, and without traces.
+
+        A client that sends a request again sends it in another span.
+        """
+        asked = self
+        if asked.batch is not None:
+            asked = replace(asked, batch=replace(asked.batch, queue="", trace=None))
+        for job in self.jobs:
+            if job.trace is not None:
+                asked = replace(asked, jobs=untraced(self.jobs))
+                break
+        return super(Enqueue, asked).asked()
 
     def check(self, limits: Limits) -> Rejected | None:
         """Refuse invalid names, ids and tags, and JSON that is too large."""

@@ -9,8 +9,9 @@ from typing import Annotated, Final
 import msgspec
 from msgspec.structs import replace
 
-from corvo.model import Batch, Job, Queue, Schedule
+from corvo.model import Batch, Job, Queue, Schedule, TracedJob, traced
 from corvo.protocol.ops.base import ITEMS_MAX, Id, Limits, Name, Rejected, TypedOp, bad_request
+from corvo.trace_context import TraceContext
 
 
 class RestoredJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,10 +21,12 @@ class RestoredJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     json: dict[str, msgspec.Raw] = {}
     errors: list[msgspec.Raw] = []
     """Its last errors, as they are stored."""
+    trace: TraceContext | None = None
 
     def whole(self) -> Job:
-        """The job with its JSON."""
-        return with_json(self.job, {name: bytes(value) for name, value in self.json.items()})
+        """The job with its JSON and its trace context."""
+        job = with_json(self.job, {name: bytes(value) for name, value in self.json.items()})
+        return job if self.trace is None else traced(job, self.trace)
 
 
 class Leads(msgspec.Struct, frozen=True):
@@ -78,7 +81,9 @@ class Restore(TypedOp[Restored | Rejected], frozen=True, kw_only=True):
 
 
 def apart(job: Job) -> tuple[Job, dict[str, msgspec.Raw]]:
-    """A job without its JSON, and its JSON: as an op has them."""
+    """A job without its JSON and its trace context, and its JSON: as an op has them."""
+    if isinstance(job, TracedJob):
+        job = traced(job, None)
     fields = {
         "payload": job.payload,
         "result": job.result,

@@ -22,6 +22,7 @@ from corvo.protocol.ops.base import (
 )
 from corvo.protocol.ops.checks import bad_json, bad_name, too_long_text
 from corvo.protocol.ops.workflow import COST_MAX, AgentStatus
+from corvo.trace_context import TraceContext
 
 LEASE_MS: Final = 60_000
 """How long a lease is when nothing is said."""
@@ -53,6 +54,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     checkpoint: Json = msgspec.UNSET
     tags: dict[str, str] = {}
     agent: Agent | None = None
+    trace: TraceContext | None = None
 
 
 class Claims(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """Batches, chains, dependencies and agents of an enqueue, and the checks of them."""
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
@@ -16,7 +17,8 @@ from corvo.protocol.ops.base import (
     bad_request,
     encode_json,
 )
-from corvo.protocol.ops.checks import bad_json, bad_name, bad_tags, has_bad_field
+from corvo.protocol.ops.checks import bad_json, bad_name, bad_tags, bad_trace, has_bad_field
+from corvo.trace_context import TraceContext
 
 STEPS_MAX: Final = 100
 CHAIN_BYTES_MAX: Final = 1 << 20
@@ -88,6 +90,8 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     callback_queue: str = ""
     callback_payload: Json = msgspec.UNSET
     queue: str = ""  # the queue that it belongs to
+    trace: TraceContext | None = None  # of its callback
+    FIELDS_SINCE: ClassVar[Mapping[str, int]] = {"trace": 6}
 
     def check(self, field: str, jobs: int) -> Rejected | None:
         """The refusal of an invalid batch; `field` is its place in the op."""
@@ -99,6 +103,8 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.callback_queue:
             refused = bad_name(f"{field}.callback_queue", self.callback_queue)
         refused = refused or bad_name(f"{field}.queue", self.queue)
+        if self.trace is not None:
+            refused = refused or bad_trace(field, self.trace)
         return refused or _bad_payload(
             f"{field}.callback_payload", self.callback_payload, CALLBACK_BYTES_MAX
         )

@@ -25,7 +25,7 @@ from corvo.protocol.ops.base import (
     Text,
     encode_json,
 )
-from corvo.protocol.ops.enqueue import Enqueued, NewJob
+from corvo.protocol.ops.enqueue import Enqueued, NewJob, untraced
 from corvo.protocol.ops.workflow import (
     DEPENDENCIES_MAX,
     STEPS_MAX,
@@ -58,6 +58,7 @@ from corvo.router.http.messages import APPLIED, NOT_APPLIED, UNKNOWN, Problem, b
 from corvo.router.http.problems import problem_of
 from corvo.router.http.unknown_fields import json_of
 from corvo.router.shards.fan_out import Part, digest_of, under_key
+from corvo.trace_context import TRACEPARENT_MAX, TRACESTATE_MAX, TraceContext
 
 LIMITS: Final = Limits()
 """A batch is held to these before any of it is sent. A shard may have been given others."""
@@ -65,6 +66,8 @@ DEPENDENCY_WAIT_MS: Final = 86_400_000
 """How long a job waits for one that does not exist yet, unless it says otherwise."""
 _ROOM_BYTES: Final = 4_096
 """Of an op beside its jobs."""
+_TRACE_BYTES: Final = TRACEPARENT_MAX + TRACESTATE_MAX + 64
+"""Of a job's trace context in an op."""
 _WORDS_FOR_NO_STEP: Final = frozenset({"", "stop", "continue"})
 _COPIED: Final = ("kind", "max_retries", "retry_jitter", "max_crashes", "expire_active", "tags")
 _COPIED_OF_JOBS: Final = ("unique_key", "parent_id", "batch_id")
@@ -75,6 +78,23 @@ ChosenId = Annotated[
     Id,
     msgspec.Meta(
         extra_json_schema={"pattern": r"^([A-Za-z0-9_.:-]+~)?(?!s[0-9]+_)[A-Za-z0-9_.:-]{1,128}$"}
+    ),
+]
+Traceparent = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=TRACEPARENT_MAX,
+        # What is read is more than this pattern says; but all that it says is read.
+        extra_json_schema={
+            "pattern": "^(00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})?$"
+        },
+    ),
+]
+Tracestate = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=TRACESTATE_MAX,
+        extra_json_schema={"pattern": "^([a-z][a-z0-9_*/-]{0,60}=[A-Za-z0-9._:/+-]{1,200})?$"},
     ),
 ]
 Seconds = Annotated[int, msgspec.Meta(le=10 * 366 * 86_400)]
@@ -170,6 +190,8 @@ class EnqueueItem(StepBody, kw_only=True):
     ] = msgspec.UNSET
     chain_id: str | None = None
     chain_step: int | None = None
+    traceparent: Traceparent | None = None
+    tracestate: Tracestate | None = None
 
 
 class EnqueueBody(EnqueueItem, kw_only=True):
@@ -183,6 +205,8 @@ class BatchBody(msgspec.Struct, frozen=True, kw_only=True):
 
     callback_queue: Plain | None = None
     callback_payload: Json = msgspec.UNSET
+    traceparent: Traceparent | None = None
+    tracestate: Tracestate | None = None
 
 
 class EnqueueBatchBody(msgspec.Struct, kw_only=True):
@@ -202,12 +226,12 @@ _decode_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 # What is made of it.
 
 
-def new_job(item: EnqueueItem) -> NewJob:
-    """An item as the op has it. Raises `Problem`."""
+def new_job(item: EnqueueItem, trace: TraceContext | None = None) -> NewJob:
+    """An item as the op has it; `trace` is for one without a trace of its own. Raises `Problem`."""
     if item == type(item)(queue=item.queue, payload=item.payload):
         # As most are: this costs a third of a look at each field.
         not_reserved("queue", item.queue)
-        return NewJob(queue=item.queue, payload=item.payload)
+        return NewJob(queue=item.queue, payload=item.payload, trace=trace)
     others: dict[str, object] = {}
     if _names_others(item):
         item = _add_others(others, item)
@@ -231,9 +255,22 @@ def new_job(item: EnqueueItem) -> NewJob:
             "chain_id and chain_step are set by the server: send `chain` with all steps instead",
         )
     not_reserved("queue", item.queue)
-    job = NewJob(queue=item.queue, payload=item.payload)
+    trace = own_trace(item.traceparent, item.tracestate) or trace
+    job = NewJob(queue=item.queue, payload=item.payload, trace=trace)
     # `changes` has what the item has: each of a type that the op takes.
     return replace(job, **changes) if changes else job  # type: ignore[arg-type]
+
+
+def own_trace(traceparent: str | None, tracestate: str | None) -> TraceContext | None:
+    """The trace context of a body, which the op checks. Raises `Problem`."""
+    if traceparent:
+        return TraceContext(traceparent, tracestate or "")
+    if tracestate:
+        raise bad_field(
+            "tracestate",
+            "tracestate belongs to a traceparent: send both, or leave both out",
+        )
+    return None
 
 
 def _run_fields(item: StepBody) -> dict[str, object]:
@@ -432,22 +469,35 @@ def _names_others(item: EnqueueItem) -> bool:
     return item.chain is not None or bool(item.depends_on) or item.chain_config is not msgspec.UNSET
 
 
-def new_batch(batch: BatchBody | None) -> NewBatch | None:
-    """A batch to be made."""
+def new_batch(batch: BatchBody | None, trace: TraceContext | None = None) -> NewBatch | None:
+    """A batch to be made; `trace` is for one without a trace of its own. Raises `Problem`."""
     if batch is None:
         return None
     not_reserved("batch.callback_queue", batch.callback_queue or "")
     return NewBatch(
         callback_queue=batch.callback_queue or "",
         callback_payload=or_unset(batch.callback_payload),
+        trace=_trace_of_batch(batch) or trace,
     )
+
+
+def _trace_of_batch(batch: BatchBody) -> TraceContext | None:
+    try:
+        return own_trace(batch.traceparent, batch.tracestate)
+    except Problem as problem:
+        field = f"batch.{problem.field}"
+        raise bad_field(field, f"{field}: {problem.error}") from None
 
 
 # Many jobs.
 
 
 def new_jobs(
-    items: Sequence[EnqueueItem], *, first: int = 0, has_own_batch: bool = False
+    items: Sequence[EnqueueItem],
+    *,
+    first: int = 0,
+    has_own_batch: bool = False,
+    trace: TraceContext | None = None,
 ) -> list[NewJob]:
     """Items as the op has them, all of them looked at. Raises `Problem` for the first bad one.
 
@@ -455,7 +505,7 @@ def new_jobs(
     """
     jobs = []
     for number, item in enumerate(items, start=first):
-        job = _numbered_job(number, item)
+        job = _numbered_job(number, item, trace)
         refused = check_job(f"jobs[{number}]", job, has_own_batch=has_own_batch)
         if refused is not None:
             raise problem_of(refused)
@@ -471,10 +521,10 @@ def check_job(field: str, job: NewJob, *, has_own_batch: bool = False) -> Reject
     return refused
 
 
-def _numbered_job(number: int, item: EnqueueItem) -> NewJob:
+def _numbered_job(number: int, item: EnqueueItem, trace: TraceContext | None = None) -> NewJob:
     """An item of many as the op has it; a `Problem` names its place."""
     try:
-        return new_job(item)
+        return new_job(item, trace)
     except Problem as problem:
         where = f"jobs[{number}]"
         raise bad_field(f"{where}.{problem.field}", f"{where}: {problem.error}") from None
@@ -520,7 +570,7 @@ def plan(
     """
     room = LIMITS.op_bytes_max - _ROOM_BYTES
     if batch is not None:
-        room -= len(encode_json(batch))
+        room -= len(encode_json(replace(batch, trace=None))) + _TRACE_BYTES
     groups: dict[int | str, list[Part]] = {}
     sizes: dict[int | str, int] = {}
     shard_of: dict[str, int] = {}
@@ -528,7 +578,10 @@ def plan(
         shard = shard_of.get(job.queue)
         if shard is None:
             shard = shard_of[job.queue] = shard_of_queue(job.queue, shards)
-        size = len(encode_json(job)) + 1
+        # The same request in another trace has the same parts.
+        size = len(encode_json(job if job.trace is None else replace(job, trace=None))) + 1
+        if job.trace is not None:
+            size += _TRACE_BYTES
         if size > room:
             error = f"jobs[{place}] is too large: {size} bytes with all of its fields"
             raise Problem(413, "PAYLOAD_TOO_LARGE", error, field=f"jobs[{place}]")
@@ -546,7 +599,7 @@ def plan(
 
 def _of_queue(jobs: Sequence[NewJob], parts: Sequence[Part]) -> list[Part]:
     its_jobs = [jobs[place] for part in parts for place in part.places]
-    whole = digest_of(its_jobs) if len(parts) > 1 else ""
+    whole = digest_of(untraced(its_jobs)) if len(parts) > 1 else ""
     return under_key(parts, ("queue", its_jobs[0].queue), whole)
 
 

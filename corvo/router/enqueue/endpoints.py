@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from corvo import clock
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected
-from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob
+from corvo.protocol.ops.enqueue import Enqueue, Enqueued, NewJob, untraced
 from corvo.protocol.ops.workflow import NewBatch
 from corvo.router.api import Api
 from corvo.router.auth.rights import in_body, queue_in_path
@@ -47,6 +47,7 @@ from corvo.router.http.messages import Problem, Request, Response, bad_field, js
 from corvo.router.http.request_keys import NO_KEY, OwnedKey, request_key
 from corvo.router.routes import Action, Parameter, Route
 from corvo.router.shards.fan_out import About, FanOut, Part, digest_of, together
+from corvo.trace_context import TraceContext, context_of
 
 _ITEMS_AT_A_TIME: Final = 250
 """Items that are looked at before others have their turn: some milliseconds."""
@@ -72,7 +73,7 @@ async def webhook(api: Api, request: Request) -> Response:
 
 
 async def _enqueue_one(api: Api, request: Request, item: EnqueueItem, key: OwnedKey) -> Response:
-    job = new_job(item)
+    job = new_job(item, trace_of(request, api) if "traceparent" in request.headers else None)
     shard = shard_of_queue(job.queue, len(api.shards))
     op = key.on(enqueue_op([job], request.caller.signature), "queue", 0, job.queue)
     try:
@@ -95,8 +96,9 @@ async def enqueue_batch(api: Api, request: Request) -> Response:
     body = body_of(request, decode_enqueue_batch)
     api.charge(request.caller, Action.PRODUCE, items=len(body.jobs), charged=1)
     key = request_key(request, body.request_key)
-    batch = new_batch(body.batch)
-    jobs = await _new_jobs(api, body, batch)
+    trace = trace_of(request, api)
+    batch = new_batch(body.batch, trace)
+    jobs = await _new_jobs(api, body, batch, trace)
     check_batch(batch, len(jobs))
     sending = _BatchFanOut(api, request.caller, jobs, batch, key=key)
     await sending.send_in_order(plan(jobs, len(api.shards), batch, by_queue=bool(key.name)))
@@ -105,7 +107,21 @@ async def enqueue_batch(api: Api, request: Request) -> Response:
     return json_response(answer, status=status, reached=sending.positions)
 
 
-async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) -> list[NewJob]:
+def trace_of(request: Request, api: Api) -> TraceContext | None:
+    """The trace context of a request's headers, for jobs without one of their own.
+
+    It may come from a proxy and not from the producer. So it refuses nothing: while a node of the
+    cluster is older, and cannot keep it, it is left out.
+    """
+    traceparent = request.headers.get("traceparent")
+    if traceparent is None or api.topology.map.op_version < TraceContext.SINCE:
+        return None
+    return context_of(traceparent, request.headers.get("tracestate", ""))
+
+
+async def _new_jobs(
+    api: Api, body: EnqueueBatchBody, batch: NewBatch | None, trace: TraceContext | None
+) -> list[NewJob]:
     """All of them are looked at before any is sent, and others have their turn in between."""
     jobs_max = api.limits.batch_jobs_max
     if len(body.jobs) > jobs_max:
@@ -115,7 +131,7 @@ async def _new_jobs(api: Api, body: EnqueueBatchBody, batch: NewBatch | None) ->
         if first:
             await trio.lowlevel.checkpoint()
         items = body.jobs[first : first + _ITEMS_AT_A_TIME]
-        jobs += new_jobs(items, first=first, has_own_batch=batch is not None)
+        jobs += new_jobs(items, first=first, has_own_batch=batch is not None, trace=trace)
     return jobs
 
 
@@ -183,7 +199,7 @@ class EnqueueFanOut(FanOut[NewJob, Enqueued]):
         return "queue", item.queue
 
     def _whole(self, _: About, places: Sequence[int], parts: int) -> str:
-        return digest_of([self._item(place) for place in places]) if parts > 1 else ""
+        return digest_of(untraced([self._item(place) for place in places])) if parts > 1 else ""
 
     def _op(self, items: list[NewJob]) -> Enqueue:
         return enqueue_op(items, self._by)

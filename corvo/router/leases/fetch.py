@@ -121,6 +121,8 @@ class FetchedJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     checkpoint: Json = msgspec.UNSET
     tags: dict[str, str] = {}
     agent: AgentView | None = None
+    traceparent: str = ""
+    tracestate: str = ""
 
 
 class FetchBatchAnswer(msgspec.Struct, frozen=True):
@@ -145,4 +147,6 @@ def fetched_job(claim: Claim) -> FetchedJob:
         claim.checkpoint,
         claim.tags,
         agent_view(claim.agent) if claim.agent is not None else None,
+        claim.trace.traceparent if claim.trace is not None else "",
+        claim.trace.tracestate if claim.trace is not None else "",
     )

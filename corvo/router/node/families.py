@@ -131,6 +131,16 @@ NODE: Final = Group[Scrape](
             "route",
         ),
         counter(
+            "corvo_trace_spans_exported_total",
+            "Spans that the receiver of traces has taken; only if traces are switched on.",
+            _reading("corvo_trace_spans_exported_total"),
+        ),
+        counter(
+            "corvo_trace_spans_dropped_total",
+            "Spans that were lost: the queue was full, or the receiver did not take them.",
+            _reading("corvo_trace_spans_dropped_total"),
+        ),
+        counter(
             "corvo_wrong_api_keys_total",
             "API keys of requests that were unknown, disabled or expired.",
             _reading("corvo_wrong_api_keys_total"),

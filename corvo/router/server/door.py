@@ -33,7 +33,10 @@ from corvo.router.routes import Action, Found, Route, Routes
 _REQUEST_ID: Final = re.compile("[A-Za-z0-9_.:=+/-]{1,128}")
 _QUERY_FIELDS_MAX: Final = 100
 _NAME_SHOWN: Final = 60
-_CORS_HEADERS: Final = "authorization, content-type, idempotency-key, corvo-min-seq, x-api-key"
+_CORS_HEADERS: Final = (
+    "authorization, content-type, idempotency-key, corvo-min-seq, x-api-key"
+    ", traceparent, tracestate"
+)
 _CORS_EXPOSED: Final = "corvo-seq, corvo-warnings, retry-after, server-timing, x-request-id"
 
 OnBug = Callable[[Request, BaseException], None]
@@ -82,6 +85,7 @@ class Door:
         api, began_ns = self.api, clock.steady_ns()
         if not request.id:
             request.id = self.name(request.headers)
+        span = None if api.tracer is None else api.tracer.begin(request)
         route_path = OTHER
         try:
             if found is None:
@@ -107,7 +111,10 @@ class Door:
         if request.warnings:
             api.metrics.ignore(route_path, request.ignored)
             add_warnings(response, request.warnings)
-        took_s = (clock.steady_ns() - began_ns) / 1e9
+        took_ns = clock.steady_ns() - began_ns
+        if span is not None and api.tracer is not None:
+            api.tracer.end(span, request, route_path, response, took_ns)
+        took_s = took_ns / 1e9
         self._finish(request, response, took_s)
         api.metrics.observe(request.method, route_path, response.status, took_s)
         return response

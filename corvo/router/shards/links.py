@@ -9,15 +9,17 @@ client knows whether twice does harm.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 import trio
 
+from corvo import clock
 from corvo.link import Call, LinkClient, LinkLost
 from corvo.placement import shard_of_queue
 from corvo.protocol import wire
-from corvo.protocol.ops import NUMBERS
+from corvo.protocol.ops import NAMES, NUMBERS
 from corvo.protocol.ops.base import Op, Rejected, encode_json
 from corvo.protocol.queries import NUMBERS as QUERY_NUMBERS
 from corvo.protocol.queries import AskHere, Here, Query
@@ -25,6 +27,8 @@ from corvo.protocol.versions import held_back
 from corvo.router.config import RouterConfig
 from corvo.router.http.messages import UNKNOWN, Problem, overloaded
 from corvo.router.http.problems import problem_of, read_refusal
+from corvo.router.tracing.spans import FAILED
+from corvo.router.tracing.tracer import Tracer
 from corvo.shard_links import Member, ShardLinks
 from corvo.telemetry import SILENT, Log
 from corvo.topology import Topology
@@ -376,6 +380,46 @@ _NOT_HERE: Final = frozenset({"unknown_query", "no_state"})
 _decode_here: Final = msgspec.json.Decoder(Here).decode
 
 
+class TracedShard(Shard):
+    """A shard whose ops have spans, inside those of their requests."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        number: int,
+        config: RouterConfig,
+        topology: Topology,
+        *,
+        pushed: Callable[[int, wire.Push], None],
+        came_up: Callable[[int], None],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(number, config, topology, pushed=pushed, came_up=came_up, changed=changed)
+        self._tracer = tracer
+
+    async def finish(self, begun: Begun, *, shield: bool = False) -> Answer:
+        """As without a span, which ends with the answer."""
+        span = None if begun.is_query else self._tracer.inner("raft.propose")
+        if span is None:
+            return await super().finish(begun, shield=shield)
+        began_ns = clock.steady_ns()
+        span.attributes = {
+            "messaging.corvo.op": NAMES[begun.number],
+            "messaging.destination.partition.id": str(self.number),
+        }
+        try:
+            answer = await super().finish(begun, shield=shield)
+        except Problem as problem:
+            span.attributes["error.type"] = problem.code
+            span.status = FAILED
+            raise
+        else:
+            span.attributes["messaging.corvo.log.index"] = answer.index
+            return answer
+        finally:
+            self._tracer.end_inner(span, clock.steady_ns() - began_ns)
+
+
 class Shards:
     """All of them."""
 
@@ -387,9 +431,11 @@ class Shards:
         pushed: Callable[[int, wire.Push], None],
         came_up: Callable[[int], None],
         changed: Callable[[], None] = lambda: None,
+        tracer: Tracer | None = None,
     ) -> None:
+        kind = Shard if tracer is None else partial(TracedShard, tracer)
         self._all: Final = [
-            Shard(number, config, topology, pushed=pushed, came_up=came_up, changed=changed)
+            kind(number, config, topology, pushed=pushed, came_up=came_up, changed=changed)
             for number in range(config.shards)
         ]
 

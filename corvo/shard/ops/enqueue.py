@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from corvo.model import Event, EventType, Job, State
+from corvo.model import Event, EventType, Job, State, traced
 from corvo.protocol.ops.base import Rejected, json_bytes
 from corvo.protocol.ops.enqueue import (
     MOVED,
@@ -54,7 +54,7 @@ def _as_batch(op: Enqueue, tx: Tx, new: NewBatch) -> EnqueueResults:
     """Create the jobs as a batch. A job that exists already is no member."""
     total = new.total or len(op.jobs)
     payload = json_bytes(new.callback_payload)
-    batch_id = batches.begin(tx, total, new.callback_queue, payload, new.queue).id
+    batch_id = batches.begin(tx, total, new.callback_queue, payload, new.queue, new.trace).id
     made = [enqueue(tx, job, op, batch_id) for job in op.jobs]
     for one in made:
         if one.unique_existing:
@@ -139,6 +139,8 @@ def enqueue(tx: Tx, new: NewJob, op: Enqueue, batch_id: str = "") -> Enqueued:
         state = job.state
     if is_awaited:
         job = replace(job, awaited=True)
+    if new.trace is not None:
+        job = traced(job, new.trace)
     JOBS.insert(tx, job)
     if state is _PENDING:
         tx.touched[new.queue] = None

@@ -33,7 +33,7 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.kv.tables import Held
-from corvo.model import FINISHED, EventType, Forward, Job, State
+from corvo.model import FINISHED, EventType, Forward, Job, State, trace_of
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import ITEMS_MAX, Limits, Nanos, Rejected, TypedOp, encode_json
 from corvo.protocol.ops.restore import apart
@@ -128,6 +128,7 @@ def _leave(tx: Tx, found: Held[Job], queue: str, *, reset_attempts: bool) -> Rej
         lease_left_ns=_lease_left_ns(tx, job),
         reset_attempts=reset_attempts,
         dependency_wait_ms=dependencies.wait_left_ms(tx, job),
+        trace=trace_of(job),
     )
     effect = encode_json(arrival)
     if len(effect) > EFFECT_BYTES_MAX:

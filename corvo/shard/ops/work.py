@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.kv.tables import Held
-from corvo.model import Agent, EventType, Job, Settled, State, Worker
+from corvo.model import Agent, EventType, Job, Settled, State, TracedJob, Worker
 from corvo.protocol.ops import work as ops
 from corvo.protocol.ops.base import Rejected, as_json, encode_json, json_bytes, left_out
 from corvo.protocol.ops.workflow import AgentStatus
@@ -105,6 +105,7 @@ def claim(job: Job) -> ops.Claim:
         as_json(job.checkpoint),
         job.tags,
         job.agent,
+        job.trace if isinstance(job, TracedJob) else None,
     )
 
 

@@ -16,10 +16,16 @@ from corvo.shard.state.outbox import Spawn, Tally
 from corvo.shard.state.restored import home_of
 from corvo.shard.state.tables import BATCHES
 from corvo.shard.state.tx import Tx
+from corvo.trace_context import TraceContext
 
 
 def begin(
-    tx: Tx, total: int, callback_queue: str, callback_payload: bytes, queue: str = ""
+    tx: Tx,
+    total: int,
+    callback_queue: str,
+    callback_payload: bytes,
+    queue: str = "",
+    trace: TraceContext | None = None,
 ) -> Batch:
     """A new batch, of which no job has ended."""
     return BATCHES.insert(
@@ -32,6 +38,7 @@ def begin(
             callback_queue=callback_queue,
             callback_payload=callback_payload.decode(),
             queue=queue,
+            trace=trace,
         ),
     )
 
@@ -175,5 +182,6 @@ def _call_back(tx: Tx, batch: Batch) -> None:
             queue=batch.callback_queue,
             payload=msgspec.Raw(payload),
             why=f"all of {batch.id} have ended",
+            trace=batch.trace,
         ),
     )

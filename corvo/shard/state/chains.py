@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from corvo.model import Job, State
+from corvo.model import Job, State, trace_of
 from corvo.protocol.ops.base import encode_json, json_bytes
 from corvo.protocol.ops.checks import fields_of
 from corvo.protocol.ops.workflow import ON_EXIT, ON_FAILURE, Chain, Step
@@ -98,5 +98,6 @@ def _spawn(tx: Tx, job: Job, step: Step, number: int, fields: dict[str, msgspec.
         chain_step=number,
         chain=msgspec.Raw(job.chain),
         chain_marks=job.chain_marks & FAILED,
+        trace=trace_of(job),
     )
     spawning.spawn(tx, new)

@@ -15,18 +15,20 @@ that were used. `corvo.shard.state.epochs` tells such effects apart, and both sh
 `renumber` and `skip`.
 """
 
-from typing import Final, TypeAlias
+from collections.abc import Mapping
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from corvo.kv.keys import INBOX, META, OUTBOX
-from corvo.model import Epoch, Job, Outgoing, Schedule
+from corvo.model import Epoch, Job, Outgoing, Schedule, traced
 from corvo.protocol.ops.base import encode_json
 from corvo.protocol.ops.restore import with_json
 from corvo.shard.state import epochs
 from corvo.shard.state.epochs import FOLLOWS
 from corvo.shard.state.tx import Tx
+from corvo.trace_context import TraceContext
 
 EFFECT_BYTES_MAX: Final = (4 << 20) - (64 << 10)
 """Of one effect as JSON. The door lets ops of 4 MiB in, and `Receive` adds a little."""
@@ -44,10 +46,13 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     reset_attempts: bool = False
     refused: int = 0  # number of shards in which another job has its id
     dependency_wait_ms: int = 0  # how long it waits on for jobs that do not exist yet
+    trace: TraceContext | None = None
+    FIELDS_SINCE: ClassVar[Mapping[str, int]] = {"trace": 6}
 
     def whole(self) -> Job:
-        """The job with its JSON."""
-        return with_json(self.job, {name: bytes(value) for name, value in self.json.items()})
+        """The job with its JSON and its trace context."""
+        job = with_json(self.job, {name: bytes(value) for name, value in self.json.items()})
+        return job if self.trace is None else traced(job, self.trace)
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
@@ -85,6 +90,8 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     chain_step: int = 0
     chain: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     chain_marks: int = 0
+    trace: TraceContext | None = None
+    FIELDS_SINCE: ClassVar[Mapping[str, int]] = {"trace": 6}
 
 
 class Watch(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch"):

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from corvo.model import Event, EventType, Job, State
+from corvo.model import Event, EventType, Job, State, traced
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import encode_json, json_bytes
 from corvo.protocol.ops.workflow import Chain, Step
@@ -46,6 +46,8 @@ def spawn_here(tx: Tx, new: Spawn) -> None:
     )
     if job.chain:
         job = _as_step(job, _decode_chain(job.chain).at(job.chain_step))
+    if new.trace is not None:
+        job = traced(job, new.trace)
     JOBS.insert(tx, job)
     tx.touched[new.queue] = None
 

@@ -30,6 +30,7 @@ from corvo.model import (
     Request,
     Schedule,
     State,
+    TracedJob,
     Worker,
     may_follow,
 )
@@ -349,6 +350,7 @@ JOBS: Final = Table(
     is_fed=True,
     tell=_tell_job,
     tell_gone=_tell_job_gone,
+    longer=TracedJob,
 )
 QUEUES: Final = Table(
     "queue",

@@ -37,6 +37,9 @@
 {{- if and $v.metrics.serviceMonitor.enabled $v.auth.enabled (not $v.metrics.existingSecret) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.existingSecret: create an API key with `corvo keys create prometheus --role readonly`, and put it into a Secret under metrics.apiKeyKey" -}}
 {{- end -}}
+{{- if and $v.tracing.enabled (not (regexMatch "^https?://[^/:]+(:[0-9]+)?(/.*)?$" $v.tracing.endpoint)) -}}
+{{- fail "tracing.enabled needs tracing.endpoint, such as http://collector.monitoring:4318" -}}
+{{- end -}}
 {{- if $v.worker.enabled -}}
 {{- if and $v.auth.enabled (not $v.worker.existingSecret) -}}
 {{- fail "worker.enabled needs worker.existingSecret: create an API key with `corvo keys create NAME --role worker`, and put it into a Secret under worker.apiKeyKey" -}}

@@ -145,3 +145,9 @@ valueFrom:
 {{- end }}
 {{- end }}
 {{- end -}}
+
+{{/* The port of the receiver of traces. */}}
+{{- define "corvo.tracingPort" -}}
+{{- $url := urlParse .Values.tracing.endpoint -}}
+{{- regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (eq $url.scheme "https" | ternary "443" "80") -}}
+{{- end -}}
