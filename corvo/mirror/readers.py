@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from corvo import clock
 from corvo.mirror.follow.following import WriterTask
+from corvo.mirror.follow.writing import code_of
 from corvo.mirror.query.fulltext import full_text
 from corvo.mirror.query.reading import Reading, TimeOver, prepare
 from corvo.mirror.query.reports import get_beats, get_rates, get_summary, get_throughput
@@ -216,7 +217,7 @@ def answer(reading: Reading, task: Task) -> MirrorAnswer | Refused:
     except TimeOver:
         return _OVER
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+        if code_of(error) == sqlite3.SQLITE_INTERRUPT:
             return _OVER
         raise
 

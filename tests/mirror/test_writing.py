@@ -17,6 +17,7 @@ from corvo.mirror.follow import writing as module
 from corvo.mirror.follow.progress import Cursor, Page
 from corvo.mirror.follow.rows import BadDocument
 from corvo.mirror.follow.writing import NAME, Damaged, Stuck, Writing, is_damage, open_writing
+from corvo.mirror.query.reading import Reading
 from corvo.model import Job, State
 from tests.mirror.pages import tables_in, words_are_right
 
@@ -287,6 +288,17 @@ def test_what_a_question_did_wrong_is_no_damage() -> None:
         connection.execute("SELECT * FROM nowhere")
 
     assert not is_damage(caught.value)
+
+
+def test_a_text_that_is_no_text_any_more_is_damage() -> None:
+    """Found by a run that flips a bit in the file: seed 7002. Each page with the row was a 500."""
+    connection = sqlite3.connect(":memory:")
+    reading = Reading(connection, clock=lambda: 0, now_ns=0)
+
+    with pytest.raises(sqlite3.OperationalError) as caught:
+        reading.retried(lambda: reading.run("SELECT CAST(x'32EE36' AS TEXT)").fetchone())
+
+    assert is_damage(caught.value)
 
 
 def test_an_older_schema_keeps_its_rows_and_begins_a_pass(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ STALE_MAX: Final = 5_000
 _WAITS: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 """Errors that may pass: no disk space, or no memory."""
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
+_NO_TEXT: Final = "Could not decode to UTF-8"
+"""How the message begins of an error about a text that is no text."""
 
 
 class Stuck(CorvoError):
@@ -61,11 +63,15 @@ def scheduled() -> Scheduled:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error of a reader shows that the file is damaged."""
-    return _code(error) in _DAMAGE
+    """Whether an error of a reader shows that the file is damaged.
+
+    SQLite does not look at texts. Python's module does, and its error has no code: what was written
+    was UTF-8.
+    """
+    return code_of(error) in _DAMAGE or str(error).startswith(_NO_TEXT)
 
 
-def _code(error: sqlite3.Error) -> int:
+def code_of(error: sqlite3.Error) -> int:
     """SQLite's code of an error; -1 for an error of Python's module."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return -1 if code is None else code & 0xFF
@@ -246,7 +252,7 @@ class Writing:
 def _meaning(error: sqlite3.Error) -> Stuck | Damaged:
     """The exception for an error of SQLite. Our statements are valid: other errors are damage."""
     said = f"{getattr(error, 'sqlite_errorname', 'SQLite')}: {error}"
-    return Stuck(said) if _code(error) in _WAITS else Damaged(said)
+    return Stuck(said) if code_of(error) in _WAITS else Damaged(said)
 
 
 def _size(path: Path) -> int:
@@ -286,7 +292,7 @@ def open_writing(
     try:
         return _open(path, cluster, shards, checkpoint_pages), why
     except (sqlite3.Error, Unfit, ValueError, TypeError) as error:
-        if isinstance(error, sqlite3.Error) and _code(error) in _WAITS:
+        if isinstance(error, sqlite3.Error) and code_of(error) in _WAITS:
             raise _meaning(error) from error
         why = str(error)
     building.remove(path)

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from corvo.errors import CorvoError
 from corvo.mirror import jq
+from corvo.mirror.follow.writing import code_of
 from corvo.mirror.query.terms import Value, has_tags
 from corvo.protocol.questions import AsOf, Place
 from corvo.times import MS, format_time
@@ -66,7 +67,7 @@ class Reading:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            if code_of(error) == sqlite3.SQLITE_INTERRUPT:
                 self.was_cut = True
                 raise TimeOver from None
             raise
@@ -92,7 +93,7 @@ class Reading:
             try:
                 return work()
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT or self.is_over():
+                if code_of(error) != sqlite3.SQLITE_INTERRUPT or self.is_over():
                     raise
 
     @contextmanager
@@ -113,7 +114,7 @@ class Reading:
                 self._connection.execute("ROLLBACK")
             except sqlite3.OperationalError as error:
                 # Somebody wanted to stop us, and this is how we do.
-                if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                if code_of(error) != sqlite3.SQLITE_INTERRUPT:
                     raise
 
     def as_of(self) -> AsOf:
