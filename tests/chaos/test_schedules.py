@@ -60,6 +60,17 @@ def test_an_entry_can_be_written_later_than_it_was_planned() -> None:
     accepted(story.records())
 
 
+def test_due_times_that_were_missed_while_an_entry_was_on_its_way_are_skipped_by_the_next() -> None:
+    """Found by a run: seed 7503."""
+    story = Timetable(replace(EACH_SECOND, cron="@every 3s", missed="skip", missed_after_ms=500))
+    story.fire(3, at=3_002)
+    story.fire(at=9_870, missed=True)  # planned before 9 s, and then the leader stood still
+    story.fire(at=9_900, missed=True)
+    story.fire(12, at=12_002)
+
+    accepted(story.records())
+
+
 def test_rare_due_times_can_all_be_skipped() -> None:
     story = Timetable(replace(EACH_SECOND, cron="@every 3s", missed="skip", missed_after_ms=500))
     story.fire(3, at=3_002)
