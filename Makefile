@@ -7,7 +7,7 @@ READY   := .venv/ready
 SERVING := .venv/serving
 
 .DEFAULT_GOAL := help
-.PHONY: help server test check fix cover sim fuzz chaos bench docs
+.PHONY: help server test check fix cover sim fuzz chaos bench docs image
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,10 @@ docs: $(READY) ## Write the generated parts of the docs
 	$(PYTHON) -m tests.raft.conformance
 	$(PYTHON) -m tests.router.test_openapi
 	$(PYTHON) -m tests.helm.test_values
+
+image: ## Build the container image with docker, podman or buildah; BASE=, TAG=, TOOL=; WHEELS=yes: packages of pip here
+	@$(PYTHON3) deploy/image/build.py $(if $(TOOL),--tool "$(TOOL)") $(if $(BASE),--base $(BASE)) \
+	    $(if $(TAG),--tag $(TAG)) $(if $(WHEELS),--wheels) -- $(FLAGS)
 
 # What the server needs, and no more: it is there sooner than all the tools.
 $(SERVING): pyproject.toml requirements/constraints.txt
