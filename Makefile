@@ -15,9 +15,9 @@ help: ## List these commands
 server: $(SERVING) ## Run Corvo on 127.0.0.1:8080 with its data in ./data; more with FLAGS="--bind …"
 	@exec $(PYTHON) -m corvo server $(FLAGS)
 
-# Some kills need strace, and the examples their languages.
+# Some kills need strace, the examples their languages, and the compose files their load balancer.
 test: $(READY) ## Run every test
-	$(call HAVE,strace:strace node:nodejs go:golang-go,some tests are not covered)
+	$(call HAVE,strace:strace node:nodejs go:golang-go haproxy:haproxy,some tests are not covered)
 	$(PYTHON) -m pytest --numprocesses auto --maxprocesses 8
 
 check: $(READY) ## Check format, lint, types, imports, house rules and docs

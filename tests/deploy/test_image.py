@@ -15,16 +15,10 @@ import pytest
 from corvo import __version__
 from corvo.cluster_settings import PEER_PORT
 from corvo.config import Given, addresses, resolve
-from tests.deploy.scripts import ROOT, script
+from tests.deploy.scripts import ROOT, image_variables, script
 
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
 HEALTHY: Final = ROOT / "deploy" / "image" / "healthy.py"
-
-
-def variables() -> dict[str, str]:
-    """The environment of the image."""
-    [block] = re.findall(r"^ENV ((?:.*\\\n)*.*)$", DOCKERFILE, re.MULTILINE)
-    return dict(word.split("=", 1) for word in block.replace("\\\n", " ").split())
 
 
 def test_the_image_has_the_version_of_the_package() -> None:
@@ -32,7 +26,7 @@ def test_the_image_has_the_version_of_the_package() -> None:
 
 
 def test_the_settings_of_the_image_are_real() -> None:
-    found = {name: value for name, value in variables().items() if name.startswith("CORVO_")}
+    found = {name: value for name, value in image_variables().items() if name.startswith("CORVO_")}
     given = [
         Given(name.removeprefix("CORVO_").lower(), value, name) for name, value in found.items()
     ]

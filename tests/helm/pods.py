@@ -78,7 +78,7 @@ class Release:
         places = {there: str(path) for there, path in self.mounts(of, name).items()}
         names = self._names(number)
         environment = {
-            variable: _ANY.sub(rf"{host}:\1", replaced(value, {**names, **places}))
+            variable: on_host(replaced(value, {**names, **places}), host)
             for variable, value in self.values(of, name).items()
         }
         container = of.the_pod.server
@@ -183,6 +183,11 @@ def replaced(text: str, names: Mapping[str, str]) -> str:
     """A text with other names and paths, in one pass: a new path may contain an old one."""
     longest_first = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.sub(rf"(?<!\w)({longest_first})(?![\w.-])", lambda found: names[found[1]], text)
+
+
+def on_host(value: str, host: str) -> str:
+    """An address to listen on, of this host if it is one of all addresses."""
+    return _ANY.sub(rf"{host}:\1", value)
 
 
 def address(number: int) -> str:
