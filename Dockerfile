@@ -16,6 +16,7 @@ RUN if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/src/wheels; fi;
     && python3 -m pip wheel --no-deps --wheel-dir /wheel . \
     && python3 -m pip --python /opt/corvo/bin/python3 install /wheel/*.whl \
     && python3 -m pip --python /opt/corvo/bin/python3 uninstall --yes pip \
+    && /opt/corvo/bin/python3 changes/sbom.py --wheels wheels >/opt/corvo/sbom.cdx.json \
     && cp deploy/image/healthy.py /opt/corvo/healthy.py
 
 FROM ${BASE}

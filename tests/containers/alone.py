@@ -48,6 +48,12 @@ class Job(msgspec.Struct):
     state: str
 
 
+class Bill(msgspec.Struct):
+    """The SBOM of the image."""
+
+    components: list[dict[str, object]]
+
+
 class Trial:
     """What is tried, each with its result."""
 
@@ -88,6 +94,9 @@ class Trial:
         rights = await self._once("-E", "CapEff|NoNewPrivs", "/proc/self/status", entrypoint="grep")
         wanted = "CapEff: 0000000000000000 NoNewPrivs: 1"
         self._note("no rights", " ".join(rights.out.split()) == wanted, rights.out.split())
+        listed = await self._once("/opt/corvo/sbom.cdx.json", entrypoint="cat")
+        bill = msgspec.json.decode(listed.out, type=Bill)
+        self._note("SBOM", len(bill.components) > 1, f"{len(bill.components)} packages")
         refused = await self._once()
         self._note("refused without an admin key", refused.code == 72, refused.code)
         sizes = [await self._size(image) for image in (IMAGE, BASE)]
