@@ -152,6 +152,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             description="time that running requests have to end when the node stops",
         ),
     ] = 1_500
+    stop_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=600_000,
+            description="time that a node still serves after SIGTERM, while `/readyz` answers 503,"
+            " so that a load balancer stops sending requests before the node stops",
+        ),
+    ] = 0
     cluster: ClusterSettings = ClusterSettings()
     shard: ShardSettings = ShardSettings()
     mirror: Mirror = Mirror()

@@ -249,6 +249,7 @@ async def _run(
         log,
         notifier,
         drain_s=config.drain_ms / 1_000,
+        stop_delay_s=config.stop_delay_ms / 1_000,
         heard=known.hear,
     )
     welcome = partial(_welcome, log, config, opened, listening)

@@ -3,7 +3,6 @@
 import re
 import shutil
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +19,7 @@ from corvo import __version__
 from corvo.command_table import COMMANDS
 from corvo.config import addresses, given_by_environment, resolve
 from corvo.times import parse_duration
+from tests.deploy.balancing import balancer
 from tests.deploy.composed import COMPOSE, FILES, SECRET, Project, processes, project
 from tests.deploy.scripts import ROOT
 from tests.helm.pods import PATIENCE_S, Process, address
@@ -201,28 +201,6 @@ def serving(node: StandIn) -> Iterator[StandIn]:
         node.shutdown()
         thread.join()
         node.server_close()
-
-
-@contextmanager
-def balancer(directory: Path, hosts: dict[str, str]) -> Iterator[str]:
-    """HAProxy with the configuration of the compose file, on addresses of this test."""
-    own = address(9)
-    text = (COMPOSE / "haproxy.cfg").read_text().replace("bind :8080", f"bind {own}:8080")
-    # The machine's limit of open files may be low.
-    text = text.replace("maxconn 10000", "maxconn 100")
-    for name, host in hosts.items():
-        assert f"server {name} {name}:8080\n" in text
-        text = text.replace(f" {name}:8080\n", f" {host}:8080\n")
-    # Addresses are not looked up, and no name server is asked.
-    text = text.replace("127.0.0.11:53", f"{own}:53")
-    config = directory / "haproxy.cfg"
-    config.write_text(text)
-    process = subprocess.Popen(["haproxy", "-db", "-q", "-f", str(config)])
-    try:
-        yield own
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def ask(host: str) -> str:
