@@ -7,7 +7,7 @@ READY   := .venv/ready
 SERVING := .venv/serving
 
 .DEFAULT_GOAL := help
-.PHONY: help server test check fix cover sim fuzz chaos bench docs
+.PHONY: help server test check fix cover sim fuzz chaos bench docs image
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -15,9 +15,9 @@ help: ## List these commands
 server: $(SERVING) ## Run Corvo on 127.0.0.1:8080 with its data in ./data; more with FLAGS="--bind …"
 	@exec $(PYTHON) -m corvo server $(FLAGS)
 
-# Some kills need strace, and the examples their languages.
+# Some kills need strace, the examples their languages, and the compose files their load balancer.
 test: $(READY) ## Run every test
-	$(call HAVE,strace:strace node:nodejs go:golang-go,some tests are not covered)
+	$(call HAVE,strace:strace node:nodejs go:golang-go haproxy:haproxy,some tests are not covered)
 	$(PYTHON) -m pytest --numprocesses auto --maxprocesses 8
 
 check: $(READY) ## Check format, lint, types, imports, house rules and docs
@@ -58,6 +58,10 @@ docs: $(READY) ## Write the generated parts of the docs
 	$(PYTHON) -m tests.raft.conformance
 	$(PYTHON) -m tests.router.test_openapi
 	$(PYTHON) -m tests.helm.test_values
+
+image: ## Build the container image with docker, podman or buildah; BASE=, TAG=, TOOL=; WHEELS=yes: packages of pip here
+	@$(PYTHON3) deploy/image/build.py $(if $(TOOL),--tool "$(TOOL)") $(if $(BASE),--base $(BASE)) \
+	    $(if $(TAG),--tag $(TAG)) $(if $(WHEELS),--wheels) -- $(FLAGS)
 
 # What the server needs, and no more: it is there sooner than all the tools.
 $(SERVING): pyproject.toml requirements/constraints.txt

@@ -30,6 +30,9 @@ READY: Final = b"ready"
 LEAVE: Final = b"leave\n"
 """The line that a running parent writes before it closes stdin."""
 
+PREPARE: Final = b"prepare\n"
+"""The line of a parent that stops this process soon. Until then the process works as before."""
+
 _GC_AFTER: Final = (50_000, 20, 50)
 """Documents are many and have no cycles: looking for cycles every 700 objects is a waste."""
 _READ_BYTES: Final = 64 << 10
@@ -69,24 +72,32 @@ class Parent:
         line, _, self._held = self._held.partition(b"\n")
         return line
 
-    async def wait(self, updated: Callable[[Update], None] = lambda _: None) -> bool:
-        """Wait until stdin closes, and pass updates on.
+    async def wait(
+        self,
+        updated: Callable[[Update], None] = lambda _: None,
+        prepared: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Wait until stdin closes, and pass on updates, and that the end comes soon.
 
         Returns whether the parent asked for the end, and did not just end.
         """
-        is_asked = self._take(b"", updated)
+        is_asked = self._take(b"", updated, prepared)
         async with trio.lowlevel.FdStream(os.dup(self._descriptor)) as stdin:
             while data := await stdin.receive_some(_READ_BYTES):
-                is_asked = self._take(data, updated) or is_asked
+                is_asked = self._take(data, updated, prepared) or is_asked
         return is_asked
 
-    def _take(self, data: bytes, updated: Callable[[Update], None]) -> bool:
+    def _take(
+        self, data: bytes, updated: Callable[[Update], None], prepared: Callable[[], None]
+    ) -> bool:
         """Use the lines that are whole; returns whether one was `LEAVE`."""
         *lines, self._held = (self._held + data).split(b"\n")
         is_asked = False
         for line in lines:
             if line + b"\n" == LEAVE:
                 is_asked = True
+            elif line + b"\n" == PREPARE:
+                prepared()
             else:
                 updated(_decode_update(line))
         return is_asked

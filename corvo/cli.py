@@ -13,6 +13,7 @@ from typing import Final, TextIO, TypeAlias
 
 from corvo import __version__
 from corvo.command_table import ABSENT, ALIASES, COMMANDS, GROUPS
+from corvo.container_init import is_first, run_below
 from corvo.nearest import nearest
 
 OK: Final = 0
@@ -60,11 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " needs them to stop on an invalid state: start it without this option\n"
         )
         return MISCONFIGURED
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return run_below(partial(_run_all, words)) if is_first() else _run_all(words)
+
+
+def _run_all(words: list[str]) -> int:
     # A closed output is one that is not wanted.
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        code = _run(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED

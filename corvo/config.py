@@ -106,6 +106,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(description="API key with full access; `CORVO_ADMIN_PASSWORD` is the same setting"),
     ] = ""
+    admin_key_file: Annotated[
+        str, Meta(description="file with the admin key, instead of `admin_key`")
+    ] = ""
     tls_cert: Annotated[
         str,
         Meta(description="file with the TLS certificate and its chain, in PEM; needs `tls_key`"),
@@ -149,6 +152,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             description="time that running requests have to end when the node stops",
         ),
     ] = 1_500
+    stop_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=600_000,
+            description="time that a node still serves after SIGTERM, while `/readyz` answers 503,"
+            " so that a load balancer stops sending requests before the node stops",
+        ),
+    ] = 0
     cluster: ClusterSettings = ClusterSettings()
     shard: ShardSettings = ShardSettings()
     mirror: Mirror = Mirror()
@@ -160,12 +172,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_open(self) -> bool:
         """Whether anybody who can reach us may do anything."""
-        return self.auth == "off" or not self.admin_key
+        return self.auth == "off" or not self.has_admin_key
 
     @property
     def must_be_loopback(self) -> bool:
         """Whether it is open only because nobody from outside can come in."""
-        return self.auth == "on" and not self.admin_key
+        return self.auth == "on" and not self.has_admin_key
+
+    @property
+    def has_admin_key(self) -> bool:
+        """Whether there is an admin key, here or in a file."""
+        return bool(self.admin_key or self.admin_key_file)
 
 
 _SECRETS: Final = ("admin_key", "cluster.secret", "webhooks.secrets")
@@ -590,16 +607,19 @@ def contradictions(config: Config, sources: Mapping[str, str]) -> list[str]:
             " set: set CORVO_ADMIN_KEY (or --admin-key), or give every client full access with"
             " --auth off"
         )
-    if config.auth == "off" and config.admin_key:
+    if config.auth == "off" and config.has_admin_key:
+        key = "admin_key" if config.admin_key else "admin_key_file"
         problems.append(
-            f"{told('auth')} is off and {told('admin_key')} is set: the key would have no effect;"
+            f"{told('auth')} is off and {told(key)} is set: the key would have no effect;"
             " remove one of the two settings"
         )
-    if not config.admin_key.isascii() or config.admin_key != config.admin_key.strip():
+    if config.admin_key and config.admin_key_file:
         problems.append(
-            f"{told('admin_key')} has characters that an HTTP header cannot carry, or spaces at an"
-            " end: use printable ASCII"
+            f"{told('admin_key')} and {told('admin_key_file')} are set: remove one of the two"
+            " settings"
         )
+    if not is_header_value(config.admin_key):
+        problems.append(f"{told('admin_key')} {NO_HEADER_VALUE}")
     for number, one in enumerate(config.webhooks.secrets, start=1):
         queue, equals, secret = one.partition("=")
         if not (queue and equals and len(secret) >= _SECRET_MIN):
@@ -621,6 +641,16 @@ def contradictions(config: Config, sources: Mapping[str, str]) -> list[str]:
         for name, wrong in cluster_settings.problems(config.cluster)
     ]
     return problems + _sizes(config, told("limits.op_bytes_max"), told("limits.body_bytes_max"))
+
+
+NO_HEADER_VALUE: Final = (
+    "has characters that an HTTP header cannot carry, or spaces at an end: use printable ASCII"
+)
+
+
+def is_header_value(text: str) -> bool:
+    """Whether a client can send this as an API key."""
+    return text.isascii() and text == text.strip()
 
 
 def _sizes(config: Config, op: str, body: str) -> list[str]:

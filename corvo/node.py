@@ -24,7 +24,14 @@ import trio
 from corvo import __version__
 from corvo.child import DAMAGED, FAILED, MISCONFIGURED, OK, first_of
 from corvo.cluster_settings import SECRET_MIN
-from corvo.config import Address, Config, Resolved, addresses
+from corvo.config import (
+    NO_HEADER_VALUE,
+    Address,
+    Config,
+    Resolved,
+    addresses,
+    is_header_value,
+)
 from corvo.datadir import (
     DataDir,
     DirectoryDamaged,
@@ -66,7 +73,7 @@ _LOCK_RETRY_S: Final = 0.1
 
 
 class SecretUnread(CorvoError):
-    """The file with the cluster secret cannot be used."""
+    """A file with a secret cannot be used."""
 
 
 async def serve(
@@ -109,7 +116,7 @@ async def _open_and_run(
     programs: Programs,
     stop_request: StopRequest,
 ) -> int:
-    config = with_secret(resolved.config)
+    config = with_secrets(resolved.config)
     if config.tls_cert:
         check_certificate(config.tls_cert, config.tls_key)
     _raise_file_limit(log, config.limits.connections_max)
@@ -165,15 +172,18 @@ async def _open_and_run(
         return code
 
 
-def with_secret(config: Config) -> Config:
-    """The config with the cluster secret out of its file. Raises `SecretUnread`."""
+def with_secrets(config: Config) -> Config:
+    """The config with the secrets out of their files. Raises `SecretUnread`."""
+    if config.admin_key_file:
+        key = _secret_in(config.admin_key_file, "admin_key_file")
+        if not key or not is_header_value(key):
+            wrong = NO_HEADER_VALUE if key else "is empty"
+            raise SecretUnread(f"admin_key_file {config.admin_key_file} {wrong}")
+        config = msgspec.structs.replace(config, admin_key=key, admin_key_file="")
     place = config.cluster.secret_file
     if not place:
         return config
-    try:
-        secret = Path(place).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SecretUnread(f"cluster.secret_file {place} cannot be read: {error}") from error
+    secret = _secret_in(place, "cluster.secret_file")
     if len(secret) < SECRET_MIN:
         raise SecretUnread(
             f"cluster.secret_file {place} has a secret of {len(secret)} characters: use at least"
@@ -181,6 +191,14 @@ def with_secret(config: Config) -> Config:
         )
     cluster = msgspec.structs.replace(config.cluster, secret=secret, secret_file="")
     return msgspec.structs.replace(config, cluster=cluster)
+
+
+def _secret_in(place: str, setting: str) -> str:
+    """The content of a file with a secret. Raises `SecretUnread`."""
+    try:
+        return Path(place).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SecretUnread(f"{setting} {place} cannot be read: {error}") from error
 
 
 async def _form(
@@ -231,6 +249,7 @@ async def _run(
         log,
         notifier,
         drain_s=config.drain_ms / 1_000,
+        stop_delay_s=config.stop_delay_ms / 1_000,
         heard=known.hear,
     )
     welcome = partial(_welcome, log, config, opened, listening)

@@ -4,9 +4,10 @@ Each process reads its config as one line of JSON from stdin, which stays open. 
 its stdin closes, so no process outlives the node, however the node ends. A process writes `ready`
 when it can be reached. `corvo.restarts` decides what follows when a process ends unasked.
 
-At a stop, the router is asked first and answers the requests that it has begun; then the shards and
-the mirror, at the same time. A process that takes too long is killed, which loses nothing. A second
-stop request kills all processes at once.
+At a stop, the router may first serve on for a while as a node that is not ready, so that load
+balancers leave it out. Then the router is asked and answers the requests that it has begun; then
+the shards and the mirror, at the same time. A process that takes too long is killed, which loses
+nothing. A second stop request kills all processes at once.
 """
 
 import secrets
@@ -19,7 +20,7 @@ from typing import Final
 import msgspec
 import trio
 
-from corvo.child import FAILED, LEAVE, OK, READY, Notice
+from corvo.child import FAILED, LEAVE, OK, PREPARE, READY, Notice
 from corvo.notify import Notifier
 from corvo.restarts import Hold, Leave, Restart, Restarts, meaning
 from corvo.telemetry import Log
@@ -80,6 +81,12 @@ class Child:
         """Write `LEAVE` to its stdin and close that; without `LEAVE`, the node has ended."""
         self.is_stopping = True
         self.asked_s = trio.current_time()
+        await self.say(LEAVE)
+        if self.process is not None and self.process.stdin is not None:
+            await self.process.stdin.aclose()
+
+    async def say(self, line: bytes) -> None:
+        """Write a line to its stdin, if it runs and has its config."""
         process = self.process
         if process is not None and process.stdin is not None:
             # A process that stands still may have a full pipe: it is not waited for.
@@ -87,8 +94,7 @@ class Child:
                 async with self.speaking:
                     if self.has_config:
                         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                            await process.stdin.send_all(LEAVE)
-            await process.stdin.aclose()
+                            await process.stdin.send_all(line)
 
     def kill(self) -> None:
         """Kill it, and do not start it again."""
@@ -127,6 +133,7 @@ class Supervisor:
         notifier: Notifier,
         *,
         drain_s: float,
+        stop_delay_s: float = 0.0,
         heard: Callable[[Notice], None] = lambda _: None,
     ) -> None:
         """`heard` is called with each notice of a process."""
@@ -137,6 +144,7 @@ class Supervisor:
         self._log = log
         self._notifier = notifier
         self._drain_s = drain_s
+        self._stop_delay_s = stop_delay_s
         self._code = OK
         self._was_ready = False
 
@@ -153,6 +161,7 @@ class Supervisor:
             nursery.start_soon(self._kill_when_asked)
             await self._stop_request.asked.wait()
             self._notifier.say("STOPPING=1")
+            await self._serve_on()
             stopping()
             await self._stop()
             nursery.cancel_scope.cancel()
@@ -327,6 +336,16 @@ class Supervisor:
         await self._stop_request.at_once.wait()
         for child in self._children:
             child.kill()
+
+    async def _serve_on(self) -> None:
+        """Let a node that was ready serve for a while as one that is not ready."""
+        if self._stop_delay_s == 0 or not self._was_ready or self._code != OK:
+            return
+        for child in self._children:
+            if child.plan.stage is Stage.ROUTER:
+                await child.say(PREPARE)
+        with trio.move_on_after(self._stop_delay_s):
+            await self._stop_request.at_once.wait()
 
     async def _stop(self) -> None:
         """Stage by stage."""

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import trio
 
-from corvo.child import LEAVE, Parent, Update
+from corvo.child import LEAVE, PREPARE, Parent, Update
 from corvo.protocol.cluster import alone
 
 FIRST = Update(map=alone(1, 2), sockets={0: "/a", 1: "/b"})
@@ -71,6 +71,18 @@ def test_updates_come_whole_and_in_order_however_they_are_cut(size: int) -> None
     with pipe() as ends:
         assert trio.run(main, *ends) is True
     assert told == [FIRST, SECOND]
+
+
+def test_a_parent_that_stops_it_soon_has_not_asked_yet() -> None:
+    told: list[Update] = []
+    prepared: list[bool] = []
+    with pipe() as (parent, write, close):
+        write(b"{}\n" + line(FIRST) + PREPARE + line(SECOND))
+        close()
+        parent.read_line()
+
+        assert trio.run(parent.wait, told.append, lambda: prepared.append(True)) is False
+    assert (told, prepared) == ([FIRST, SECOND], [True])
 
 
 @pytest.mark.parametrize("last", [b"", b"lea", line(FIRST)[:-5]])

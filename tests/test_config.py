@@ -320,6 +320,8 @@ def test_a_secret_is_never_shown() -> None:
         ),
         ({"bind": "127.0.0.1:1,10.0.0.1:1"}, "reachable from outside, and no admin key is set"),
         ({"auth": "off", "admin_key": "k"}, "remove one of the two settings"),
+        ({"auth": "off", "admin_key_file": "f"}, "admin_key_file (x) is set: the key would"),
+        ({"admin_key": "k", "admin_key_file": "f"}, "remove one of the two settings"),
         ({"admin_key": "schlüssel"}, "use printable ASCII"),
         ({"admin_key": " k"}, "use printable ASCII"),
         ({"webhooks.secrets": "mail=short"}, "a secret of at least 16 characters"),

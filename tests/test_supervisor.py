@@ -617,6 +617,49 @@ async def test_a_stop_takes_less_than_five_seconds_though_no_process_leaves(tmp_
     assert trio.current_time() - began < 5
 
 
+@without_waiting
+async def test_a_node_serves_on_before_it_stops_if_it_is_told_to(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    plans = [
+        replace(plan(journal, name, "serve", is_vital=False), stage=stage)
+        for name, stage in (("router", Stage.ROUTER), ("shard", Stage.OTHERS))
+    ]
+    stop_request, settled, closed = StopRequest(), trio.Event(), list[float]()
+    supervisor = Supervisor(
+        plans, stop_request, silent_log(), Notifier({}), drain_s=1, stop_delay_s=100
+    )
+
+    def note() -> None:
+        closed.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: supervisor.run(ready=settled.set, stopping=note))
+        await settled.wait()
+        began = trio.current_time()
+        stop_request.request()
+
+    [at] = closed
+    assert at - began >= 100, "until then its sockets are open"
+    assert Journal(journal).words("router")[:2] == ["started", "prepared"]
+    assert "prepared" not in Journal(journal).words("shard")
+
+
+@on_sockets
+async def test_a_second_signal_ends_the_time_in_which_it_serves_on(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    settings = {"data_dir": str(tmp_path / "d"), "stop_delay_ms": "10m"}
+
+    async with running(settings, stand_ins(journal)) as it:
+        address = await it.url()
+        it.send(signal.SIGTERM)
+        await it.hear("node.stopping")
+        answered_by = await ask(address)
+        code = await it.end()
+
+    assert answered_by > 0
+    assert code == OK
+
+
 @on_sockets
 async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
     journal = tmp_path / "journal"

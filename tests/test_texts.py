@@ -48,6 +48,7 @@ PAGES: Final = (
             "operations",
             "performance",
             "raft",
+            "releasing",
             "router",
             "schedules",
             "search",

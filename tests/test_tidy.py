@@ -28,7 +28,7 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {}
 
 LOUD: Final = (
     "corvo/{__main__,child,cli,clock,commands,connections,datadir,kept_link,link,listening}.py",
-    "corvo/{node,notify}.py",
+    "corvo/{container_init,node,notify}.py",
     "corvo/{peer_tls,process_stats,shard_links,supervisor,telemetry,topology,watchdog}.py",
     "corvo/{handover,peer_port}.py",
     "corvo/{clock_readings,forming,node_map,plans}.py",
@@ -82,6 +82,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
     "logging": (),
     "os": (
         "corvo/{child,cli,commands,datadir,node,notify,plans,process_stats,telemetry,watchdog}.py",
+        "corvo/container_init.py",
         "corvo/client_commands/{completion,dev,lines,options,profile,profiles}.py",
         "corvo/client_commands/{worker,worker_commands}.py",
         "corvo/kv/directories.py",

@@ -101,6 +101,8 @@ class Api:
         self.warnings: list[str] = []
         """Warnings of `/readyz`, and from when on they are collected again."""
         self.warnings_due = 0.0
+        self.is_leaving = False
+        """Whether this router stops soon: `/readyz` says so, and all else is as before."""
         self.stopping: Final = trio.Event()
         """Set when this router has been told to leave: `/readyz` says so, and streams end."""
 

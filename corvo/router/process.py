@@ -73,7 +73,10 @@ async def _stop_with_parent(api: Api, parent: child.Parent) -> None:
     def updated(update: child.Update) -> None:
         api.topology.update(update.map, update.sockets)
 
-    if not await parent.wait(updated):
+    def prepared() -> None:
+        api.is_leaving = True
+
+    if not await parent.wait(updated, prepared):
         # The shards have gone with it, who knows what is asked of them, and the next node waits for
         # us to be gone, too.
         child.exit_now()

@@ -5,11 +5,11 @@ the next address, when it fails. What fails twice is counted, and every job that
 must be there once.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import trio
@@ -40,25 +40,21 @@ class Seen(msgspec.Struct):
     """Of syncs of a small file beside them."""
 
 
-class Rolling:
-    """One run."""
+class Asked(Protocol):
+    """A node, as its clients see it."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def client(self) -> Client: ...
+
+
+class Load:
+    """Clients at work, each with the addresses of all nodes."""
+
+    def __init__(self, members: Sequence[Asked]) -> None:
+        self._members = members
         self.seen: Final = Seen(failed=[])
         self._ids: list[str] = []
         self._is_closing = False
         self._moved = trio.Event()
-
-    async def run(self, rounds: int) -> Seen:
-        """Restart every node so many times."""
-        directory = self._cluster[0].data.parent
-        async with bare_syncs(directory) as bare, self.load():
-            for _ in range(rounds):
-                for member in self._cluster.members:
-                    await self.restart(member)
-        self.seen.bare = bare.times
-        return self.seen
 
     @asynccontextmanager
     async def load(self) -> AsyncIterator[None]:
@@ -71,13 +67,6 @@ class Rolling:
             self._is_closing = True
         await self._look_up()
 
-    async def restart(self, member: Member) -> None:
-        """Restart one node."""
-        assert await member.node.end() == 0
-        await self._cluster.start(member)
-        await member.node.hear("node.ready")
-        await self.more()
-
     async def more(self) -> None:
         """Wait until some more jobs were acknowledged."""
         wanted = self.seen.jobs + _CALM
@@ -85,19 +74,18 @@ class Rolling:
             await self._moved.wait()
 
     async def _produce(self, number: int) -> None:
-        members = self._cluster.members
-        clients = [Client(member.address) for member in members]
+        clients = [member.client() for member in self._members]
         count = 0
         while not self._is_closing:
             count += 1
-            at = (number + count) % len(members)
+            at = (number + count) % len(clients)
             key = f"client-{number}-{count}"
             job = {"queue": f"mail-{count % 7}", "payload": {"key": key}}
             body = msgspec.json.encode(job)
             answer = await self._try(clients[at], body, key)
             if not isinstance(answer, Answer):
                 self.seen.repeated += 1
-                answer = await self._try(clients[(at + 1) % len(members)], body, key)
+                answer = await self._try(clients[(at + 1) % len(clients)], body, key)
             if isinstance(answer, Answer):
                 self._ids.append(answer.read(Made).job_id)
                 self.seen.jobs += 1
@@ -124,11 +112,36 @@ class Rolling:
     async def _look_up(self) -> None:
         """Each job that was acknowledged is there, and none is there twice."""
         self.seen.doubled = len(self._ids) - len({*self._ids})
-        client = Client(self._cluster[0].address)
+        client = self._members[0].client()
         for job_id in self._ids:
             answer = await client.ask("GET", f"/api/v1/jobs/{job_id}")
             self.seen.missing += answer.status != 200
         client.close()
+
+
+class Rolling(Load):
+    """One run."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.members)
+        self._cluster = cluster
+
+    async def run(self, rounds: int) -> Seen:
+        """Restart every node so many times."""
+        directory = self._cluster[0].data.parent
+        async with bare_syncs(directory) as bare, self.load():
+            for _ in range(rounds):
+                for member in self._cluster.members:
+                    await self.restart(member)
+        self.seen.bare = bare.times
+        return self.seen
+
+    async def restart(self, member: Member) -> None:
+        """Restart one node."""
+        assert await member.node.end() == 0
+        await self._cluster.start(member)
+        await member.node.hear("node.ready")
+        await self.more()
 
 
 async def run(directory: Path, *, rounds: int = 1, shards: int = 4) -> Seen:

@@ -66,6 +66,7 @@ class Security(Part, frozen=True):
 
     run_as_non_root: bool = False
     run_as_user: int | None = None
+    run_as_group: int | None = None
     fs_group: int | None = None
     seccomp_profile: dict[str, str] = {}
     allow_privilege_escalation: bool = True

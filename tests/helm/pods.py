@@ -58,20 +58,31 @@ class Release:
         found = self.objects.one("Deployment")
         return self._process(found, f"{found.meta.name}-x", 0)
 
-    def _process(self, of: Object, name: str, number: int) -> "Process":
+    def values(self, of: Object, name: str) -> dict[str, str]:
+        """The environment of the first container of a pod, as Kubernetes sets it."""
+        environment: dict[str, str] = {}
+        for variable in of.the_pod.server.env:
+            environment[variable.name] = self._value(variable, name, environment)
+        return environment
+
+    def mounts(self, of: Object, name: str) -> dict[str, Path]:
+        """The files and directories of that container on this disk, by their paths in it."""
         pod = of.the_pod
-        host = address(number)
-        places = {
-            mount.mount_path: str(self._volume(pod.volumes, mount.name, name) / mount.sub_path)
+        return {
+            mount.mount_path: self._volume(pod.volumes, mount.name, name) / mount.sub_path
             for mount in pod.server.volume_mounts
         }
+
+    def _process(self, of: Object, name: str, number: int) -> "Process":
+        host = address(number)
+        places = {there: str(path) for there, path in self.mounts(of, name).items()}
         names = self._names(number)
-        environment: dict[str, str] = {}
-        for variable in pod.server.env:
-            value = self._value(variable, name, environment)
-            value = _ANY.sub(rf"{host}:\1", replaced(value, {**names, **places}))
-            environment[variable.name] = value
-        return Process(name, host, pod.server, environment, {**places, **names, "127.0.0.1": host})
+        environment = {
+            variable: on_host(replaced(value, {**names, **places}), host)
+            for variable, value in self.values(of, name).items()
+        }
+        container = of.the_pod.server
+        return Process(name, host, container, environment, {**places, **names, "127.0.0.1": host})
 
     def _names(self, number: int) -> dict[str, str]:
         """The address of each name that DNS has. The service for clients leads to one pod."""
@@ -172,6 +183,11 @@ def replaced(text: str, names: Mapping[str, str]) -> str:
     """A text with other names and paths, in one pass: a new path may contain an old one."""
     longest_first = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.sub(rf"(?<!\w)({longest_first})(?![\w.-])", lambda found: names[found[1]], text)
+
+
+def on_host(value: str, host: str) -> str:
+    """An address to listen on, of this host if it is one of all addresses."""
+    return _ANY.sub(rf"{host}:\1", value)
 
 
 def address(number: int) -> str:

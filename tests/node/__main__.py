@@ -96,15 +96,18 @@ def park(directory: Path, seconds: float) -> None:
 
 
 def stop(directory: Path, seconds: float) -> None:
-    until, number = time.monotonic() + seconds, 0
-    while number == 0 or time.monotonic() < until:
-        number += 1
-        seen = trio.run(stopping.run, directory / str(number))
+    until, took_s = time.monotonic() + seconds, list[float]()
+    while not took_s or time.monotonic() < until:
+        seen = trio.run(stopping.run, directory / str(len(took_s)))
+        took_s.append(seen.took_s)
         print(
             f"exit code {seen.code} after {seen.took_s:.2f} s; fetches that waited: {seen.waits}; "
-            f"streams: {seen.closes}; lost {len(seen.lost)} of {seen.promised}, "
-            f"forgotten {len(seen.undone)}; {seen.texts}"
+            f"streams: {seen.closes}; events: {seen.listened}; idle: {seen.idle}; "
+            f"lost {len(seen.lost)} of {seen.promised}, "
+            f"forgotten {len(seen.undone)}; {seen.texts}",
+            flush=True,
         )
+    print(f"from SIGTERM to the exit: {figures(took_s)}")
 
 
 def full(directory: Path, seconds: float) -> None:

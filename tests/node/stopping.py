@@ -15,6 +15,11 @@ from tests.router.stream_client import Closed, Refused, connected
 STALLED: Final = 4
 WAITING: Final = 20
 STREAMS: Final = 4
+LISTENERS: Final = 4
+"""Clients that follow events."""
+IDLE: Final = 4
+"""Connections without a request."""
+_TAIL_BYTES: Final = 1_000
 _LARGE: Final = b'{"queue": "large", "payload": "' + b"x" * 500_000 + b'"}'
 _LARGE_JOBS: Final = 40
 
@@ -28,6 +33,10 @@ class Seen(msgspec.Struct):
     """How the fetches that waited were answered; 0 is not at all."""
     closes: dict[int, int] = {}
     """How the streams were closed."""
+    listened: dict[str, int] = {}
+    """The last line that each client got that follows events, and whether its answer was whole."""
+    idle: dict[bytes, int] = {}
+    """What connections without a request got; nothing is their end."""
     promised: int = 0
     lost: list[str] = []
     undone: list[str] = []
@@ -55,6 +64,10 @@ class Stopping:
                     guests.start_soon(self._wait)
                 for number in range(STREAMS):
                     guests.start_soon(self._stream, number)
+                for _ in range(LISTENERS):
+                    await guests.start(self._listen)
+                for _ in range(IDLE):
+                    await guests.start(self._stay)
                 await self.crowd.more(100)
                 began = trio.current_time()
                 seen.code = await node.end()
@@ -88,6 +101,31 @@ class Stopping:
         self.seen.waits[status] = self.seen.waits.get(status, 0) + 1
         client.close()
 
+    async def _listen(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow events to the end."""
+        client = Client(self._house.address)
+        stream = await client.connect()
+        await stream.send_all(request("GET", "/api/v1/events"))
+        last = await stream.receive_some()
+        task_status.started()
+        while data := await received(stream):
+            last = (last + data)[-_TAIL_BYTES:]
+        client.close()
+        is_whole = last.endswith(b"\r\n0\r\n\r\n")
+        *_, line = last.removesuffix(b"\r\n0\r\n\r\n").strip().split(b"\n")
+        said = f"{line.decode()}, {'whole' if is_whole else 'cut off'}"
+        self.seen.listened[said] = self.seen.listened.get(said, 0) + 1
+
+    async def _stay(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep a connection open after an answer."""
+        client = Client(self._house.address)
+        await client.ask("GET", "/livez")
+        stream = await client.connect()
+        task_status.started()
+        said = await received(stream)
+        client.close()
+        self.seen.idle[said] = self.seen.idle.get(said, 0) + 1
+
     async def _stream(self, number: int) -> None:
         try:
             async with connected(self._house.address[1]) as client:
@@ -101,6 +139,14 @@ class Stopping:
             self.seen.closes[closed.code] = self.seen.closes.get(closed.code, 0) + 1
         except Refused as refused:
             self.seen.closes[refused.status] = self.seen.closes.get(refused.status, 0) + 1
+
+
+async def received(stream: trio.SocketStream) -> bytes:
+    """What comes next; nothing at the end. A reset is an end, too, and is told as one."""
+    try:
+        return await stream.receive_some()
+    except trio.BrokenResourceError:
+        return b""
 
 
 async def stall(address: Address) -> Client:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from corvo.router.stream.stream import GOING_AWAY
 from tests.node import stopping
 from tests.node.nodes import OK
 from tests.support.links import on_sockets
@@ -16,5 +17,7 @@ async def test_a_busy_node_stops_and_breaks_no_promise(tmp_path: Path) -> None:
     assert seen.undone == []
     assert seen.promised > 0
     assert seen.waits == {204: stopping.WAITING}
-    assert sum(seen.closes.values()) == stopping.STREAMS
+    assert seen.closes == {GOING_AWAY: stopping.STREAMS}
+    assert seen.listened == {": the server stops, whole": stopping.LISTENERS}
+    assert seen.idle == {b"": stopping.IDLE}
     assert seen.texts == []

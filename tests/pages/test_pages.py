@@ -233,21 +233,6 @@ def test_every_command_that_a_page_only_names_exists(page: Path) -> None:
         assert not parsers or typed <= known, words
 
 
-def test_the_unit_of_the_install_page_has_what_the_reference_has() -> None:
-    [page] = [
-        block.text
-        for block in blocks((DOCS / "howto" / "install.md").read_text())
-        if block.file == "corvo.service"
-    ]
-    [reference] = [
-        block.text
-        for block in blocks((DOCS / "operations.md").read_text())
-        if block.text.startswith("[Service]")
-    ]
-
-    assert reference in page
-
-
 def test_every_command_of_a_tutorial_is_run() -> None:
     for page in (DOCS / "tutorials").glob("*.md"):
         assert not any(block.note.startswith("not run") for block in blocks(page.read_text()))

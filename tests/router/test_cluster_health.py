@@ -90,6 +90,22 @@ def test_a_node_is_not_ready_while_the_leader_of_a_shard_is_being_elected() -> N
     run(main)
 
 
+def test_a_node_that_stops_soon_is_not_ready_and_serves() -> None:
+    async def main() -> None:
+        cluster = Cluster(ANNOUNCED)
+        before = await ready_of(cluster)
+
+        cluster.api.is_leaving = True
+        status, ready = await ready_of(cluster)
+
+        assert before[0] == 200
+        assert (status, ready.missing) == (503, ["router"])
+        assert "the server is stopping" in ready.error
+        assert not cluster.api.stopping.is_set(), "long polls and streams go on"
+
+    run(main)
+
+
 def test_a_node_is_ready_and_names_the_shard_that_has_had_no_leader_for_long() -> None:
     async def main() -> None:
         cluster = Cluster(ANNOUNCED)

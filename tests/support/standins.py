@@ -76,6 +76,8 @@ async def live(told: Told, note: Callable[[str], None], *, leaves: bool) -> None
         sys.stdout.flush()
         async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
             while data := await stdin.receive_some():
+                if b"prepare\n" in data:
+                    note("prepared")
                 for _ in range(data.count(b'"map"')):
                     note("updated")
                     sys.stdout.write('{"unneeded":9}\n')

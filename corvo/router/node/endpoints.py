@@ -298,7 +298,7 @@ async def readyz(api: Api, request: Request) -> Response:
             api.topology.map, api.config.node, is_announced=api.map_keeper.is_announced
         )
         checks.append(Check("cluster", not why, why))
-    leaving = api.stopping.is_set()
+    leaving = api.is_leaving or api.stopping.is_set()
     checks.append(Check("router", not leaving, "the server is stopping" if leaving else ""))
     return _ready(api, request, shards, checks, await _warnings(api))
 

@@ -1,0 +1,1 @@
+"""Tests of what an operator installs outside of Kubernetes: image, compose files, unit."""
