@@ -152,10 +152,12 @@ class Copies:
 
     async def _make(self, links: trio.Nursery) -> None:
         self._links = [await self._open(links, shard) for shard in self._shards]
+        terms = []
         for link in self._links:
             begun = await link.ask(wire.BeginBackup(1), wire.BackupBegun)
             if not begun.term:
                 raise LeaderChanged(f"shard {link.shard} has another leader")
+            terms.append(begun.term)
         # What was confirmed until now is to be in the copies.
         least = [(await shard.ask(GetMoment())).index for shard in self._shards]
         told: dict[int, wire.StateCopied | LinkLost] = {}
@@ -171,6 +173,12 @@ class Copies:
             for link in self._links:
                 nursery.start_soon(copy, link)
         self.made = [_read_copy(link, told[link.shard]) for link in self._links]
+        for shard, term in zip(self._shards, terms, strict=True):
+            # A leader that is cut off does not know that another one sends effects by now. An
+            # answer that was proven in its term, after all copies, shows that there was none.
+            await shard.ask(GetMoment())
+            if shard.led_term != term:
+                raise LeaderChanged(f"shard {shard.number} has another leader")
         for link in self._links:
             ended = await link.ask(wire.EndBackup(1), wire.BackupEnded)
             if not ended.is_consistent:
