@@ -15,9 +15,9 @@ help: ## List these commands
 server: $(SERVING) ## Run Corvo on 127.0.0.1:8080 with its data in ./data; more with FLAGS="--bind …"
 	@exec $(PYTHON) -m corvo server $(FLAGS)
 
-# Some kills need strace, and the examples their languages.
+# Some kills need strace, the examples their languages, and alerts and dashboards a Prometheus.
 test: $(READY) ## Run every test
-	$(call HAVE,strace:strace node:nodejs go:golang-go,some tests are not covered)
+	$(call HAVE,strace:strace node:nodejs go:golang-go prometheus:prometheus promtool:prometheus,some tests are not covered)
 	$(PYTHON) -m pytest --numprocesses auto --maxprocesses 8
 
 check: $(READY) ## Check format, lint, types, imports, house rules and docs
@@ -72,13 +72,21 @@ $(READY): pyproject.toml requirements/constraints.txt
 
 INSTALL = PIP_CONSTRAINT=requirements/constraints.txt $(PYTHON) -m pip install --quiet
 
+# What Debian asks before a package starts its service.
+SERVICES ?= /usr/sbin/policy-rc.d
+
 # Install the packages of commands that are missing, given as command:package, or say what follows.
+# Tests need programs only: meanwhile no package starts a service.
 define HAVE
 @missing=; for each in $(1); do \
     command -v "$${each%%:*}" >/dev/null || missing="$$missing $${each#*:}"; \
 done; \
 if [ -z "$$missing" ]; then :; \
 elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+    if [ ! -e $(SERVICES) ]; then \
+        trap 'rm -f $(SERVICES)' EXIT; \
+        printf '#!/bin/sh\nexit 101\n' >$(SERVICES) && chmod +x $(SERVICES); \
+    fi; \
     { apt-get update -q && DEBIAN_FRONTEND=noninteractive \
         apt-get install -qy --no-install-recommends $$missing; } \
     || echo "Without$$missing $(2)" >&2; \
