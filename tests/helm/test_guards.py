@@ -40,7 +40,6 @@ _KEYS: Final = "/api/v1/namespaces/shop/secrets/jobs-corvo-keys"
         (["cluster.tls.certManager.enabled=true"], "needs cluster.tls.certManager.issuerRef"),
         (["ingress.enabled=true"], "ingress.enabled needs ingress.hosts"),
         (["metrics.serviceMonitor.enabled=true"], "`corvo keys create prometheus --role readon"),
-        (["metrics.prometheusRule.enabled=true"], "set metrics.prometheusRule.extraGroups"),
         (["worker.enabled=true"], "`corvo keys create NAME --role worker`"),
         (["worker.enabled=true", "worker.existingSecret=x"], "worker.queues and worker.exec, or"),
         (["config.bind=:80"], "config.bind is made by the chart: use the value service.port"),
