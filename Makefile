@@ -59,6 +59,7 @@ docs: $(READY) ## Write the generated parts of the docs
 	$(PYTHON) -m tests.router.test_openapi
 	$(PYTHON) -m tests.helm.test_values
 	$(PYTHON) -m tests.alerts.rules
+	$(PYTHON) -m tests.alerts.boards
 
 # What the server needs, and no more: it is there sooner than all the tools.
 $(SERVING): pyproject.toml requirements/constraints.txt

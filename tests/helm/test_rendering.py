@@ -109,6 +109,8 @@ def test_each_dashboard_is_a_map_of_its_own(tmp_path: Path) -> None:
 
     found = rendered(values=CHART / "ci" / "monitoring-values.yaml", chart=chart)
 
+    names = {one.meta.name for one in found.of("ConfigMap")}
+    assert {"jobs-corvo-dashboard-operators", "jobs-corvo-dashboard-queues"} <= names
     board = found.one("ConfigMap", "jobs-corvo-dashboard-more")
     assert json.loads(board.data["more.json"]) == {"title": "{{queue}}"}
     assert board.meta.labels["grafana_dashboard"] == "1"
