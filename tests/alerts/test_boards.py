@@ -18,7 +18,7 @@ from tests.support.certificates import Authority, needs_openssl
 from tests.support.links import on_sockets
 
 VARIABLES: Final = re.compile(r"\$(namespace|job|instance|queue|datasource)\b|\$__rate_interval\b")
-_RATE_INTERVAL: Final = "10s"
+_RATE_INTERVAL: Final = "12s"
 
 EMPTY: Final = {
     "corvo_shard_effects_waiting": "no effect waits in a healthy cluster",
@@ -110,7 +110,7 @@ async def empty_queries(cluster: Cluster, prometheus: Prometheus) -> list[str]:
         nursery.start_soon(work, cluster)
         await prometheus.until("corvo_queue_workers == 1")
         # A rate needs two scrapes at least, which the counters of an answer have with it.
-        await prometheus.until('min(count_over_time(up{job="corvo"}[1m])) > 10')
+        await prometheus.until('min(count_over_time(up{job="corvo"}[1m])) > 5')
         empty = []
         for board in BOARDS:
             for _, expr in queries_of(board):

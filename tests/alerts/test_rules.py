@@ -10,10 +10,10 @@ import yaml
 from corvo.router.node.families import FAMILIES
 from tests.alerts import runbooks
 from tests.alerts.cases import CASES, Case, Series, shown
-from tests.alerts.prometheus import needs_promtool, promtool
 from tests.alerts.rules import (
     METRICS_PAGE,
     PLAIN,
+    ROOT,
     TABLE,
     Rule,
     alerts,
@@ -25,6 +25,8 @@ from tests.alerts.rules import (
     with_values,
 )
 from tests.helm.charts import rendered
+from tests.support.pages import blocks
+from tests.support.promtool import needs_promtool, promtool
 
 ALERTS: Final = list(alerts())
 RULES: Final = [rule for group in groups_of(with_values({})) for rule in group.rules]
@@ -105,6 +107,16 @@ def test_a_recorded_expression_is_used_more_than_once() -> None:
 @needs_promtool
 def test_prometheus_accepts_the_rules() -> None:
     assert promtool("check", "rules", "--lint=all", "--lint-fatal", str(PLAIN)) == ""
+
+
+@needs_promtool
+def test_prometheus_accepts_the_config_of_the_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "howto" / "monitor.md").read_text()
+    [config] = [block for block in blocks(page) if block.file == "prometheus.yml"]
+    (tmp_path / "prometheus.yml").write_text(config.text)
+    (tmp_path / "corvo.rules.yaml").write_text(PLAIN.read_text())
+
+    assert promtool("check", "config", str(tmp_path / "prometheus.yml")) == ""
 
 
 def test_every_alert_has_a_case() -> None:

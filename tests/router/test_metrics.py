@@ -1,8 +1,6 @@
 """What a router counts, and the page that it is told on."""
 
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -54,6 +52,7 @@ from corvo.router.node.scrape import (
     Scrape,
     ShardScrape,
 )
+from tests.support.promtool import needs_promtool, promtool
 
 ROOT: Final = Path(__file__).parents[2]
 NOW_NS: Final = 1_700_000_000_000_000_000
@@ -69,7 +68,6 @@ CLUSTER: Final = replace(
     ),
     version=7,
 )
-PROMTOOL: Final = shutil.which("promtool")
 
 
 class Clock:
@@ -691,18 +689,14 @@ def test_every_line_has_the_labels_that_its_family_declares() -> None:
         assert (family.kind == "histogram") == (name != plain)
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: the format is not checked")
+@needs_promtool
 def test_promtool_has_nothing_to_say_about_it() -> None:
-    assert PROMTOOL is not None
     queues = Queues(3)
     queues.add(queue(name, 1) for name in ("mail", 'a"} 1\nb{\\', "ünïcode", "bulk", OTHER))
 
     page = text(scrape(whole(0), whole(1), queues=queues))
-    said = subprocess.run(
-        [PROMTOOL, "check", "metrics"], input=page, text=True, capture_output=True, check=False
-    )
 
-    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+    assert promtool("check", "metrics", text=page) == ""
 
 
 # ---- The page of documentation.
