@@ -163,6 +163,18 @@ async def three_in(directory: Path, **settings: str) -> list[Member]:
     return members
 
 
+def secure(directory: Path, members: Sequence[Member]) -> Authority:
+    """Let nodes use TLS between them, all with one certificate; its authority."""
+    authority = Authority(directory / "ca")
+    security = authority.sign("node", days=30)
+    for member in members:
+        member.settings["cluster.tls_cert"] = security.tls_cert
+        member.settings["cluster.tls_key"] = security.tls_key
+        member.settings["cluster.tls_ca"] = security.tls_ca
+        member.settings["cluster.secret"] = _SECRET
+    return authority
+
+
 # ---- Jobs and workers.
 
 
@@ -218,6 +230,10 @@ async def workers(directory: Path, names: Sequence[str]) -> Stage:
         for _ in range(2):
             await stage.enqueue("mail")
         claims = [await stage.fetch("mail") for _ in range(2)]
+        # A worker has room if it was seen with more jobs than it has.
+        await stage.prometheus.until(
+            'min_over_time(corvo_queue_jobs{queue="mail",state="active"}[5s]) == 2'
+        )
         done = claims.pop()
         await stage.post(f"ack/{done.job_id}", {"lease_token": done.lease_token})
         async with trio.open_nursery() as nursery:
@@ -407,12 +423,7 @@ async def clocks(directory: Path, names: Sequence[str]) -> Stage:
 async def certificate(directory: Path, names: Sequence[str]) -> Stage:
     """A certificate for two days, which is replaced while the node runs."""
     member = await server_in(directory)
-    authority = Authority(directory / "ca")
-    security = authority.sign("node", days=30)
-    member.settings["cluster.tls_cert"] = security.tls_cert
-    member.settings["cluster.tls_key"] = security.tls_key
-    member.settings["cluster.tls_ca"] = security.tls_ca
-    member.settings["cluster.secret"] = _SECRET
+    authority = secure(directory, [member])
     async with stage_of(directory, [member], names) as stage:
         stage.begin()
         authority.sign("node", days=2)

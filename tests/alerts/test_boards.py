@@ -12,9 +12,10 @@ import trio
 from corvo.router.node.families import FAMILIES
 from tests.alerts import runbooks
 from tests.alerts.boards import BOARDS, DIRECTORY, Board, document, path_of
+from tests.alerts.firing import secure, three_in
 from tests.alerts.prometheus import Prometheus, needs_prometheus, prometheus_of
-from tests.cluster.nodes import Cluster, as_initial, cluster_of, members_in
-from tests.support.certificates import Authority, needs_openssl
+from tests.cluster.nodes import Cluster, cluster_of
+from tests.support.certificates import needs_openssl
 from tests.support.links import on_sockets
 
 VARIABLES: Final = re.compile(r"\$(namespace|job|instance|queue|datasource)\b|\$__rate_interval\b")
@@ -85,14 +86,8 @@ def test_each_query_follows_the_variables_and_names_metrics_that_there_are(board
 @needs_prometheus
 @on_sockets
 async def test_each_query_finds_series_of_a_real_cluster(tmp_path: Path) -> None:
-    members = await members_in(tmp_path, ["a", "b", "c"], limits__fetch_wait_s_max="1")
-    as_initial(members)
-    security = Authority(tmp_path / "ca").sign("node")
-    for member in members:
-        member.settings["cluster.tls_cert"] = security.tls_cert
-        member.settings["cluster.tls_key"] = security.tls_key
-        member.settings["cluster.tls_ca"] = security.tls_ca
-        member.settings["cluster.secret"] = "sixteen letters, or more"
+    members = await three_in(tmp_path, limits__fetch_wait_s_max="1")
+    secure(tmp_path, members)
     ports = [member.address[1] for member in members]
     async with cluster_of(members) as cluster:
         await cluster.start_all()

@@ -14,7 +14,12 @@ from corvo.router.node.families import FAMILIES
 from corvo.router.table import ROUTES
 from tests import cli_reference
 from tests.alerts import runbooks
+from tests.alerts.firing import Enqueued, secure, three_in
 from tests.alerts.rules import RUNBOOKS, alerts
+from tests.cluster.nodes import cluster_of
+from tests.support.certificates import needs_openssl
+from tests.support.links import on_sockets
+from tests.support.pages import shell_in
 
 PAGES: Final = sorted(RUNBOOKS.glob("Corvo*.md"))
 INDEX: Final = RUNBOOKS / "README.md"
@@ -90,3 +95,38 @@ def test_a_wrong_command_is_found() -> None:
     for wrong in (["shards"], ["cluster", "status", "--nosuch"]):
         with pytest.raises(AssertionError):
             check_command(wrong)
+
+
+# ---- The commands, typed.
+
+NOTHING_SHOWN: Final = {
+    "corvo_shard_effects_": "no effect waits in a healthy cluster",
+    "corvo_queue_workers": "a router that has just started does not know all workers",
+}
+"""Searches that may find no line on a healthy cluster, and why."""
+
+
+@needs_openssl
+@on_sockets
+async def test_the_commands_of_all_pages_work(tmp_path: Path) -> None:
+    members = await three_in(tmp_path)
+    secure(tmp_path, members)
+    pages = [page.read_text() for page in PAGES]
+    lines = [
+        line for page in pages for block in runbooks.blocks_in(page) for line in block.splitlines()
+    ]
+    commands = sorted({line for line in lines if line.startswith(("corvo ", "curl "))})
+    async with cluster_of(members) as cluster:
+        await cluster.start_all()
+        answer = await cluster.until(members[0], "POST", "/api/v1/enqueue", {"queue": "mail"})
+        await cluster.ask(members[0], "GET", "/api/v1/jobs/mail~none")  # a problem, to be counted
+        names = {"QUEUE": "mail", "NODE": "a", "WORKER": "w-1", "ID": answer.read(Enqueued).job_id}
+        address = f"127.0.0.1:{members[0].address[1]}"
+        async with shell_in(tmp_path, CORVO_SERVER=f"http://{address}") as shell:
+            for command in commands:
+                typed = re.sub(
+                    r"\b(QUEUE|ID|NODE|WORKER)\b", lambda found: names[found[1]], command
+                )
+                code, output = await shell.run(typed.replace("127.0.0.1:8080", address))
+                may_fail = any(name in command for name in NOTHING_SHOWN)
+                assert code in ({0, 1} if may_fail else {0}), f"{command}\n{output}"
