@@ -59,7 +59,7 @@ def defaults() -> dict[str, str]:
         for alert, values in rule["limits"].items()
         for name, value in values.items()
     }
-    return {"jobs": rule["jobs"], "runbooks": rule["runbooks"], **limits}
+    return {"scrapeJobs": rule["scrapeJobs"], "runbooks": rule["runbooks"], **limits}
 
 
 def wanted() -> list[str]:

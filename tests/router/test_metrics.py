@@ -663,6 +663,42 @@ def test_the_lag_behind_a_shard_that_does_not_answer_is_not_told() -> None:
     assert "corvo_mirror_lag_entries" not in page
 
 
+@pytest.mark.parametrize(
+    ("role", "active", "expected"),
+    [("leader", (True, True), "2"), ("leader", (False, True), "1"), ("follower", (True, True), "")],
+)
+def test_learners_are_no_active_voters(role: str, active: tuple[bool, bool], expected: str) -> None:
+    voter, learner = active
+    peers = [
+        PeerNumbers(replica=2, match=10, is_active=voter, is_learner=False),
+        PeerNumbers(replica=3, match=10, is_active=learner, is_learner=True),
+    ]
+
+    page = text(scrape(whole(0, role=role, peers=peers)))
+
+    found = re.findall(r'^corvo_shard_voters_active\{shard="0"\} (\d+)$', page, re.MULTILINE)
+    assert found == [expected] * bool(expected)
+
+
+def test_the_workers_of_a_queue_are_shown_only_while_all_are_known() -> None:
+    queues = [queue("mail", 1), queue("sms", 1)]
+    known, unknown = (Queues(), Queues())
+    known.add(queues)
+    unknown.add(queues)
+    without = scrape(whole(), queues=unknown)
+    without.workers_by_queue = None
+
+    shown = [
+        [line for line in text(made).splitlines() if line.startswith("corvo_queue_workers")]
+        for made in (scrape(whole(), queues=known), without)
+    ]
+
+    assert shown == [
+        ['corvo_queue_workers{queue="mail"} 2', 'corvo_queue_workers{queue="sms"} 0'],
+        [],
+    ]
+
+
 def test_every_family_that_is_declared_is_told() -> None:
     queues = Queues()
     queues.add([queue("mail", 1)])

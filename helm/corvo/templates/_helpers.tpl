@@ -131,7 +131,7 @@ valueFrom:
 {{/* The groups of `files/alerts.yaml`, with the values of the chart in the place of ${NAME}. */}}
 {{- define "corvo.alertGroups" -}}
 {{- $rule := .Values.metrics.prometheusRule -}}
-{{- $text := .Files.Get "files/alerts.yaml" | replace "${jobs}" $rule.jobs | replace "${runbooks}" $rule.runbooks -}}
+{{- $text := .Files.Get "files/alerts.yaml" | replace "${scrapeJobs}" $rule.scrapeJobs | replace "${runbooks}" $rule.runbooks -}}
 {{- range $alert, $limits := $rule.limits -}}
 {{- range $name, $value := $limits -}}
 {{- $text = replace (printf "${%s.%s}" $alert $name) (toString $value) $text -}}
