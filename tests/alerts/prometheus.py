@@ -72,6 +72,7 @@ class Prometheus:
 
     def __init__(self, port: int, log: Path) -> None:
         self._client = Client(("127.0.0.1", port))
+        self._turn = trio.Lock()  # of those who use the connection
         self._log = log
 
     async def get(self, path: str) -> bytes:
@@ -80,7 +81,8 @@ class Prometheus:
         with trio.move_on_after(PATIENCE_S):
             while True:
                 try:
-                    answer = await self._client.ask("GET", path)
+                    async with self._turn:
+                        answer = await self._client.ask("GET", path)
                     if answer.status == 200:
                         return answer.body
                     last = answer.body

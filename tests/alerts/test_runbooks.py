@@ -123,6 +123,7 @@ async def test_the_commands_of_all_pages_work(tmp_path: Path) -> None:
         names = {"QUEUE": "mail", "NODE": "a", "WORKER": "w-1", "ID": answer.read(Enqueued).job_id}
         address = f"127.0.0.1:{members[0].address[1]}"
         async with shell_in(tmp_path, CORVO_SERVER=f"http://{address}") as shell:
+            assert (await shell.run("corvo cluster status --wait 50s"))[0] == 0
             for command in commands:
                 typed = re.sub(
                     r"\b(QUEUE|ID|NODE|WORKER)\b", lambda found: names[found[1]], command
