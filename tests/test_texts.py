@@ -64,7 +64,7 @@ PAGES: Final = (
     *(f"helm/corvo/{name}.md" for name in ("CHANGELOG", "README", "UPGRADING")),
     *(
         path.relative_to(ROOT).as_posix()
-        for folder in ("adr", "concepts", "howto", "tutorials")
+        for folder in ("adr", "concepts", "howto", "runbooks", "tutorials")
         for path in sorted((ROOT / "docs" / folder).glob("*.md"))
     ),
 )

@@ -99,6 +99,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "corvo/mirror/{process,readers}.py",
         "corvo/mirror/follow/{building,writing}.py",
         "corvo/raft/disk/files.py",
+        "corvo/router/node/certificates.py",
         "corvo/router/server/serving.py",
         "corvo/shard/driver/{disk,known,poison,process,room,timekeeping}.py",
         "corvo/tui/pictures.py",

@@ -62,6 +62,12 @@ class Room:
             raise StoreFailed(f"cannot look at {self._directory}: {error.strerror}") from error
         return found.f_bavail * found.f_frsize
 
+    def disk_bytes(self) -> int:
+        """The size of the disk."""
+        with _failing(f"look at {self._directory}"):
+            found = os.fstatvfs(self._descriptor)
+        return found.f_blocks * found.f_frsize
+
     def close(self) -> None:
         """Let go of the directory."""
         os.close(self._descriptor)

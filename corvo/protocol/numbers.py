@@ -41,6 +41,7 @@ class DiskNumbers(msgspec.Struct, kw_only=True):
     log_bytes: int = 0  # of entries written to the log
     log_bytes_ahead: int = 0  # of those, what was written since the last checkpoint
     room_bytes: int = 0
+    disk_bytes: int = 0  # its size; 0 from a process of before this field
     checkpointed: int = 0  # the applied index of the newest checkpoint
     checkpoints: int = 0  # how many were made
     checkpointed_ns: int = 0  # when the last one was made; 0 before the first

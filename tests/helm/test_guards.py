@@ -40,7 +40,6 @@ _KEYS: Final = "/api/v1/namespaces/shop/secrets/jobs-corvo-keys"
         (["cluster.tls.certManager.enabled=true"], "needs cluster.tls.certManager.issuerRef"),
         (["ingress.enabled=true"], "ingress.enabled needs ingress.hosts"),
         (["metrics.serviceMonitor.enabled=true"], "`corvo keys create prometheus --role readon"),
-        (["metrics.prometheusRule.enabled=true"], "set metrics.prometheusRule.extraGroups"),
         (["tracing.enabled=true"], "tracing.enabled needs tracing.endpoint, such as"),
         (["tracing.enabled=true", "tracing.endpoint=collector:4318"], "needs tracing.endpoint"),
         (["tracing.sampler=sometimes"], "tracing.sampler must be one of the following"),

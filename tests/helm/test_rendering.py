@@ -91,22 +91,29 @@ def test_prometheus_scrapes_every_pod_with_a_key_of_its_own() -> None:
     assert monitor.meta.labels["release"] == "prometheus"
 
 
-def test_rules_and_dashboards_are_read_from_files(tmp_path: Path) -> None:
+def test_rules_of_a_release_follow_those_of_the_chart() -> None:
+    [rule] = find("monitoring", "PrometheusRule")
+    groups = rule.at("spec", "groups")
+
+    assert isinstance(groups, list)
+    assert [group["name"] for group in groups][-2:] == ["corvo-jobs", "shop"]
+    names = [each.get("alert") for group in groups for each in group["rules"]]
+    assert "CorvoOldestJob" in names
+    assert "CorvoEventLoopStalls" not in names
+    assert rule.meta.labels["release"] == "prometheus"
+
+
+def test_each_dashboard_is_a_map_of_its_own(tmp_path: Path) -> None:
     chart = copy_of_chart(tmp_path)
-    (chart / "files" / "alerts").mkdir()
-    (chart / "files" / "alerts" / "shards.yaml").write_text(
-        "groups: [{name: shards, rules: [{alert: A, expr: up == 0, annotations: {a: '{{ $x }}'}}]}]"
-    )
-    (chart / "files" / "dashboards").mkdir()
-    (chart / "files" / "dashboards" / "overview.json").write_text('{"title": "{{queue}}"}')
+    (chart / "files" / "dashboards").mkdir(exist_ok=True)
+    (chart / "files" / "dashboards" / "more.json").write_text('{"title": "{{queue}}"}')
 
     found = rendered(values=CHART / "ci" / "monitoring-values.yaml", chart=chart)
 
-    rule = found.one("PrometheusRule")
-    assert rule.at("spec", "groups", 0, "rules", 0, "annotations", "a") == "{{ $x }}"
-    assert rule.at("spec", "groups", 1, "name") == "corvo"
-    board = found.one("ConfigMap", "jobs-corvo-dashboard-overview")
-    assert json.loads(board.data["overview.json"]) == {"title": "{{queue}}"}
+    names = {one.meta.name for one in found.of("ConfigMap")}
+    assert {"jobs-corvo-dashboard-operators", "jobs-corvo-dashboard-queues"} <= names
+    board = found.one("ConfigMap", "jobs-corvo-dashboard-more")
+    assert json.loads(board.data["more.json"]) == {"title": "{{queue}}"}
     assert board.meta.labels["grafana_dashboard"] == "1"
 
 

@@ -1,8 +1,6 @@
 """What a router counts, and the page that it is told on."""
 
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -54,6 +52,7 @@ from corvo.router.node.scrape import (
     Scrape,
     ShardScrape,
 )
+from tests.support.promtool import needs_promtool, promtool
 
 ROOT: Final = Path(__file__).parents[2]
 NOW_NS: Final = 1_700_000_000_000_000_000
@@ -69,7 +68,6 @@ CLUSTER: Final = replace(
     ),
     version=7,
 )
-PROMTOOL: Final = shutil.which("promtool")
 
 
 class Clock:
@@ -237,7 +235,9 @@ def test_effects_that_another_shard_does_not_take_are_a_warning() -> None:
 
 def counters() -> Counters:
     """Of a replica to which everything has happened."""
-    disk = DiskNumbers(room_bytes=1 << 30, log_bytes=1_000, checkpoints=1, checkpointed=9)
+    disk = DiskNumbers(
+        room_bytes=1 << 30, disk_bytes=1 << 32, log_bytes=1_000, checkpoints=1, checkpointed=9
+    )
     disk.checkpointed_ns = NOW_NS - 5 * MINUTE_NS
     late = empty(LATE_S)
     late.observe(0.004)
@@ -332,6 +332,9 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
         has_mirror=True,
         mirror=standing(len(shards)),
         not_fetching=1,
+        workers_by_queue={"mail": 2},
+        is_ready=True,
+        certificate_ends_s={"http": 1_800_000_000},
     )
 
 
@@ -627,7 +630,7 @@ def calls_of_page(queues_shown: int) -> int:
 
 def test_a_queue_takes_fewer_calls_than_lines() -> None:
     # The router answers nothing else while it writes the lines of some queues.
-    lines = 2 + len(STATES)
+    lines = 3 + len(STATES)
 
     assert (calls_of_page(200) - calls_of_page(100)) / 100 < lines
 
@@ -663,6 +666,42 @@ def test_the_lag_behind_a_shard_that_does_not_answer_is_not_told() -> None:
     assert "corvo_mirror_lag_entries" not in page
 
 
+@pytest.mark.parametrize(
+    ("role", "active", "expected"),
+    [("leader", (True, True), "2"), ("leader", (False, True), "1"), ("follower", (True, True), "")],
+)
+def test_learners_are_no_active_voters(role: str, active: tuple[bool, bool], expected: str) -> None:
+    voter, learner = active
+    peers = [
+        PeerNumbers(replica=2, match=10, is_active=voter, is_learner=False),
+        PeerNumbers(replica=3, match=10, is_active=learner, is_learner=True),
+    ]
+
+    page = text(scrape(whole(0, role=role, peers=peers)))
+
+    found = re.findall(r'^corvo_shard_voters_active\{shard="0"\} (\d+)$', page, re.MULTILINE)
+    assert found == [expected] * bool(expected)
+
+
+def test_the_workers_of_a_queue_are_shown_only_while_all_are_known() -> None:
+    queues = [queue("mail", 1), queue("sms", 1)]
+    known, unknown = (Queues(), Queues())
+    known.add(queues)
+    unknown.add(queues)
+    without = scrape(whole(), queues=unknown)
+    without.workers_by_queue = None
+
+    shown = [
+        [line for line in text(made).splitlines() if line.startswith("corvo_queue_workers")]
+        for made in (scrape(whole(), queues=known), without)
+    ]
+
+    assert shown == [
+        ['corvo_queue_workers{queue="mail"} 2', 'corvo_queue_workers{queue="sms"} 0'],
+        [],
+    ]
+
+
 def test_every_family_that_is_declared_is_told() -> None:
     queues = Queues()
     queues.add([queue("mail", 1)])
@@ -689,18 +728,14 @@ def test_every_line_has_the_labels_that_its_family_declares() -> None:
         assert (family.kind == "histogram") == (name != plain)
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: the format is not checked")
+@needs_promtool
 def test_promtool_has_nothing_to_say_about_it() -> None:
-    assert PROMTOOL is not None
     queues = Queues(3)
     queues.add(queue(name, 1) for name in ("mail", 'a"} 1\nb{\\', "ünïcode", "bulk", OTHER))
 
     page = text(scrape(whole(0), whole(1), queues=queues))
-    said = subprocess.run(
-        [PROMTOOL, "check", "metrics"], input=page, text=True, capture_output=True, check=False
-    )
 
-    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+    assert promtool("check", "metrics", text=page) == ""
 
 
 # ---- The page of documentation.

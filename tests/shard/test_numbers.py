@@ -400,7 +400,7 @@ async def test_a_process_tells_of_its_disk_and_of_itself(tmp_path: Path) -> None
     assert 0 < seen.counted.disk.fsync.total < 60
     assert seen.counted.disk.log_bytes > 10 * len(msgspec.json.encode(Enqueue(jobs=[JOB])))
     assert seen.counted.disk.log_bytes_ahead < seen.counted.disk.log_bytes
-    assert seen.counted.disk.room_bytes > 0
+    assert seen.counted.disk.disk_bytes > seen.counted.disk.room_bytes > 0
     assert 5 <= seen.counted.disk.checkpointed <= seen.applied
     assert 0 <= clock.now_ns() - seen.counted.disk.checkpointed_ns < 60_000 * MS
     assert seen.counted.lag.count > 0

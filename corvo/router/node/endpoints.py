@@ -4,7 +4,7 @@ Nothing here waits for a shard longer than `_DEADLINE_S`: whoever asks how a nod
 above all when it is not well.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import Final
@@ -29,6 +29,7 @@ from corvo.router.cluster.overview import overview
 from corvo.router.http import params
 from corvo.router.http.messages import Problem, Request, Response, json_response
 from corvo.router.http.request_keys import request_key
+from corvo.router.node.certificates import certificate_file
 from corvo.router.node.exposition import CONTENT_TYPE
 from corvo.router.node.families import render
 from corvo.router.node.health import (
@@ -58,7 +59,7 @@ from corvo.router.search.bodies import MinuteView, minute_view, read_minutes
 from corvo.router.shards.fan_out import together
 from corvo.router.shards.links import Shard
 from corvo.router.worker_health import NOT_FETCHING
-from corvo.router.workers.endpoints import classify_workers
+from corvo.router.workers.endpoints import classify_workers, counted
 
 _DEADLINE_S: Final = 1.0
 """How long shards have to answer."""
@@ -139,11 +140,13 @@ class _Collection:
 
     def __init__(self, api: Api, request: Request) -> None:
         self._api = api
+        self._caller = request.caller
         self._scope = request.caller.scope
         self.queues = Queues()
         self.workers: dict[str, int] = {}
         self.standing: Standing | None = None
         self.not_fetching: int | None = None
+        self.workers_by_queue: Mapping[str, int] | None = None
         self.shards = {
             shard.number: ShardScrape(
                 number=shard.number,
@@ -177,6 +180,7 @@ class _Collection:
         classified = await classify_workers(self._api, ())
         if classified.knows_jobs:
             self.not_fetching = sum(state == NOT_FETCHING for _, state in classified.workers)
+        self.workers_by_queue = (await counted(classified, self._caller)).by_queue
 
     async def _ask_for_queues(self, shard: Shard, ahead_ns: int) -> Queues:
         queues = Queues(ahead_ns=ahead_ns)
@@ -228,12 +232,22 @@ async def metrics(api: Api, request: Request) -> Response:
         has_mirror=api.mirror.is_there,
         mirror=collection.standing,
         not_fetching=collection.not_fetching,
+        workers_by_queue=collection.workers_by_queue,
+        is_ready=_ready(api).is_ready,
+        certificate_ends_s=_certificate_ends_s(api),
     )
     pieces: list[bytes] = []
     for piece in render(scrape):
         pieces.append(piece)
         await trio.lowlevel.checkpoint()  # others have their turn between two pieces
     return Response(body=b"".join(pieces), content_type=CONTENT_TYPE)
+
+
+def _certificate_ends_s(api: Api) -> dict[str, float]:
+    """When the certificates in use end, by their use. Unix time."""
+    paths = {"http": api.config.tls_cert, "peer": api.config.security.tls_cert}
+    found = {use: certificate_file(path).end_s() for use, path in paths.items() if path}
+    return {use: end_s for use, end_s in found.items() if end_s is not None}
 
 
 def _cluster_scrape(api: Api) -> ClusterScrape | None:
@@ -267,19 +281,37 @@ async def livez(_: Api, __: Request) -> Response:
     return json_response(Alive())
 
 
-def _ready(
+def _readiness(
     api: Api,
-    request: Request,
     shards: Sequence[ShardReach],
     others: Sequence[Check] = (),
+    *,
+    is_verbose: bool = False,
     warnings: Sequence[str] = (),
-) -> Response:
-    told = readiness(
+) -> Ready:
+    return readiness(
         [*(each.check for each in shards), *others],
-        is_verbose="verbose" in request.query,
+        is_verbose=is_verbose,
         warnings=warnings,
         excused=excused(shards, is_alone=len(api.topology.map.nodes) == 1),
     )
+
+
+def _ready(api: Api, *, is_verbose: bool = False, warnings: Sequence[str] = ()) -> Ready:
+    """Whether requests should be sent here."""
+    shards = [_reach(shard, is_reached=shard.is_up) for shard in api.shards]
+    checks = []
+    if api.config.map is not None:
+        why = why_not_member(
+            api.topology.map, api.config.node, is_announced=api.map_keeper.is_announced
+        )
+        checks.append(Check("cluster", not why, why))
+    leaving = api.is_leaving or api.stopping.is_set()
+    checks.append(Check("router", not leaving, "the server is stopping" if leaving else ""))
+    return _readiness(api, shards, checks, is_verbose=is_verbose, warnings=warnings)
+
+
+def _probed(told: Ready) -> Response:
     return json_response(told, status=200 if told.is_ready else 503)
 
 
@@ -291,16 +323,8 @@ def _reach(shard: Shard, *, is_reached: bool) -> ShardReach:
 async def readyz(api: Api, request: Request) -> Response:
     """Check that requests can be sent here (readiness)."""
     await trio.lowlevel.checkpoint()
-    shards = [_reach(shard, is_reached=shard.is_up) for shard in api.shards]
-    checks = []
-    if api.config.map is not None:
-        why = why_not_member(
-            api.topology.map, api.config.node, is_announced=api.map_keeper.is_announced
-        )
-        checks.append(Check("cluster", not why, why))
-    leaving = api.is_leaving or api.stopping.is_set()
-    checks.append(Check("router", not leaving, "the server is stopping" if leaving else ""))
-    return _ready(api, request, shards, checks, await _warnings(api))
+    warnings = await _warnings(api)
+    return _probed(_ready(api, is_verbose="verbose" in request.query, warnings=warnings))
 
 
 async def _warnings(api: Api) -> list[str]:
@@ -318,7 +342,7 @@ async def startupz(api: Api, request: Request) -> Response:
     """Check that the start is complete."""
     await trio.lowlevel.checkpoint()
     shards = [_reach(shard, is_reached=shard.term > 0) for shard in api.shards]
-    return _ready(api, request, shards)
+    return _probed(_readiness(api, shards, is_verbose="verbose" in request.query))
 
 
 async def healthz(api: Api, _: Request) -> Response:

@@ -56,6 +56,18 @@ NODE: Final = Group[Scrape](
                 any(shard.numbers and shard.numbers.role == "leader" for shard in it.shards)
             ),
         ),
+        gauge(
+            "corvo_node_ready",
+            "1 if requests can be sent to this node: `/readyz` answers 200.",
+            lambda it: int(it.is_ready),
+        ),
+        gauge(
+            "corvo_tls_certificate_end_seconds",
+            "Unix time at which the first certificate of a file ends. `use` is `http` (`tls_cert`)"
+            " or `peer` (`cluster.tls_cert`). Only with TLS.",
+            lambda it: {(use,): end_s for use, end_s in it.certificate_ends_s.items()},
+            "use",
+        ),
         # Requests.
         counter(
             "corvo_throughput_enqueued_total",
@@ -268,7 +280,7 @@ CLUSTER: Final = Group[ClusterScrape](
     ),
 )
 
-QUEUE: Final = Group[tuple[QueueNumbers, int]](
+QUEUE: Final = Group[tuple[QueueNumbers, int, int | None]](
     ("queue",),
     (
         gauge(
@@ -277,6 +289,11 @@ QUEUE: Final = Group[tuple[QueueNumbers, int]](
             lambda it: max(0, it[1] - it[0].oldest_ns) / 1e9 if it[0].oldest_ns else 0,
         ),
         gauge("corvo_queue_paused", "1 if the queue is paused.", lambda it: int(it[0].paused)),
+        gauge(
+            "corvo_queue_workers",
+            "Workers that fetch from the queue, on any node. Absent while there may be others.",
+            lambda it: it[2],
+        ),
     ),
 )
 
@@ -345,6 +362,12 @@ REPLICA: Final = Group[Numbers](
             "corvo_raft_applied_index", "Index of the last applied entry.", lambda it: it.applied
         ),
         gauge("corvo_raft_voters", "Voting replicas of the shard.", lambda it: len(it.voters)),
+        gauge(
+            "corvo_shard_voters_active",
+            "Voting replicas that the leader has received a message of lately, the leader included."
+            " Only if this node leads the shard.",
+            lambda it: _voters_active(it) if _leads(it) else None,
+        ),
         gauge(
             "corvo_raft_learners",
             "Replicas of the shard that receive the log and do not vote.",
@@ -474,6 +497,11 @@ REPLICA: Final = Group[Numbers](
             "corvo_data_dir_free_bytes",
             "Free bytes on the shard's disk.",
             lambda it: it.counted.disk.room_bytes,
+        ),
+        gauge(
+            "corvo_data_dir_size_bytes",
+            "Size of the shard's disk in bytes.",
+            lambda it: it.counted.disk.disk_bytes or None,
         ),
         counter(
             "corvo_ops_total",
@@ -708,10 +736,19 @@ def render(scrape: Scrape) -> Iterator[bytes]:
     for shard in scrape.shards:
         _add_shard(page, shard, scrape.now_ns)
         yield b""
-    shown = scrape.queues.shown
+    shown, workers = scrape.queues.shown, scrape.workers_by_queue
     for start in range(0, len(shown), _QUEUES_AT_A_TIME):
         some = shown[start : start + _QUEUES_AT_A_TIME]
-        page.add_all(QUEUE, [((queue, scrape.now_ns), (queue.name,)) for queue in some])
+        page.add_all(
+            QUEUE,
+            [
+                (
+                    (queue, scrape.now_ns, None if workers is None else workers.get(queue.name, 0)),
+                    (queue.name,),
+                )
+                for queue in some
+            ],
+        )
         page.add_all(QUEUE_JOBS, [(queue.counts, (queue.name,)) for queue in some])
         yield b""
     if scrape.queues.dropped:
@@ -744,6 +781,11 @@ def _add_mirror(page: Page, mirror: Standing, shards: Sequence[ShardScrape]) -> 
 
 def _leads(numbers: Numbers) -> bool:
     return numbers.role == "leader"
+
+
+def _voters_active(numbers: Numbers) -> int:
+    active = {numbers.replica, *(peer.replica for peer in numbers.peers if peer.is_active)}
+    return len(active.intersection(numbers.voters))
 
 
 def _errors(timing: Timing) -> int:

@@ -161,6 +161,12 @@ class Scrape(msgspec.Struct, kw_only=True):
     """None when it did not answer in time, or there is none."""
     not_fetching: int | None = None
     """Workers that are heard of and do not ask for work; None when that cannot be known."""
+    workers_by_queue: Mapping[str, int] | None = None
+    """Workers that fetch from each queue; None while there may be others."""
+    is_ready: bool
+    """Whether requests should be sent to this node."""
+    certificate_ends_s: Mapping[str, float] = {}
+    """By use, when the certificates of a file begin to end. Unix time."""
 
     @property
     def is_whole(self) -> bool:

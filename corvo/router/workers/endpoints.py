@@ -105,7 +105,11 @@ class CountedWorkers(NamedTuple):
 
 async def count_workers(api: Api, caller: Caller) -> CountedWorkers:
     """How many workers there are that fetch from a queue of the caller's scope."""
-    classified = await classify_workers(api, ())
+    return await counted(await classify_workers(api, ()), caller)
+
+
+async def counted(classified: ClassifiedWorkers, caller: Caller) -> CountedWorkers:
+    """How many of these workers fetch from a queue of the caller's scope."""
     states: Counter[WorkerState] = Counter()
     queues: Counter[str] = Counter()
     for count, (heard, state) in enumerate(classified.workers, start=1):

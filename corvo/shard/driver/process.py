@@ -476,6 +476,7 @@ class Process:
         room = self._room.bytes()
         self._replica.disk_is_full = self._is_stuck or room < self._config.room_bytes_min
         self._counters.disk.room_bytes = room
+        self._counters.disk.disk_bytes = self._room.disk_bytes()
 
     def _check_room(self, write: Write) -> None:
         """Raise `DiskFull` when the log might take entries for which the state has no room then.

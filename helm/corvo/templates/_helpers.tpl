@@ -128,6 +128,30 @@ valueFrom:
 {{- end -}}
 {{- end -}}
 
+{{/* The groups of `files/alerts.yaml`, with the values of the chart in the place of ${NAME}. */}}
+{{- define "corvo.alertGroups" -}}
+{{- $rule := .Values.metrics.prometheusRule -}}
+{{- $text := .Files.Get "files/alerts.yaml" | replace "${scrapeJobs}" $rule.scrapeJobs | replace "${runbooks}" $rule.runbooks -}}
+{{- range $alert, $limits := $rule.limits -}}
+{{- range $name, $value := $limits -}}
+{{- $text = replace (printf "${%s.%s}" $alert $name) (toString $value) $text -}}
+{{- end -}}
+{{- end -}}
+{{- $groups := list -}}
+{{- range ($text | fromYaml).groups -}}
+{{- $rules := list -}}
+{{- range .rules -}}
+{{- if not (and .alert (has .alert $rule.disabled)) -}}
+{{- $rules = append $rules . -}}
+{{- end -}}
+{{- end -}}
+{{- if $rules -}}
+{{- $groups = append $groups (dict "name" .name "rules" $rules) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $groups -}}
+{{- end -}}
+
 {{/* `corvo.toml`: settings of no group first, then the groups. */}}
 {{- define "corvo.toml" -}}
 {{- range $key, $value := .Values.config }}

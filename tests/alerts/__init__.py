@@ -1,0 +1,1 @@
+"""Alerts and dashboards: their files, and a real Prometheus that evaluates them."""
