@@ -94,6 +94,8 @@ class Course:
         for call, op in self.sent.items():
             for place in tables.positions_of(call).items():
                 self.placed.setdefault(place, []).append(op)
+        self.asked = {place for call, _ in self.ops for place in tables.positions_of(call).items()}
+        """Shard and index of all requests about it, also of those that changed nothing."""
         self.spec: Schedule | None = None
         """What it is now; none if that is not known."""
         self.is_known = False
@@ -229,7 +231,8 @@ class Course:
             if fired == [*kept, *pending[missed:]] and (len(kept) == missed or entry.is_missed):
                 return True
         # A request fires one due time that has come since the leader planned.
-        is_last_asked = entry.is_asked and entry.at - fired[-1] <= late and len(fired) > 1
+        is_asked = entry.is_asked or (entry.shard, entry.seq) in self.asked
+        is_last_asked = is_asked and entry.at - fired[-1] <= late and len(fired) > 1
         return is_last_asked and self.is_explained(entry, fired[:-1], pending[:-1], pending[-1:])
 
     def unexplained(self, entry: Entry, fired: list[int], pending: list[int]) -> None:

@@ -71,6 +71,19 @@ def test_due_times_that_were_missed_while_an_entry_was_on_its_way_are_skipped_by
     accepted(story.records())
 
 
+def test_a_request_that_changes_nothing_fires_what_has_come_since_the_plan() -> None:
+    """Found by a run: seed 7007. A schedule was resumed that was not paused."""
+    spec = replace(EACH_SECOND, cron="@every 2s", missed="skip", missed_after_ms=2_000)
+    story = Timetable(spec)
+    story.fire(2, at=2_002)
+    story.fire(6, 8, at=8_167, missed=True)  # planned before 8 s
+    wrong = check_records(story.records())
+    story.sent("resume_schedule", 8_167, same=True)
+
+    assert "schedules" in wrong.first_wrong()
+    accepted(story.records())
+
+
 def test_rare_due_times_can_all_be_skipped() -> None:
     story = Timetable(replace(EACH_SECOND, cron="@every 3s", missed="skip", missed_after_ms=500))
     story.fire(3, at=3_002)
