@@ -301,6 +301,7 @@ NOT_COMPARED: Final[dict[str, object]] = {
     "delay": "9s",
     "checkpoint": 9,
     "depends_on": ["sms~other"],
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     "dependency_wait": "9s",
 }
 
@@ -341,7 +342,7 @@ def test_what_may_change_after_the_enqueue_is_not_compared(field: str) -> None:
 def test_every_field_of_an_enqueue_is_compared_or_not() -> None:
     durations = {f"{field}_ms" for field in EnqueueItem.__struct_fields__}
     plain = set(EnqueueItem.__struct_fields__) - durations
-    others = {"queue", "id", "batch_id", "chain_config", "chain_id", "chain_step"}
+    others = {"queue", "id", "batch_id", "chain_config", "chain_id", "chain_step", "tracestate"}
 
     assert plain == {*OTHERS, *NOT_COMPARED} | others
 

@@ -308,9 +308,12 @@ def begin(path: str) -> list[Asked]:
     return []
 
 
+WITHOUT_SUCCESS: Final = {"/api/v1/admin/backup": "there are no shards here to copy"}
+
+
 def method_of(row: Route) -> str:
-    """The method of a row; of one that streams HEAD, whose answer has an end."""
-    return "HEAD" if row.is_streamed else row.method
+    """The method of a row; of a GET that streams HEAD, whose answer has an end."""
+    return "HEAD" if row.is_streamed and row.method == "GET" else row.method
 
 
 def at(row: Route, job_id: str) -> str:
@@ -421,7 +424,8 @@ def test_right_requests_are_answered_the_same(row: Route) -> None:
 
     answers = both(row, asked, keys=KEYS)
 
-    assert {200, 201, 202} & statuses_of(answers[len(asked) - 36 :])
+    success = {503} if row.path in WITHOUT_SUCCESS else {200, 201, 202}
+    assert success & statuses_of(answers[len(asked) - 36 :])
 
 
 @ALL

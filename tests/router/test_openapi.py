@@ -76,6 +76,7 @@ def test_what_a_row_answers_is_json_unless_it_is_known_not_to_be() -> None:
     )
 
     assert without == [
+        "/api/v1/admin/backup 200",
         "/api/v1/bulk/{id}/progress 200",
         "/api/v1/metrics 200",
         "/docs 200",

@@ -67,10 +67,10 @@ NOT_HERE: Final = (
     *("Tell", "UpsertAPIKey", "DeleteAPIKey", "Renumber", "Skip"),
     *("Announce", "DrainNode", "RemoveNode", "Place", "SetReplicas", "RaiseOpVersion"),
     *("CreateSchedule", "ChangeSchedule", "PauseSchedule", "DeleteSchedule", "RunSchedule"),
-    *("BackfillSchedule", "FireSchedules"),
+    *("BackfillSchedule", "FireSchedules", "Restore"),
 )
 """What the end of a job means for others has tests of its own, and so have API keys, losses,
-schedules and the cluster map."""
+schedules, the cluster map and what comes back from a backup."""
 
 FAILURES: Final = 24
 """More than there are errors kept."""

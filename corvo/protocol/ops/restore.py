@@ -4,7 +4,7 @@ A document comes back as it was. What exists already stays as it is, so the op c
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,8 @@ from corvo.trace_context import TraceContext
 
 class RestoredJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job as it was: without its JSON, and its JSON beside it, which travels as it is."""
+
+    SINCE: ClassVar[int] = 6
 
     job: Job
     json: dict[str, msgspec.Raw] = {}
@@ -32,6 +34,8 @@ class RestoredJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Leads(msgspec.Struct, frozen=True):
     """A job of this home that is in another shard."""
 
+    SINCE: ClassVar[int] = 6
+
     job_id: Id
     shard: Annotated[int, msgspec.Meta(ge=0)]
     state: Annotated[str, msgspec.Meta(max_length=20)] = ""
@@ -40,6 +44,8 @@ class Leads(msgspec.Struct, frozen=True):
 
 class RestoredSpawn(msgspec.Struct, frozen=True):
     """A job that was about to be created by the end of another: a step of a chain, a callback."""
+
+    SINCE: ClassVar[int] = 6
 
     queue: Name
     effect: msgspec.Raw

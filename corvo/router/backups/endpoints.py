@@ -144,6 +144,7 @@ ROUTES = (
             " received, and leaves out what an earlier backup has."
         ),
         takes=BackupBody,
+        takes_example={"have": []},
         content_type=TAR,
         problems=(503,),
         is_streamed=True,
@@ -163,6 +164,10 @@ ROUTES = (
             " it verifies a backup, and sends its documents in the order that they need."
         ),
         takes=RestoreBody,
+        takes_example={
+            "shards": 4,
+            "queues": [{"name": "mail", "created_ns": 1_771_588_800_000_000_000}],
+        },
         gives={200: RestoreResult},
     ),
 )

@@ -233,7 +233,9 @@ class Backups:
 
     async def begin(self) -> Copies:
         """Copies of all shards; `close` lets go of them. Raises `Problem`."""
-        assert self._nursery is not None, "it runs"
+        if self._nursery is None:
+            error = "the server is starting: try again"
+            raise Problem(503, "BACKUP_FAILED", error, retry_after_ms=1_000)
         if self._count >= BACKUPS_MAX:
             raise overloaded(f"{self._count} backups are being made, the limit")
         copies = Copies(self._config, self._shards, self._topology)
