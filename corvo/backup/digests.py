@@ -20,7 +20,7 @@ class QueueDigest(msgspec.Struct):
     jobs: int = 0
     states: dict[str, int] = {}
     digest: str = ""
-    """Sum of a hash of each job, in whatever order: its document, its JSON and its errors."""
+    """Sum of a hash of each job: of its document, its JSON and its errors."""
 
 
 class Digests:

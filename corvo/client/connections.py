@@ -4,8 +4,9 @@ import http.client
 import select
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -84,18 +85,8 @@ class Connection:
 
         Raises `NotSent` and `Lost`, also while it is read: after `silent_s` without a byte.
         """
-        opened = self._opened(connect_s)
-        opened.sock.settimeout(silent_s)
-        try:
-            opened.request("GET", self.server.prefix + path, None, headers)
-            response = opened.getresponse()
-            if response.status != 200:
-                named = {name.lower(): value for name, value in response.getheaders()}
-                return Answer(response.status, named, response.read())
-        except (http.client.HTTPException, OSError) as error:
-            self.close()
-            raise Lost(_reason_of(error)) from error
-        return self._lines(response)
+        got = self._begin("GET", path, None, headers, connect_s=connect_s, silent_s=silent_s)
+        return got if isinstance(got, Answer) else self._bits(got.readline)
 
     def pieces(
         self,
@@ -108,13 +99,25 @@ class Connection:
     ) -> Answer | Iterator[bytes]:
         """A large answer to a POST, piece by piece; or the whole answer of another status.
 
-        Raises `NotSent` and `Lost`, also while it is read: after `silent_s` without a byte, and for
-        an answer that is cut short.
+        Raises as `lines`, and `Lost` for an answer that is cut short.
         """
+        got = self._begin("POST", path, body, headers, connect_s=connect_s, silent_s=silent_s)
+        return got if isinstance(got, Answer) else self._bits(partial(got.read, _PIECE_BYTES))
+
+    def _begin(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        *,
+        connect_s: float,
+        silent_s: float,
+    ) -> Answer | http.client.HTTPResponse:
         opened = self._opened(connect_s)
         opened.sock.settimeout(silent_s)
         try:
-            opened.request("POST", self.server.prefix + path, body, headers)
+            opened.request(method, self.server.prefix + path, body, headers)
             response = opened.getresponse()
             if response.status != 200:
                 named = {name.lower(): value for name, value in response.getheaders()}
@@ -122,24 +125,12 @@ class Connection:
         except (http.client.HTTPException, OSError) as error:
             self.close()
             raise Lost(_reason_of(error)) from error
-        return self._pieces(response)
+        return response
 
-    def _pieces(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
-        is_whole = False
+    def _bits(self, read: Callable[[], bytes]) -> Iterator[bytes]:
         try:
-            while piece := response.read(_PIECE_BYTES):
-                yield piece
-            is_whole = True
-        except (http.client.HTTPException, OSError) as error:
-            raise Lost(_reason_of(error)) from error
-        finally:
-            if not is_whole:
-                self.close()
-
-    def _lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
-        try:
-            while line := response.readline():
-                yield line
+            while bit := read():
+                yield bit
         except (http.client.HTTPException, OSError) as error:
             raise Lost(_reason_of(error)) from error
         finally:

@@ -354,7 +354,7 @@ class Sought(msgspec.Struct, frozen=True, array_like=True, tag=46):
     time and later, and may have lost some before."""
 
 
-# A router that makes a backup, to the leader of a shard. Whatever it has begun ends with its link.
+# A router that makes a backup, to the leader of a shard. All that it has begun ends with its link.
 
 
 class BeginBackup(msgspec.Struct, frozen=True, array_like=True, tag=50):

@@ -144,10 +144,10 @@ def test_a_backup_needs_the_role_admin_and_a_server(
         secret = msgspec.json.decode(made.body, type=keys.Created).api_key
 
     reader = corvo("backup", "--to", tmp_path / "x", server=Server(source.url, secret))
-    nobody = corvo("backup", "--to", tmp_path / "x", "--server", source.url)
+    without = corvo("backup", "--to", tmp_path / "x", "--server", source.url)
     nowhere = corvo("backup", "--to", tmp_path / "x", server=Server("http://127.0.0.1:9", "x"))
 
-    assert (reader.code, nobody.code, nowhere.code) == (4, 4, 6)
+    assert (reader.code, without.code, nowhere.code) == (4, 4, 6)
     assert not [*(tmp_path / "x").iterdir()], "nothing is left behind"
 
 
@@ -181,12 +181,12 @@ def test_some_queues_come_back_alone(
     server = empty(3)
 
     done = corvo("restore", backups, "--queue", "d*", "--queue", "mail", "--yes", server=server)
-    unknown = corvo("restore", backups, "--queue", "nobody", "--yes", server=server)
+    unknown = corvo("restore", backups, "--queue", "unknown", "--yes", server=server)
 
     assert done.code == 0
     assert {"done", "dying", "mail"} <= {*there(server)}
     assert all(name[0] == "d" or name == "mail" for name in there(server))
-    assert (unknown.code, "has no job of a queue nobody" in unknown.err) == (3, True)
+    assert (unknown.code, "has no job of a queue unknown" in unknown.err) == (3, True)
 
 
 def test_api_keys_come_back_if_they_are_asked_for(

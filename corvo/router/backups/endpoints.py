@@ -106,7 +106,7 @@ async def _send(
                 await sink.send(archive.padding(it.size))
         await sink.send(archive.END)
     except LinkLost as error:
-        # The archive ends without its end, so that nobody takes it for whole.
+        # Without its end, an archive is not taken for whole.
         raise ClientGone(str(error)) from error
     finally:
         copies.close()

@@ -32,7 +32,7 @@ _COPY_S: Final = 60.0
 _TRIES: Final = 3
 """So many times all begins again because a leader changed."""
 _UNREAD_S: Final = 60.0
-"""How long copies are held that nobody begins to read."""
+"""How long copies are held before the client begins to read them."""
 
 A = TypeVar("A", bound=wire.BackupAnswer)
 
@@ -146,7 +146,7 @@ class Copies:
         )
 
     async def _hold(self) -> None:
-        """Wait for `close`; for a limited time, while nobody reads."""
+        """Wait for `close`; for a limited time until the client begins to read."""
         with trio.move_on_after(_UNREAD_S) as self._unread:
             await self._done.wait()
 
@@ -206,7 +206,7 @@ class Copies:
         return part.data
 
     def begin_reading(self) -> None:
-        """Somebody reads now: the copies are held until `close`."""
+        """The client begins to read: the copies are held until `close`."""
         if self._unread is not None:
             self._unread.deadline = math.inf
 

@@ -653,7 +653,7 @@ class Process:
             await self._make_checkpoint()
 
     async def _make_checkpoint(self) -> None:
-        """Make a checkpoint. Whoever calls this holds `_state`."""
+        """Make a checkpoint. The caller holds `_state`."""
         self._logged_bytes = 0
         if not self._config.relaxed:
             await trio.to_thread.run_sync(self._states.checkpoint)
