@@ -42,7 +42,7 @@ TRIED: Final = {
     "corvo/mirror/readers.py": "test_a_limit_begins_and_ends_while_another_thread_looks_at_it",
     "corvo/node_map.py": "",  # writes a value that never changes, and waits for it
     "corvo/router/server/serving.py": "",  # reads the times of two files, and shares nothing
-    "corvo/shard/driver/copying.py": "",  # reads files that nobody changes
+    "corvo/shard/driver/copying.py": "",  # reads files that never change
     "corvo/shard/driver/process.py": "test_entries_are_read_while_they_are_synced",
     "corvo/shard/driver/snapshots.py": "",  # one task at a time has the copy, and files of its own
     "corvo/shard/driver/syncing.py": "test_every_sync_is_waited_for",

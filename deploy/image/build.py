@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def found_tool() -> str:
-    """The first tool that works here; empty if there is none."""
+    """The first tool that works here; empty without one."""
     for tool in TOOLS:
         if shutil.which(tool) is not None:
             # A client of docker without its daemon is of no use.

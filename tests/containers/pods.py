@@ -105,7 +105,7 @@ class Container:
         return int(found.out)
 
     async def discard(self) -> None:
-        """Remove it in whatever state it is."""
+        """Remove it, also if it runs."""
         await self._engine.podman("rm", "--force", "--time=0", "--ignore", self.name)
 
     async def log(self) -> str:

@@ -127,7 +127,7 @@ def test_a_span_has_the_route_and_no_id_in_its_name() -> None:
         }
         assert (missing.name, odd.name) == ("GET", "HTTP")
         assert missing.says["http.response.status_code"] == 404
-        assert missing.status.code == 0, "an error of the client is none of the server"
+        assert missing.status.code == 0, "an error of the client is not one of the server"
         assert odd.says["http.request.method"] == "_OTHER"
         assert odd.says["messaging.corvo.request.id"] == "mine"
 

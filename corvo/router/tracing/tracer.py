@@ -80,7 +80,7 @@ class Tracer:
         self.exporter.add(span)
 
     def inner(self, name: str) -> Span | None:
-        """Begin a span inside the one of this task; None if there is none."""
+        """Begin a span inside the one of this task; None if the task has no span."""
         outer = _present.get()
         if outer is None:
             return None

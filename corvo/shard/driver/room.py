@@ -45,7 +45,7 @@ async def wait_for_room(config: ShardConfig, parent: Parent) -> bool:
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(wait_to_leave)
-        while directories.room(found) < needed:  # noqa: ASYNC110 -- nobody tells
+        while directories.room(found) < needed:  # noqa: ASYNC110 -- a disk has no event for it
             await trio.sleep(_RETRY_S)
         nursery.cancel_scope.cancel()
     return not is_leaving
