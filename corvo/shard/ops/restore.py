@@ -12,27 +12,33 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from corvo.errors import BadKey
+from corvo.ids import shard_of
+from corvo.kv.keys import check_name
 from corvo.model import FINISHED, Batch, Forward, Queue, Schedule
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected, bad_request
 from corvo.protocol.ops.restore import Leads, Restore, Restored, RestoredJob
+from corvo.protocol.ops.workflow import Chain
 from corvo.shard.ops.transfer import keep_lock
 from corvo.shard.state import batches, consequences, lifecycle, presence, schedules, spawning
 from corvo.shard.state.applying import apply
 from corvo.shard.state.outbox import Spawn
 from corvo.shard.state.restored import home_of, restore_from
-from corvo.shard.state.tables import BATCHES, FORWARDS, JOBS, QUEUES, SCHEDULES
+from corvo.shard.state.tables import BATCHES, FORWARDS, JOBS, QUEUES, SCHEDULES, job_indexes
 from corvo.shard.state.tx import Tx
 
 WAIT_MS: Final = 24 * 3_600_000
 """How long a restored job waits for one that does not exist: that may come back later."""
+_NUMBER_MAX: Final = (1 << 62) - 1
 _spawn: Final = msgspec.json.Decoder(Spawn).decode
+_chain: Final = msgspec.json.Decoder(Chain).decode
 
 
 @apply.register
 def restore(op: Restore, tx: Tx) -> Restored | Rejected:
     """Insert what does not exist."""
-    refused = _misplaced(op, tx)
+    refused = _unfit(op) or _misplaced(op, tx)
     if refused is not None:
         return refused
     restore_from(tx, op.shards)
@@ -53,6 +59,62 @@ def restore(op: Restore, tx: Tx) -> Restored | Rejected:
         spawned=len(op.spawns),
         existing=existing + refused_jobs,
     )
+
+
+def _unfit(op: Restore) -> Rejected | None:
+    """The refusal of documents that no server has stored: an entry with them could not be applied.
+
+    All that a document is used for, now or later, is tried before anything is changed.
+    """
+    try:
+        for each in op.jobs:
+            _try_job(each)
+        for queue in op.queues:
+            check_name("queue", queue.name)
+            _check_numbers(queue)
+        for batch in op.batches:
+            check_name("batch", batch.id)
+            _check_numbers(batch)
+            ended = batch.succeeded + batch.failed + batch.cancelled
+            if batch.total != batch.pending + ended:
+                return bad_request("batches", f"batch {batch.id!r} has counts that do not add up")
+            msgspec.json.decode(batch.callback_payload or "{}")
+            if batch.callback_queue:
+                check_name("queue", batch.callback_queue)
+        for schedule in op.schedules:
+            check_name("schedule", schedule.id)
+            _check_numbers(schedule)
+        for lead in op.leads:
+            check_name("job", lead.job_id)
+        for spawn in op.spawns:
+            check_name("queue", spawn.queue)
+            if _spawn(spawn.effect).queue != spawn.queue:
+                return bad_request("spawns", "a job is created in another queue than is said")
+    except (BadKey, OverflowError, ValueError, msgspec.MsgspecError) as error:
+        return bad_request("", f"a document is not one of a backup: {error}")
+    return None
+
+
+def _try_job(restored: RestoredJob) -> None:
+    """Raise what a job's keys, its chain and its batch would raise when they are used."""
+    job = restored.whole()
+    check_name("job", job.id)
+    _check_numbers(replace(job, born_in=0, chain_step=0))  # these may be below 0
+    job_indexes(job)
+    for awaited in job.waits_for:
+        check_name("job", awaited)
+    if job.chain:
+        _chain(job.chain)
+    if job.batch_id and shard_of(job.batch_id) is None:
+        raise BadKey(f"{job.batch_id!r} is not the id of a batch")
+
+
+def _check_numbers(document: msgspec.Struct) -> None:
+    """Raise `OverflowError` for a number that is too large for a key, or below 0."""
+    for name in document.__struct_fields__:
+        value = getattr(document, name)
+        if isinstance(value, int) and not 0 <= value <= _NUMBER_MAX:
+            raise OverflowError(f"{name} is {value}")
 
 
 def _misplaced(op: Restore, tx: Tx) -> Rejected | None:
@@ -84,12 +146,15 @@ def _restore_queue(tx: Tx, queue: Queue) -> bool:
     found = QUEUES.find(tx, queue.name)
     if found is None:
         QUEUES.insert(tx, queue)
-    elif not found.document.created_ns:  # it was deleted, and its jobs are being swept
-        swept = found.document
-        QUEUES.change(
-            tx, found, replace(queue, cleared_ns=swept.cleared_ns, deleted_ns=swept.deleted_ns)
-        )
-    return found is None or not found.document.created_ns
+        return True
+    swept = found.document
+    if swept.created_ns:
+        return False
+    # It was deleted, and its jobs are being swept.
+    QUEUES.change(
+        tx, found, replace(queue, cleared_ns=swept.cleared_ns, deleted_ns=swept.deleted_ns)
+    )
+    return True
 
 
 def _restore_batch(tx: Tx, batch: Batch) -> bool:
