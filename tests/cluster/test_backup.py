@@ -16,4 +16,3 @@ async def test_a_backup_under_load_comes_back_to_another_number_of_shards(tmp_pa
     assert seen.back.jobs >= 1_200
     assert seen.back.existing == 0
     assert seen.times["backup"].taken
-    assert seen.second.bytes_shared > 0
