@@ -72,7 +72,7 @@ def build(path: Path, jobs: int) -> list[str]:
     for first in range(0, jobs, 10_000):
         kept = [one(random, number) for number in range(first, min(first + 10_000, jobs))]
         put = schema.JOB.put.partition(" ON CONFLICT")[0]  # all are new
-        connection.executemany(put, [schema.JOB.row(shard, job, ()) for shard, job in kept])
+        connection.executemany(put, [schema.JOB.summed(shard, job, ()) for shard, job in kept])
         connection.executemany(
             schema.ERROR.put,
             [
@@ -86,6 +86,7 @@ def build(path: Path, jobs: int) -> list[str]:
                     "w1",
                     number,
                     sortable(job.created_ns),
+                    None,
                 )
                 for shard, job in kept
                 for number in range(1, job.failures + 1)

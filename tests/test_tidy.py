@@ -40,7 +40,7 @@ LOUD: Final = (
     "corvo/client_commands/{events,waiting,worker,worker_commands,working}.py",
     "corvo/kv/{checkpoints,directories,level,stopped}.py",
     "corvo/mirror/{process,readers}.py",
-    "corvo/mirror/follow/{building,following,writing}.py",
+    "corvo/mirror/follow/{building,checking,following,writing}.py",
     "corvo/raft/disk/files.py",
     "corvo/router/{api,ask,process,summary}.py",
     "corvo/router/*/{endpoints,fan_out}.py",

@@ -30,6 +30,7 @@ from corvo.link import Link, LinkLost
 from corvo.measures import LoopTimes
 from corvo.mirror.config import BadMirrorConfig, MirrorConfig, read_config
 from corvo.mirror.follow import building
+from corvo.mirror.follow.checking import CheckTask
 from corvo.mirror.follow.following import Follower, WriterTask
 from corvo.mirror.follow.progress import Progress
 from corvo.mirror.follow.schema import VERSION
@@ -87,6 +88,7 @@ class Mirror:
         self.progress: Final = Progress(writing.cursors(config.shards))
         self.writer: Final = WriterTask(writing, self.progress, config, log)
         self.readers: Final = Readers(writing.path, self.writer, config.readers)
+        self._check: Final = CheckTask(writing, config.wal_bytes_max // 2, log)
         self._log = log
         self.followers: Final = [
             Follower(number, config, self.topology, self.progress, self.writer, log)
@@ -99,11 +101,12 @@ class Mirror:
         self._rebuilds = 0
 
     async def run(self) -> None:
-        """Follow and write until cancelled. Raises `Damaged`."""
+        """Follow, write and check until cancelled. Raises `Damaged`."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
             nursery.start_soon(self.writer.settle)
             nursery.start_soon(self.readers.interrupt_late)
+            nursery.start_soon(self._check.run)
             for follower in self.followers:
                 nursery.start_soon(follower.run)
 

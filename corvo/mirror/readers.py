@@ -17,6 +17,7 @@ import trio
 from msgspec.structs import replace
 
 from corvo import clock
+from corvo.mirror.follow import building
 from corvo.mirror.follow.following import WriterTask
 from corvo.mirror.follow.writing import code_of
 from corvo.mirror.query.fulltext import full_text
@@ -55,7 +56,6 @@ _STEPS: Final = 1_000
 """SQLite's steps between two checks whether a question's time is over."""
 _LOOK_S: Final = 0.01
 """Time between two checks by this process."""
-_CACHE_KIB: Final = 16 << 10
 _COUNT_JOBS: Final = (
     "SELECT coalesce(sum(pending + active + held + completed + retrying + dead + cancelled"
     " + scheduled), 0) FROM queue_counts"
@@ -137,13 +137,7 @@ class Readers:
             yield held
 
     def _open(self) -> sqlite3.Connection:
-        """A connection that changes nothing, and makes no checkpoint either."""
-        place = self._path.absolute().as_uri()
-        connection = sqlite3.connect(
-            f"{place}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-        )
-        for pragma in ("query_only = ON", f"cache_size = -{_CACHE_KIB}", "temp_store = MEMORY"):
-            connection.execute(f"PRAGMA {pragma}")
+        connection = building.connect_reading(self._path)
         prepare(connection)
         return connection
 

@@ -18,7 +18,7 @@ def tables_in(path: Path) -> Tables:
 def tables_of_connection(connection: sqlite3.Connection, *, shard: int | None = None) -> Tables:
     """The same in a transaction that there is, of one shard or all.
 
-    Numbers that only SQLite knows are left out.
+    Numbers that only SQLite knows are left out, and sums.
     """
     tables: Tables = {}
     for table, key in KEYS.items():
@@ -28,6 +28,8 @@ def tables_of_connection(connection: sqlite3.Connection, *, shard: int | None = 
         )
         names = [column[0] for column in found.description]
         rows = [dict(zip(names, values, strict=True)) for values in found]
+        for row in rows:
+            del row["sum"]
         tables[table] = {tuple(row[name] for name in key): row for row in rows}
     for row in tables["jobs"].values():
         del row["row"]

@@ -57,12 +57,12 @@ class Shelf:
         connection = self.connection
         [last] = connection.execute(schema.LAST_ROW).fetchone()
         for kept in kepts:
-            connection.execute(schema.JOB.put, schema.JOB.row(kept.shard, kept.job, ()))
+            connection.execute(schema.JOB.put, schema.JOB.summed(kept.shard, kept.job, ()))
             first = kept.job.failures - len(kept.errors) + 1
             for number, error in enumerate(kept.errors, start=first):
                 at = sortable(error.at_ns)
                 row = (error.attempt, error.error, None, None, error.worker_id or None, number, at)
-                connection.execute(schema.ERROR.put, (*kept.name, *row))
+                connection.execute(schema.ERROR.put, (*kept.name, *row, None))
         connection.execute(schema.FILL_FULL_TEXT, (last,))
         self._count()
 

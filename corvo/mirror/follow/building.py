@@ -1,8 +1,9 @@
 """Opening of the mirror's SQLite file: its tables are created, widened or made again.
 
-`user_version` is the number of the schema and the table `about` says whose the file is. An older
-file gets what it lacks; a newer one, or another cluster's, is not ours. Whatever is not taken is
-removed by whoever asked: the shards have everything that is in it.
+`user_version` is the number of the schema. The table `about` says whose the file is, and has the
+sum of the schema's text. An older file gets what it lacks; a newer one, or another cluster's, is
+not ours. A file that is not taken is removed by the caller: the shards have everything that is in
+it.
 
 The import of sqlite-utils takes longer than all else at the start of the process, and is only for
 when something is to be built.
@@ -12,6 +13,7 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from corvo.errors import CorvoError
 from corvo.mirror.config import CHECKPOINT_PAGES
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = 8_192
 BUSY_MS: Final = 5_000
 """How long SQLite waits for a lock of somebody else's."""
+NO_TEXT: Final = "Could not decode to UTF-8"
+"""How the message begins of an error about a text that is no text."""
+_CACHE_KIB: Final = 16 << 10
+"""Of a connection that reads."""
 ENDINGS: Final = ("", "-wal", "-shm", "-journal")
 """Of the files that one file of SQLite's may be."""
 
@@ -64,6 +70,29 @@ def connect(path: Path, *, checkpoint_pages: int = CHECKPOINT_PAGES) -> sqlite3.
     return connection
 
 
+def connect_reading(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing, and makes no checkpoint either.
+
+    Raises `sqlite3.Error`, also if SQLite cannot say in UTF-8 what is wrong with the schema.
+    """
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        for pragma in ("query_only = ON", f"cache_size = -{_CACHE_KIB}", "temp_store = MEMORY"):
+            connection.execute(f"PRAGMA {pragma}")
+    except UnicodeDecodeError as error:
+        connection.close()
+        raise sqlite3.DatabaseError(f"{NO_TEXT}: {error}") from error
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
 def prepare(connection: sqlite3.Connection, cluster: str) -> bool:
     """Make the file what it is to be; whether rows have to be made again from the shards.
 
@@ -85,6 +114,13 @@ def prepare(connection: sqlite3.Connection, cluster: str) -> bool:
         raise Unfit(f"it is of schema {version}, and this version knows {VERSION}")
     _build(connection, cluster)
     return True
+
+
+def sum_of_schema(connection: sqlite3.Connection) -> int:
+    """The checksum of the text of the schema."""
+    select = "SELECT CAST(type || ' ' || name || ' ' || tbl_name || sql AS BLOB) FROM sqlite_schema"
+    found = connection.execute(f"{select} WHERE sql IS NOT NULL ORDER BY 1").fetchall()
+    return crc32(b"\n".join(text for (text,) in found))
 
 
 def _names(connection: sqlite3.Connection, kind: str) -> Iterable[str]:
@@ -118,7 +154,9 @@ def _build(connection: sqlite3.Connection, cluster: str) -> None:
         database.table("about").create({"name": str, "value": str}, pk="name", not_null=["value"])
     for seed in SEEDS:
         connection.execute(seed)
-    connection.execute("INSERT OR REPLACE INTO about VALUES ('cluster', ?)", (cluster,))
+    put = "INSERT OR REPLACE INTO about VALUES (?, ?)"
+    connection.execute(put, ("cluster", cluster))
+    connection.execute(put, ("schema", f"{sum_of_schema(connection)}"))
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 

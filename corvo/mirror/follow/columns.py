@@ -7,6 +7,7 @@ without any call costs half of what a converter for each column would.
 
 from collections.abc import Callable, Collection
 from typing import Final, Generic, NamedTuple, Never, TypeAlias, TypeVar, cast
+from zlib import crc32
 
 import msgspec
 
@@ -61,6 +62,11 @@ def as_is(path: str) -> Source:
 def or_null(path: str) -> Source:
     """A field; NULL where it is empty or 0."""
     return Source(path, empty_is_null=True)
+
+
+def flag(path: str) -> Source:
+    """A field that is true or false, as 1 or 0."""
+    return Source(path, int)
 
 
 def of_key(place: int) -> Source:
@@ -127,6 +133,19 @@ def fed(
     return Column(name, type_, not is_null, default, source)
 
 
+SUM: Final = Column("sum", INTEGER)
+"""The last column of a table that documents feed: `sum_of` the values that they feed. SQLite does
+not notice a bit that has changed in a value. NULL in rows that an older version has written."""
+
+
+def sum_of(values: Row) -> int:
+    """The checksum of the values of a row, as they are written and as SQLite gives them back."""
+    return crc32(_pack(values))
+
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
 class Index(msgspec.Struct, frozen=True):
     """One index; `where` limits it to rows that have something to be found by."""
 
@@ -149,16 +168,26 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Its columns."""
         return tuple(column.name for column in self.columns)
 
+    @property
+    def sources(self) -> dict[str, Source]:
+        """Where the values of the columns come from that documents feed."""
+        return {one.name: one.source for one in self.columns if one.source is not None}
+
 
 class Feed(Generic[T]):
     """How documents of one kind become rows of a table."""
 
     def __init__(self, spec: TableSpec, *, by: tuple[str, ...] = ()) -> None:
-        sources = {one.name: one.source for one in spec.columns if one.source is not None}
-        self.put: Final = upsert(spec, tuple(sources), by=by or spec.key)
-        """The statement that writes a row, new or not."""
+        sources = spec.sources
+        self.put: Final = upsert(spec, (*sources, SUM.name), by=by or spec.key)
+        """The statement that writes a row with its sum, new or not."""
         self.row: Final = cast("Callable[[int, T, Row], Row]", _row_function(sources.values()))
         """The row of a document: by the number of its shard, the document, its key's fields."""
+
+    def summed(self, shard: int, document: T, key: Row) -> Row:
+        """The same with its sum."""
+        values = self.row(shard, document, key)
+        return (*values, sum_of(values))
 
 
 def _row_function(sources: Collection[Source]) -> object:

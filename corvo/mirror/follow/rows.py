@@ -48,7 +48,7 @@ class Rows:
         jobs, locks, locks_of = self.jobs.append, self.locks.append, self.locks_of.append
         in_queue = self.queues.add
         job_prefix, decode = _JOB, _decode_job
-        job_row, lock_row = schema.JOB.row, schema.LOCK.row
+        job_row, lock_row = schema.JOB.summed, schema.LOCK.summed
         try:
             for key, data in pairs:
                 if data is None:
@@ -142,7 +142,7 @@ REMOVE_LOCKS: Final = "DELETE FROM unique_locks WHERE job_id = ? AND shard = ?"
 
 
 def _fed(decode: Callable[[bytes], T], feed: Feed[T]) -> _Fed:
-    row = feed.row
+    row = feed.summed
     return feed.put, lambda shard, key, data: row(shard, decode(data), fields_of(key))
 
 
@@ -167,11 +167,11 @@ _FED: Final[dict[bytes, _Fed]] = {
 
 
 def row_of(shard: int, key: bytes, data: bytes) -> Row:
-    """The row of one document. Raises `msgspec.MsgspecError`."""
+    """The row of one document, without its sum. Raises `msgspec.MsgspecError`."""
     if key.startswith(_JOB):
         return schema.JOB.row(shard, _decode_job(data), ())
     _, row = _FED[prefix_of(key)]
-    return row(shard, key, data)
+    return row(shard, key, data)[:-1]
 
 
 def lock_of(shard: int, data: bytes) -> Row | None:

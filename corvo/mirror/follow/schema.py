@@ -14,6 +14,7 @@ from corvo.mirror.follow.columns import (
     INTEGER,
     REAL,
     SHARD,
+    SUM,
     TEXT,
     Column,
     Feed,
@@ -22,6 +23,7 @@ from corvo.mirror.follow.columns import (
     TableSpec,
     as_is,
     fed,
+    flag,
     json_of,
     json_or_null,
     of_key,
@@ -37,7 +39,7 @@ from corvo.protocol.ops.schedules import job_of
 from corvo.protocol.reasons import dlq_reason, reason_text
 from corvo.times import sortable, without_zeros
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Rises with every change of the tables that an older file does not have."""
 
 
@@ -151,7 +153,7 @@ JOBS: Final = TableSpec(
         fed(
             "agent_total_cost_usd",
             REAL,
-            Source("agent.total_cost_micros", usd, when="agent", otherwise=0),
+            Source("agent.total_cost_micros", usd, when="agent", otherwise=0.0),
             default=0,
         ),
         fed("hold_reason", TEXT, or_null("hold_reason")),
@@ -168,7 +170,7 @@ JOBS: Final = TableSpec(
         fed("held_at", TEXT, time_or_null("held_ns")),
         fed("failures", INTEGER, as_is("failures"), default=0),
         fed("crashes", INTEGER, as_is("crashes"), default=0),
-        fed("cancel_requested", INTEGER, as_is("cancel_requested"), default=0),
+        fed("cancel_requested", INTEGER, flag("cancel_requested"), default=0),
         fed("lease_ms", INTEGER, Source("lease_ms", empty_is_null=True, when="lease_expires_ns")),
         fed("reason", TEXT, Source("", reason_text, when="state.has_reason")),
         fed(
@@ -177,6 +179,7 @@ JOBS: Final = TableSpec(
             Source("", dlq_reason, when="state.has_reason", otherwise=""),
             default="",
         ),
+        SUM,
     ),
     key=("row",),
     indexes=(
@@ -214,6 +217,7 @@ JOB_ERRORS: Final = TableSpec(
         fed("worker_id", TEXT, or_null("worker_id")),
         fed("number", INTEGER, of_key(1)),
         fed("created_at", TEXT, time("at_ns")),
+        SUM,
     ),
     key=("id",),
     indexes=(
@@ -230,6 +234,7 @@ UNIQUE_LOCKS: Final = TableSpec(
         fed("shard", INTEGER, SHARD),
         fed("job_id", TEXT, as_is("id")),
         fed("expires_at", TEXT, time("unique_until_ns")),
+        SUM,
     ),
     key=("queue", "unique_key", "shard"),
     indexes=(Index("idx_unique_locks_job", ("job_id", "shard")),),
@@ -248,7 +253,8 @@ BATCHES: Final = TableSpec(
         fed("callback_payload", TEXT, or_null("callback_payload")),
         fed("created_at", TEXT, time("created_ns")),
         fed("cancelled", INTEGER, as_is("cancelled"), default=0),
-        fed("called_back", INTEGER, as_is("called_back"), default=0),
+        fed("called_back", INTEGER, flag("called_back"), default=0),
+        SUM,
     ),
     key=("id", "shard"),
 )
@@ -258,14 +264,15 @@ QUEUES: Final = TableSpec(
     columns=(
         fed("name", TEXT, of_key(0)),
         fed("shard", INTEGER, SHARD),
-        fed("paused", INTEGER, as_is("paused"), default=0),
+        fed("paused", INTEGER, flag("paused"), default=0),
         fed("max_concurrency", INTEGER, or_null("max_concurrency")),
         fed("rate_limit", INTEGER, or_null("rate_limit")),
         fed("rate_window_ms", INTEGER, or_null("rate_window_ms")),
         Column("provider", TEXT),
         fed("created_at", TEXT, time("created_ns")),
-        fed("draining", INTEGER, as_is("draining"), default=0),
+        fed("draining", INTEGER, flag("draining"), default=0),
         fed("retention_ms", INTEGER, or_null("retention_ms")),
+        SUM,
     ),
     key=("name", "shard"),
 )
@@ -279,6 +286,7 @@ WORKERS: Final = TableSpec(
         fed("queues", TEXT, Source("queues", queues_text, empty_is_null=True)),
         fed("last_heartbeat", TEXT, time("seen_ns")),
         fed("started_at", TEXT, time("started_ns")),
+        SUM,
     ),
     key=("id", "shard"),
 )
@@ -296,6 +304,7 @@ QUEUE_COUNTS: Final = TableSpec(
         fed("dead", INTEGER, as_is("[5]"), default=0),
         fed("cancelled", INTEGER, as_is("[6]"), default=0),
         fed("scheduled", INTEGER, as_is("[7]"), default=0),
+        SUM,
     ),
     key=("queue", "shard"),
 )
@@ -312,6 +321,7 @@ THROUGHPUT: Final = TableSpec(
         fed("failed", INTEGER, as_is("failed"), default=0),
         fed("dead", INTEGER, as_is("dead"), default=0),
         fed("cancelled", INTEGER, as_is("cancelled"), default=0),
+        SUM,
     ),
     key=("queue", "shard", "minute"),
     indexes=(Index("idx_throughput_minute", ("minute",)),),
@@ -332,12 +342,13 @@ SCHEDULES: Final = TableSpec(
         fed("last_run", TEXT, time_or_null("last_due_ns")),
         fed("next_run", TEXT, Source("", next_run, empty_is_null=True, shown_as=without_zeros)),
         fed("created_at", TEXT, time("created_ns")),
-        fed("paused", INTEGER, as_is("paused"), default=0),
+        fed("paused", INTEGER, flag("paused"), default=0),
         fed("overlap", TEXT, as_is("overlap"), default="allow"),
         fed("missed", TEXT, as_is("missed"), default="one"),
         fed("fired", INTEGER, as_is("fired"), default=0),
         fed("skipped", INTEGER, as_is("skipped"), default=0),
         fed("changed_at", TEXT, time("changed_ns")),
+        SUM,
     ),
     key=("id", "shard"),
     indexes=(Index("idx_schedules_name", ("name",)),),

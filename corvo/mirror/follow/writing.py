@@ -34,8 +34,6 @@ STALE_MAX: Final = 5_000
 _WAITS: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 """Errors that may pass: no disk space, or no memory."""
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
-_NO_TEXT: Final = "Could not decode to UTF-8"
-"""How the message begins of an error about a text that is no text."""
 
 
 class Stuck(CorvoError):
@@ -68,7 +66,7 @@ def is_damage(error: sqlite3.Error) -> bool:
     SQLite does not look at texts. Python's module does, and its error has no code: what was written
     was UTF-8.
     """
-    return code_of(error) in _DAMAGE or str(error).startswith(_NO_TEXT)
+    return code_of(error) in _DAMAGE or str(error).startswith(building.NO_TEXT)
 
 
 def code_of(error: sqlite3.Error) -> int:
