@@ -94,13 +94,15 @@ class Documents:
         self._schedules: list[Schedule] = []
         self._landed: dict[str, bool] = {}
         """Schedules that have left, and whether the other shard has refused them."""
-        for source, store in stores.items():
-            for target in sorted(numbers_of(store)):
-                self._carry_out(source, target)
+        for shard, store in stores.items():
             for _, data in rows(store, ENDINGS.prefix, prefix_end(ENDINGS.prefix)):
                 ending = ENDINGS.decode(data)
                 if ending.state not in (MISSING, ABSENT):
-                    self._ends[source, ending.id] = ending.state
+                    self._ends[shard, ending.id] = ending.state
+        # Only then the effects: they can say that a job goes on which had ended.
+        for source, store in stores.items():
+            for target in sorted(numbers_of(store)):
+                self._carry_out(source, target)
             self._sweep(store)
         self._split = self._split_batches() if selects is not None else frozenset[str]()
 

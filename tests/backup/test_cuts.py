@@ -8,7 +8,11 @@ import pytest
 from corvo.backup.digests import Digests
 from corvo.backup.documents import Documents
 from corvo.model import Job
+from corvo.protocol.ops.enqueue import NewJob
+from corvo.protocol.ops.jobs import Move, Retry
+from corvo.protocol.ops.work import Ack, AckItem
 from corvo.shard.state.tables import BATCHES, JOBS, QUEUES
+from corvo.shard.state.tx import ERRANDS_MAX
 from tests.backup.back import again, brought_back, cut
 from tests.backup.crowd import Crowd
 from tests.shard.cluster import SHARDS, Cluster
@@ -175,3 +179,25 @@ def test_some_queues_come_back_without_the_batches_that_they_share_with_others()
         }
         assert wanted <= restored
         target.cluster.check_together()
+
+
+def test_dependents_wait_on_for_a_job_that_goes_on_although_their_shard_knows_its_end() -> None:
+    """Its home had settled some of many dependents when the job was retried in another shard."""
+    cluster = Cluster()
+    away, home = cluster.shards[0], cluster.shards[1]
+    [awaited] = home.put(NewJob(queue="mail"))
+    home.put(*[NewJob(queue="mail", depends_on=(awaited,))] * (ERRANDS_MAX + 10))
+    home.do(Move(job_ids=[awaited], queue="sms"))
+    cluster.settle()
+    [claim] = away.fetch("sms")
+    away.do(Ack(acks=[AckItem(job_id=awaited, lease_token=claim.lease_token)]))
+    cluster.settle()
+    away.do(Retry(job_ids=[awaited]))
+    stores = cut(cluster)
+
+    waiting = [stored.job for stored in Documents(stores).jobs() if stored.job.waits_for]
+
+    cluster.settle()
+    expected = [job for _, job in cluster.live() if job.waits_for]
+    assert len(expected) == 10
+    assert sorted(job.id for job in waiting) == sorted(job.id for job in expected)
