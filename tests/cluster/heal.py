@@ -374,9 +374,7 @@ async def run(
 
     With `until_refused`, a cut lasts at least until a write at the node was refused.
     """
-    heal = partial(
-        Heal, shards=shards, dice=Random(seed), cut_s=cut_s, until_refused=until_refused
-    )
+    heal = partial(Heal, shards=shards, dice=Random(seed), cut_s=cut_s, until_refused=until_refused)
     if not is_possible():
         members = await members_in(directory, ("a", "b", "c"), shards=str(shards))
         as_initial(members)
