@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from corvo.client_commands.records import TEXTS
 from corvo.client_commands.session import Session
 from corvo.client_commands.tables import counted, grouped, plain, table
 from corvo.command_table import COMMANDS
+from corvo.errors import StoreError
 from corvo.protocol.backups import Manifest
 from corvo.times import format_ms, parse_time
 from corvo.verify.backups import BackupReport, open_stores, verify_opened
@@ -40,6 +42,7 @@ from corvo.verify.report import DAMAGED, as_text
 
 _TAR: Final = ".tar"
 _AHEAD_NS: Final = 60 * 1_000_000_000
+_ROOM_HINT: Final = "check the rights and the free space; TMPDIR names another folder for copies"
 
 
 class BackupOptions(Read):
@@ -84,21 +87,47 @@ def backup(session: Session, options: argparse.Namespace) -> int:
     got = own(BackupOptions, options)
     if got.keep == 0:
         raise BadClientOption("--keep 0 would remove the new backup", "keep at least one")
-    where = _Place(got.to, session.now_ns())
-    if got.keep is not None and where.archive is not None:
-        raise BadClientOption(
-            "--keep is for a folder of backups", "pass --to DIR, or remove --keep"
-        )
-    where.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="backup-", suffix=UNFINISHED, dir=where.parent))
-    try:
-        made = _make(session, got, where, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if got.keep is not None:
-        made.removed = [str(path) for path in remove_older(where.parent, got.keep)]
+    with _on_disk(), _ended_by_sigterm():
+        where = _Place(got.to, session.now_ns())
+        if got.keep is not None and where.archive is not None:
+            raise BadClientOption(
+                "--keep is for a folder of backups", "pass --to DIR, or remove --keep"
+            )
+        where.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="backup-", suffix=UNFINISHED, dir=where.parent))
+        try:
+            made = _make(session, got, where, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if got.keep is not None:
+            made.removed = [str(path) for path in remove_older(where.target, got.keep)]
     session.show(msgspec.json.encode(made), _described(made), (made.path,))
     return OK
+
+
+@contextmanager
+def _on_disk() -> Iterator[None]:
+    """What the disk refuses, as an error of the command: `CommandFailed`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # of the terminal
+    except (OSError, StoreError) as error:
+        told = str(error)
+        if isinstance(error, OSError) and error.strerror is not None:
+            at = f"{error.filename}: " if error.filename is not None else ""
+            told = f"{at}{error.strerror}"
+        raise CommandFailed("FAILED", told, hints=[_ROOM_HINT]) from error
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, which removes what is unfinished."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Place:
@@ -234,7 +263,11 @@ def restore(session: Session, options: argparse.Namespace) -> int:
     got = own(RestoreOptions, options)
     path = newest_in(Path(got.backup))
     selects = _selection(got.queues)
-    with tempfile.TemporaryDirectory(prefix="corvo-restore-") as made:
+    with (
+        _on_disk(),
+        _ended_by_sigterm(),
+        tempfile.TemporaryDirectory(prefix="corvo-restore-") as made,
+    ):
         scratch = Path(made)
         with opened(path, scratch) as (folder, manifest):
             _refuse_future(manifest, session.now_ns(), str(path))
@@ -317,12 +350,13 @@ def _bring_back(
         f"corvo restore {path}",
     )
 
-    def send(page: Page) -> Restored:
+    def send(page: Page, request_key: str) -> Restored:
         # A request whose answer was lost is repeated, without a second effect.
-        return send_documents(session.client, page, request_key=new_request_key())
+        return send_documents(session.client, page, request_key=request_key or new_request_key())
 
     with _counting(session, "restored", jobs) as step:
-        restoring = Restoring(send, documents, shards=len(manifest.shards), step=step)
+        shards = len(manifest.shards)
+        restoring = Restoring(send, documents, cluster=manifest.cluster, shards=shards, step=step)
         done = restoring.run(with_api_keys=got.api_keys)
     back.jobs, back.queues, back.batches = done.jobs, done.queues, done.batches
     back.schedules, back.spawned, back.existing = done.schedules, done.spawned, done.existing

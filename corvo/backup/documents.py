@@ -77,6 +77,15 @@ class StoredJob(NamedTuple):
         )
 
 
+class StoredSpawn(NamedTuple):
+    """A job that was about to be created in another shard."""
+
+    source: int
+    target: int
+    seq: int
+    spawn: RestoredSpawn
+
+
 class Documents:
     """The documents of a backup; of the wanted queues, if not all are wanted."""
 
@@ -90,7 +99,7 @@ class Documents:
         """How a job ended, as a shard is about to be told: by that shard, and the job."""
         self._removed: dict[str, str] = {}
         """How jobs ended that are about to be removed."""
-        self._spawns: list[RestoredSpawn] = []
+        self._spawns: list[StoredSpawn] = []
         self._schedules: list[Schedule] = []
         self._landed: dict[str, bool] = {}
         """Schedules that have left, and whether the other shard has refused them."""
@@ -126,9 +135,9 @@ class Documents:
                     if batch_id:
                         self._tally(Tally(batch_id, "removed"))
                 case Spawn():
-                    self._spawns.append(
-                        RestoredSpawn(effect.queue, msgspec.Raw(encode_json(effect)))
-                    )
+                    spawn = RestoredSpawn(effect.queue, msgspec.Raw(encode_json(effect)))
+                    seq = _outgoing.decode(value).seq
+                    self._spawns.append(StoredSpawn(source, target, seq, spawn))
                 case WatchAnswer(job_id=job_id, state=state):
                     if state in _ENDS:
                         self._ends[target, job_id] = state
@@ -285,9 +294,9 @@ class Documents:
         )
         return replace(schedule, runs=runs) if runs != schedule.runs else schedule
 
-    def spawns(self) -> Iterator[RestoredSpawn]:
+    def spawns(self) -> Iterator[StoredSpawn]:
         """Jobs that are to be created."""
-        yield from (each for each in self._spawns if self._wants(each.queue))
+        yield from (each for each in self._spawns if self._wants(each.spawn.queue))
 
     def api_keys(self) -> Iterator[ApiKey]:
         """All API keys, by their hashes."""

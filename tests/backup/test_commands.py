@@ -1,25 +1,34 @@
 """`corvo backup` and `corvo restore`: what they print, what comes back, and each refusal."""
 
+import errno
 import io
+import os
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
 from corvo.backup.digests import QueueDigest
+from corvo.backup.taking import take
 from corvo.backup_commands import Back, Made
 from corvo.client import jobs, keys, queues
 from corvo.client.calls import Client
+from corvo.client_commands.failures import CommandFailed
 from corvo.command_table import COMMANDS
 from corvo.kv import directories
 from corvo.protocol.backups import CopiedFile, Manifest
 from corvo.verify.backups import BackupReport
 from corvo.verify.report import WHOLE
 from tests.backup.conftest import Corvo
-from tests.client_commands.running import Server
+from tests.client_commands.running import ROOT, Server
 
 
 def only(folder: Path) -> Path:
@@ -107,6 +116,92 @@ def test_what_an_earlier_backup_has_damaged_is_sent_again(
     second = corvo("backup", "--to", to, "-o", "json", server=source).json(Made)
 
     assert (second.verified, second.bytes_shared) == (True, 0)
+
+
+class Stub:
+    """A client that gets some bytes as a backup."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def download(self, path: str, body: object, silent_s: float) -> Iterator[bytes]:
+        yield self._data
+
+
+def test_a_table_that_changed_on_its_way_is_found_without_a_look_at_its_keys(
+    source: Server, tmp_path: Path
+) -> None:
+    with Client([source.url], api_key=source.api_key) as client:
+        data = b"".join(client.download("/api/v1/admin/backup", {}, 60.0))
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        member = max(archive.getmembers(), key=lambda each: each.size)
+    changed = bytearray(data)
+    changed[member.offset_data + member.size // 2] ^= 1
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "changed").mkdir()
+
+    take(cast("Client", Stub(data)), tmp_path / "whole", None, lambda _: None)
+    with pytest.raises(CommandFailed, match=f"size of {member.name} does not match"):
+        take(cast("Client", Stub(bytes(changed))), tmp_path / "changed", None, lambda _: None)
+
+
+def test_a_new_backup_stays_though_a_wrong_clock_has_given_others_later_names(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    to = tmp_path / "here"
+    for name in ("21900101T000000Z", "21900102T000000Z"):
+        first = corvo("backup", "--to", tmp_path / name, "-o", "json", server=source).json(Made)
+        shutil.copytree(first.path, to / name)
+
+    made = corvo("backup", "--to", to, "--keep", "2", "-o", "json", server=source).json(Made)
+
+    assert sorted(map(str, to.iterdir())) == [made.path, str(to / "21900102T000000Z")]
+
+
+def test_an_archive_can_be_read_by_its_owner_alone(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    corvo("backup", "--to", tmp_path / "x.tar", server=source)
+
+    assert (tmp_path / "x.tar").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_disk_that_refuses_a_write_is_an_error_and_nothing_is_left_behind(
+    corvo: Corvo, source: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "x")
+
+    (tmp_path / "file").touch()
+    below_a_file = corvo("backup", "--to", tmp_path / "file" / "x", server=source)
+    monkeypatch.setattr(directories, "sync", full)
+    in_a_folder = corvo("backup", "--to", tmp_path / "here", server=source)
+    as_a_file = corvo("backup", "--to", tmp_path / "there" / "x.tar", server=source)
+
+    assert (below_a_file.code, in_a_folder.code, as_a_file.code) == (1, 1, 1)
+    assert f"error: {tmp_path}/file/x: Not a directory" in below_a_file.err
+    assert "error: x: No space left on device" in in_a_folder.err
+    assert "free space" in as_a_file.err
+    assert [*(tmp_path / "here").iterdir()] == [*(tmp_path / "there").iterdir()] == []
+
+
+def test_a_backup_that_is_ended_by_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        command = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "corvo", "backup", "--to", str(tmp_path / "here")),
+                *("--server", f"http://127.0.0.1:{silent.getsockname()[1]}"),
+            ],
+            env={"PATH": os.defpath, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)},
+            stderr=subprocess.DEVNULL,
+        )
+        connection, _ = silent.accept()  # it has begun, and waits for an answer
+        with connection:
+            command.send_signal(signal.SIGTERM)
+            code = command.wait()
+
+    assert code == 130
+    assert [*(tmp_path / "here").iterdir()] == []
 
 
 def test_an_archive_has_the_same_as_a_folder(corvo: Corvo, source: Server, tmp_path: Path) -> None:
