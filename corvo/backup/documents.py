@@ -5,7 +5,7 @@ second one. Here it is carried out: a job on its way is in its new queue, a batc
 job that waited for another knows its end. What comes of that is the same for any number of shards.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -103,6 +103,7 @@ class Documents:
         self._schedules: list[Schedule] = []
         self._landed: dict[str, bool] = {}
         """Schedules that have left, and whether the other shard has refused them."""
+        self._swept = {shard: self._swept_queues(store) for shard, store in stores.items()}
         for shard, store in stores.items():
             for _, data in rows(store, ENDINGS.prefix, prefix_end(ENDINGS.prefix)):
                 ending = ENDINGS.decode(data)
@@ -112,7 +113,7 @@ class Documents:
         for source, store in stores.items():
             for target in sorted(numbers_of(store)):
                 self._carry_out(source, target)
-            self._sweep(store)
+            self._sweep(source)
         self._split = self._split_batches() if selects is not None else frozenset[str]()
 
     def _carry_out(self, source: int, target: int) -> None:
@@ -160,29 +161,34 @@ class Documents:
             else:
                 self._ends.pop((shard, job_id), None)
 
-    def _sweep(self, store: Store) -> None:
+    def _swept_queues(self, store: Store) -> dict[str, Queue]:
+        """Queues that were cleared or deleted: the removal of their jobs is a matter of time."""
+        return {
+            queue.name: queue
+            for queue in self._all_queues(store)
+            if queue.cleared_ns or queue.deleted_ns
+        }
+
+    def _sweep(self, shard: int) -> None:
         """Note the ends of jobs that were cleared, or deleted with their queue."""
-        if not any(queue.cleared_ns or queue.deleted_ns for queue in self._all_queues(store)):
+        if not self._swept[shard]:
             return
-        for job, is_gone in self._stored(store):
-            if is_gone:
+        for job in self._stored(shard):
+            if self._is_gone(shard, job):
                 self._removed[job.id] = job.state.value if job.state in FINISHED else _CANCELLED
                 if job.batch_id:
                     if job.state not in FINISHED:
                         self._tally(Tally(job.batch_id, _CANCELLED))
                     self._tally(Tally(job.batch_id, "removed"))
 
-    def _stored(self, store: Store) -> Iterator[tuple[Job, bool]]:
-        """The jobs of a shard, and whether each is gone: its removal is a matter of time."""
-        swept = {
-            queue.name: queue
-            for queue in self._all_queues(store)
-            if queue.cleared_ns or queue.deleted_ns
-        }
-        for _, data in rows(store, JOBS.prefix, prefix_end(JOBS.prefix)):
-            job = JOBS.decode(data)
-            queue = swept.get(job.queue)
-            yield job, queue is not None and is_swept(queue, job)
+    def _stored(self, shard: int) -> Iterator[Job]:
+        """The jobs of a shard, also those that are gone."""
+        for _, data in rows(self._stores[shard], JOBS.prefix, prefix_end(JOBS.prefix)):
+            yield JOBS.decode(data)
+
+    def _is_gone(self, shard: int, job: Job) -> bool:
+        queue = self._swept[shard].get(job.queue)
+        return queue is not None and is_swept(queue, job)
 
     def _tally(self, change: Tally) -> None:
         self._tallies.setdefault(change.batch_id, []).append(change)
@@ -194,14 +200,34 @@ class Documents:
 
     def jobs(self) -> Iterator[StoredJob]:
         """All jobs, those that wait for others included."""
-        for shard, store in self._stores.items():
-            for job, is_gone in self._stored(store):
-                if self._wants(job.queue) and not is_gone:
-                    yield StoredJob(self._settled(job, shard), _errors(store, job))
+        for shard in self._stores:
+            for job in self._stored(shard):
+                if self._is_wanted(shard, job):
+                    yield self._whole(shard, job)
         for arrival in self._arrivals.values():
             if self._wants(arrival.queue):
-                job = self._settled(_landed(arrival), _NOWHERE)
-                yield StoredJob(job, [bytes(each) for each in arrival.errors])
+                yield self._arrived(arrival)
+
+    def named(self, job_ids: Iterable[str]) -> Iterator[StoredJob]:
+        """Those jobs with some ids."""
+        for job_id in job_ids:
+            for shard, store in self._stores.items():
+                data = store.get(JOBS.prefix + job_id.encode())
+                if data is not None and self._is_wanted(shard, job := JOBS.decode(data)):
+                    yield self._whole(shard, job)
+            arrival = self._arrivals.get(job_id)
+            if arrival is not None and self._wants(arrival.queue):
+                yield self._arrived(arrival)
+
+    def _is_wanted(self, shard: int, job: Job) -> bool:
+        return self._wants(job.queue) and not self._is_gone(shard, job)
+
+    def _whole(self, shard: int, job: Job) -> StoredJob:
+        return StoredJob(self._settled(job, shard), _errors(self._stores[shard], job))
+
+    def _arrived(self, arrival: Arrival) -> StoredJob:
+        job = self._settled(_landed(arrival), _NOWHERE)
+        return StoredJob(job, [bytes(each) for each in arrival.errors])
 
     def _settled(self, job: Job, shard: int) -> Job:
         """The job with the ends of those that it waits for."""
@@ -253,9 +279,8 @@ class Documents:
 
     def _members(self) -> Iterator[tuple[str, str]]:
         """The batch and the queue of each job that is in a batch."""
-        for store in self._stores.values():
-            for _, data in rows(store, JOBS.prefix, prefix_end(JOBS.prefix)):
-                job = JOBS.decode(data)
+        for shard in self._stores:
+            for job in self._stored(shard):
                 if job.batch_id:
                     yield job.batch_id, job.queue
         for arrival in self._arrivals.values():

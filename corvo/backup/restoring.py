@@ -89,7 +89,7 @@ class Restoring:
         waiting: dict[str, tuple[str, ...]] = {}
         self._send_jobs(_without_waiting(documents.jobs(), waiting))
         for level in levels(waiting):
-            self._send_jobs(each for each in documents.jobs() if each.job.id in level)
+            self._send_jobs(each for each in documents.named(level) if each.job.waits_for)
         for each in documents.spawns():
             self._send(Page(shards=self._shards, spawns=[each.spawn]), _key(self._cluster, each))
         if with_api_keys:
@@ -132,21 +132,31 @@ def _without_waiting(
             yield each
 
 
-def levels(waiting: dict[str, tuple[str, ...]]) -> Iterator[frozenset[str]]:
+def levels(waiting: dict[str, tuple[str, ...]]) -> Iterator[list[str]]:
     """Jobs in the order of their dependencies: each in a level after those that it waits for.
 
     Jobs that wait for each other in a circle are in the last one.
     """
-    left = dict(waiting)
-    while left:
-        level = frozenset(
-            job_id for job_id, awaited in left.items() if not any(each in left for each in awaited)
-        )
-        yield level or frozenset(left)
-        if not level:
-            return
+    dependents: dict[str, list[str]] = {}
+    left: dict[str, int] = {}
+    for job_id, awaited in waiting.items():
+        before = [each for each in awaited if each in waiting]
+        left[job_id] = len(before)
+        for each in before:
+            dependents.setdefault(each, []).append(job_id)
+    level = [job_id for job_id, count in left.items() if not count]
+    while level:
+        yield level
+        later = []
         for job_id in level:
             del left[job_id]
+            for dependent in dependents.get(job_id, ()):
+                left[dependent] -= 1
+                if not left[dependent]:
+                    later.append(dependent)
+        level = later
+    if left:
+        yield list(left)
 
 
 def _pages(documents: Iterable[T]) -> Iterator[list[T]]:

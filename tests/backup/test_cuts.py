@@ -1,12 +1,14 @@
 """Copies of all shards, with effects between them on their way, come back to new shards."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
 from corvo.backup.digests import Digests
-from corvo.backup.documents import Documents
+from corvo.backup.documents import Documents, StoredJob
+from corvo.backup.restoring import levels
 from corvo.model import Job
 from corvo.protocol.ops.enqueue import NewJob
 from corvo.protocol.ops.jobs import Move, Retry
@@ -158,6 +160,41 @@ def test_a_job_that_was_about_to_be_created_is_created_once_however_often_a_back
 
     target.cluster.settle()
     assert sorted(job.queue for _, job in target.cluster.live()) == ["mail", "sms"]
+
+
+def test_a_long_row_of_jobs_that_wait_for_each_other_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster()
+    shard, row = cluster.shards[1], cluster.shards[1].put(NewJob(queue="mail"))
+    for _ in range(50):
+        row += shard.put(NewJob(queue="mail", depends_on=(row[-1],)))
+    stores, passes = cut(cluster), list[Documents]()
+    jobs = Documents.jobs
+
+    def counted(self: Documents) -> Iterator[StoredJob]:
+        passes.append(self)
+        return jobs(self)
+
+    monkeypatch.setattr(Documents, "jobs", counted)
+    target = brought_back(stores, 2)
+
+    assert jobs_of(target.cluster) == jobs_of(cluster)
+    assert len(passes) == 1
+
+
+def test_jobs_come_after_those_that_they_wait_for_and_a_circle_at_the_end() -> None:
+    waiting = {
+        "d": ("b", "c"),
+        "b": ("a",),
+        "c": ("b", "elsewhere"),
+        "x": ("y",),
+        "y": ("x",),
+        "z": ("x",),
+        "a": ("elsewhere",),
+    }
+
+    assert [*levels(waiting)] == [["a"], ["b"], ["c"], ["d"], ["x", "y", "z"]]
 
 
 def test_what_exists_is_not_changed() -> None:
