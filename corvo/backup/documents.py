@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from corvo.kv import keys
-from corvo.kv.keys import OUTBOX, prefix_end
+from corvo.kv.keys import prefix_end
 from corvo.kv.store import Store
 from corvo.model import (
     ABSENT,
@@ -21,7 +21,6 @@ from corvo.model import (
     ApiKey,
     Batch,
     Job,
-    Outgoing,
     Queue,
     Schedule,
     State,
@@ -29,17 +28,15 @@ from corvo.model import (
 )
 from corvo.protocol.ops.base import encode_json
 from corvo.protocol.ops.restore import RestoredJob, RestoredSpawn, apart
-from corvo.shard.recount.effects import numbers_of, taken_of
+from corvo.shard.recount.effects import effects_after, numbers_of, taken_of
 from corvo.shard.recount.rows import rows
 from corvo.shard.state import schedules
 from corvo.shard.state.batches import counted
 from corvo.shard.state.lifecycle import error_key, error_numbers
 from corvo.shard.state.outbox import (
     Arrival,
-    Effect,
     Forget,
     JobEnded,
-    Message,
     ScheduleArrival,
     ScheduleLanded,
     Spawn,
@@ -55,9 +52,6 @@ _CANCELLED: Final = State.CANCELLED.value
 _NOWHERE: Final = -1
 """In place of a shard: of a job that is on its way, and asks for ends when it arrives."""
 _ENDS: Final = frozenset(state.value for state in FINISHED)
-_outgoing: Final = msgspec.msgpack.Decoder(Outgoing)
-_message: Final = msgspec.json.Decoder(Message)
-_effect: Final[msgspec.json.Decoder[Effect]] = msgspec.json.Decoder(Effect)
 
 
 class StoredJob(NamedTuple):
@@ -119,10 +113,7 @@ class Documents:
     def _carry_out(self, source: int, target: int) -> None:
         """Take the effects of a shard on another that the other has not taken."""
         taken = taken_of(self._stores[target]).get(source, 0)
-        start = OUTBOX.build(target, taken + 1)
-        stop = OUTBOX.prefix + (target + 1).to_bytes(4, "big")
-        for _, value in rows(self._stores[source], start, stop):
-            effect = _effect.decode(_message.decode(_outgoing.decode(value).body).effect)
+        for seq, effect in effects_after(self._stores[source], target, taken):
             match effect:
                 case Arrival():
                     self._arrivals[effect.job.id] = effect
@@ -137,7 +128,6 @@ class Documents:
                         self._tally(Tally(batch_id, "removed"))
                 case Spawn():
                     spawn = RestoredSpawn(effect.queue, msgspec.Raw(encode_json(effect)))
-                    seq = _outgoing.decode(value).seq
                     self._spawns.append(StoredSpawn(source, target, seq, spawn))
                 case WatchAnswer(job_id=job_id, state=state):
                     if state in _ENDS:
