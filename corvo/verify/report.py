@@ -10,6 +10,11 @@ from corvo.client_commands.tables import counted, grouped, plain, table
 
 FINDINGS_MAX: Final = 20
 """Findings of one kind that a part names; the others are counted."""
+REPLACE: Final = (
+    "replace the node: `corvo cluster remove NODE --reason damage --force` at another node, and"
+    " start this one with --join and an empty data directory"
+)
+"""The advice for a replica that other replicas can replace."""
 WHOLE: Final = "whole"
 INCOMPLETE: Final = "incomplete"
 DAMAGED: Final = "damaged"

@@ -17,14 +17,14 @@ from corvo.shard.driver.poison import Suspect
 from corvo.shard.machine import Machine
 from corvo.verify.logs import OTHERS
 from corvo.verify.node_files import OWNER, read_json
-from corvo.verify.report import Part
+from corvo.verify.report import REPLACE, Part
 
 REPLACE_LIVE: Final = (
     "nothing, if the log and the newest checkpoint are whole: the next start makes it again of them"
 )
 OLDER: Final = (
     "put back the directories `log` and `state` of one time, or restore a backup of the whole"
-    " directory; with other replicas, remove the shard's directory: they send it again"
+    f" directory; with other replicas, {REPLACE}"
 )
 _TRUSTED: Final = ("running", "live", "LOCK")
 
