@@ -277,15 +277,16 @@ def restore(session: Session, options: argparse.Namespace) -> int:
             if report.status == DAMAGED:
                 sys.stderr.write(as_text(report))
                 raise damaged(path, "see above")
-            wanted = [queue for queue in report.queues if selects is None or selects(queue.queue)]
-            if not wanted and got.queues:
-                raise CommandFailed(
-                    "NOT_FOUND",
-                    f"{path} has no job of a queue {' or '.join(got.queues)}",
-                    hints=[f"see its queues:   corvo verify {path} -o json"],
-                )
             with open_stores(folder, manifest, scratch) as stores:
                 documents = Documents(stores, selects)
+                # A queue may have schedules or settings, and no job.
+                found = (documents.queues(), documents.jobs(), documents.spawns())
+                if got.queues and not any(True for each in found for _ in each):
+                    raise CommandFailed(
+                        "NOT_FOUND",
+                        f"{path} has no queue {' or '.join(got.queues)}",
+                        hints=[f"see its queues with jobs:   corvo verify {path} -o json"],
+                    )
                 back = _bring_back(session, got, path, manifest, report, documents, selects)
     session.show(msgspec.json.encode(back), _told(back))
     return OK

@@ -73,7 +73,7 @@ def newest_in(path: Path) -> Path:
     if not path.exists():
         raise BadClientOption(f"{path} does not exist", "pass a backup:   corvo backup makes one")
     raise BadClientOption(
-        f"{path} is no backup: it has no {MANIFEST}", "pass what corvo backup has made"
+        f"{path} is not a backup: it has no {MANIFEST}", "pass what corvo backup has made"
     )
 
 
@@ -166,7 +166,7 @@ class Archive:
                 for member in archive:
                     source = archive.extractfile(member) if member.isfile() else None
                     if source is None or not _MEMBER.fullmatch(member.name):
-                        raise damaged(self._where, f"{member.name!r} is no file of a backup")
+                        raise damaged(self._where, f"{member.name!r} is not a file of a backup")
                     if manifest is None:
                         if member.name != MANIFEST or member.size > _MANIFEST_BYTES_MAX:
                             raise damaged(self._where, f"it does not begin with {MANIFEST}")
@@ -189,7 +189,7 @@ class Archive:
     ) -> None:
         place, _, file = name.partition("/")
         if file != SUMS and not _FILE.fullmatch(file):
-            raise damaged(self._where, f"{name!r} is no file of a backup")
+            raise damaged(self._where, f"{name!r} is not a file of a backup")
         (folder / place).mkdir(exist_ok=True)
 
         def pieces() -> Iterator[bytes]:

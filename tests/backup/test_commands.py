@@ -19,7 +19,7 @@ import pytest
 from corvo.backup.digests import QueueDigest
 from corvo.backup.taking import take
 from corvo.backup_commands import Back, Made
-from corvo.client import jobs, keys, queues
+from corvo.client import jobs, keys, queues, schedules
 from corvo.client.calls import Client
 from corvo.client_commands.failures import CommandFailed
 from corvo.command_table import COMMANDS
@@ -301,7 +301,23 @@ def test_some_queues_come_back_alone(
     assert done.code == 0
     assert {"done", "dying", "mail"} <= {*there(server)}
     assert all(name[0] == "d" or name == "mail" for name in there(server))
-    assert (unknown.code, "has no job of a queue unknown" in unknown.err) == (3, True)
+    assert (unknown.code, "has no queue unknown" in unknown.err) == (3, True)
+
+
+def test_a_queue_with_a_schedule_and_no_job_comes_back_alone(
+    corvo: Corvo, empty: Callable[[int], Server], tmp_path: Path
+) -> None:
+    first, second = empty(2), empty(1)
+    with Client([first.url], api_key=first.api_key) as client:
+        schedules.create(client, {"name": "yearly", "queue": "report", "cron": "0 0 1 1 *"})
+    corvo("backup", "--to", tmp_path / "x.tar", server=first)
+
+    words = ("restore", tmp_path / "x.tar", "--queue", "report", "--yes", "-o", "json")
+    done = corvo(*words, server=second)
+
+    assert done.code == 0, done.err
+    back = done.json(Back)
+    assert (back.queues, back.schedules, back.jobs) == (1, 1, 0)
 
 
 def test_api_keys_come_back_if_they_are_asked_for(
@@ -437,7 +453,7 @@ def test_an_archive_with_other_files_is_refused(
 
         done = corvo("restore", tmp_path / "odd.tar", "--yes", server=source)
 
-        assert (done.code, "is no file of a backup" in done.err) == (1, True), name
+        assert (done.code, "is not a file of a backup" in done.err) == (1, True), name
         assert not (tmp_path / "out").exists()
 
 
@@ -467,8 +483,8 @@ def test_what_is_no_backup_is_refused_with_a_hint(
     (tmp_path / "file").write_text("x")
     for path, says in (
         (tmp_path / "nowhere", "does not exist"),
-        (tmp_path / "file", "is no backup"),
-        (tmp_path, "is no backup"),
+        (tmp_path / "file", "is not a backup"),
+        (tmp_path, "is not a backup"),
     ):
         done = corvo("restore", path, "--yes", server=source)
 
