@@ -27,14 +27,13 @@ from corvo.backup.taking import remove_older, settle, take
 from corvo.client.backups import Restored, send_documents
 from corvo.client.calls import new_request_key
 from corvo.client.errors import BadClientOption
-from corvo.client_commands.failures import OK, CommandFailed
+from corvo.client_commands.failures import OK, CommandFailed, disk_failures
 from corvo.client_commands.options import Read, Verb, add_yes, natural, own
 from corvo.client_commands.progress import Progress
 from corvo.client_commands.records import TEXTS
 from corvo.client_commands.session import Session
 from corvo.client_commands.tables import counted, grouped, plain, table
 from corvo.command_table import COMMANDS
-from corvo.errors import StoreError
 from corvo.protocol.backups import Manifest
 from corvo.times import format_ms, parse_time
 from corvo.verify.backups import BackupReport, open_stores, verify_opened
@@ -42,7 +41,6 @@ from corvo.verify.report import DAMAGED, as_text
 
 _TAR: Final = ".tar"
 _AHEAD_NS: Final = 60 * 1_000_000_000
-_ROOM_HINT: Final = "check the rights and the free space; TMPDIR names another folder for copies"
 
 
 class BackupOptions(Read):
@@ -87,7 +85,7 @@ def backup(session: Session, options: argparse.Namespace) -> int:
     got = own(BackupOptions, options)
     if got.keep == 0:
         raise BadClientOption("--keep 0 would remove the new backup", "keep at least one")
-    with _on_disk(), _ended_by_sigterm():
+    with disk_failures(), _ended_by_sigterm():
         where = _Place(got.to, session.now_ns())
         if got.keep is not None and where.archive is not None:
             raise BadClientOption(
@@ -103,21 +101,6 @@ def backup(session: Session, options: argparse.Namespace) -> int:
             made.removed = [str(path) for path in remove_older(where.target, got.keep)]
     session.show(msgspec.json.encode(made), _described(made), (made.path,))
     return OK
-
-
-@contextmanager
-def _on_disk() -> Iterator[None]:
-    """What the disk refuses, as an error of the command: `CommandFailed`."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise  # of the terminal
-    except (OSError, StoreError) as error:
-        told = str(error)
-        if isinstance(error, OSError) and error.strerror is not None:
-            at = f"{error.filename}: " if error.filename is not None else ""
-            told = f"{at}{error.strerror}"
-        raise CommandFailed("FAILED", told, hints=[_ROOM_HINT]) from error
 
 
 @contextmanager
@@ -264,7 +247,7 @@ def restore(session: Session, options: argparse.Namespace) -> int:
     path = newest_in(Path(got.backup))
     selects = _selection(got.queues)
     with (
-        _on_disk(),
+        disk_failures(),
         _ended_by_sigterm(),
         tempfile.TemporaryDirectory(prefix="corvo-restore-") as made,
     ):

@@ -23,6 +23,7 @@ from corvo.client import jobs, keys, queues, schedules
 from corvo.client.calls import Client
 from corvo.client_commands.failures import CommandFailed
 from corvo.command_table import COMMANDS
+from corvo.errors import StoreFull
 from corvo.kv import directories
 from corvo.protocol.backups import CopiedFile, Manifest
 from corvo.verify.backups import BackupReport
@@ -178,11 +179,32 @@ def test_a_disk_that_refuses_a_write_is_an_error_and_nothing_is_left_behind(
     in_a_folder = corvo("backup", "--to", tmp_path / "here", server=source)
     as_a_file = corvo("backup", "--to", tmp_path / "there" / "x.tar", server=source)
 
-    assert (below_a_file.code, in_a_folder.code, as_a_file.code) == (1, 1, 1)
+    assert (below_a_file.code, in_a_folder.code, as_a_file.code) == (2, 2, 2)
     assert f"error: {tmp_path}/file/x: Not a directory" in below_a_file.err
     assert "error: x: No space left on device" in in_a_folder.err
     assert "free space" in as_a_file.err
     assert [*(tmp_path / "here").iterdir()] == [*(tmp_path / "there").iterdir()] == []
+
+
+def test_no_room_for_the_copies_of_a_check_is_no_damage(
+    corvo: Corvo,
+    source: Server,
+    backups: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreFull("cannot make x: No space left on device")
+
+    monkeypatch.setattr(directories, "make", full)
+    done = [
+        corvo("backup", "--to", tmp_path / "here", server=source),
+        corvo("restore", backups, "--yes", server=source),
+        corvo("verify", only(backups)),
+    ]
+
+    assert [each.code for each in done] == [2, 2, 2], done
+    assert all("No space left" in each.err and "damaged" not in each.err for each in done)
 
 
 def test_a_backup_that_is_ended_by_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
