@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from corvo.backup.taking import remove_older, settle, take
 from corvo.client.backups import Restored, send_documents
 from corvo.client.calls import new_request_key
 from corvo.client.errors import BadClientOption
-from corvo.client_commands.failures import OK, CommandFailed
+from corvo.client_commands.failures import OK, CommandFailed, disk_failures
 from corvo.client_commands.options import Read, Verb, add_yes, natural, own
 from corvo.client_commands.progress import Progress
 from corvo.client_commands.records import TEXTS
@@ -84,21 +85,32 @@ def backup(session: Session, options: argparse.Namespace) -> int:
     got = own(BackupOptions, options)
     if got.keep == 0:
         raise BadClientOption("--keep 0 would remove the new backup", "keep at least one")
-    where = _Place(got.to, session.now_ns())
-    if got.keep is not None and where.archive is not None:
-        raise BadClientOption(
-            "--keep is for a folder of backups", "pass --to DIR, or remove --keep"
-        )
-    where.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="backup-", suffix=UNFINISHED, dir=where.parent))
-    try:
-        made = _make(session, got, where, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if got.keep is not None:
-        made.removed = [str(path) for path in remove_older(where.parent, got.keep)]
+    with disk_failures(), _ended_by_sigterm():
+        where = _Place(got.to, session.now_ns())
+        if got.keep is not None and where.archive is not None:
+            raise BadClientOption(
+                "--keep is for a folder of backups", "pass --to DIR, or remove --keep"
+            )
+        where.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="backup-", suffix=UNFINISHED, dir=where.parent))
+        try:
+            made = _make(session, got, where, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if got.keep is not None:
+            made.removed = [str(path) for path in remove_older(where.target, got.keep)]
     session.show(msgspec.json.encode(made), _described(made), (made.path,))
     return OK
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, which removes what is unfinished."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Place:
@@ -234,7 +246,11 @@ def restore(session: Session, options: argparse.Namespace) -> int:
     got = own(RestoreOptions, options)
     path = newest_in(Path(got.backup))
     selects = _selection(got.queues)
-    with tempfile.TemporaryDirectory(prefix="corvo-restore-") as made:
+    with (
+        disk_failures(),
+        _ended_by_sigterm(),
+        tempfile.TemporaryDirectory(prefix="corvo-restore-") as made,
+    ):
         scratch = Path(made)
         with opened(path, scratch) as (folder, manifest):
             _refuse_future(manifest, session.now_ns(), str(path))
@@ -244,15 +260,16 @@ def restore(session: Session, options: argparse.Namespace) -> int:
             if report.status == DAMAGED:
                 sys.stderr.write(as_text(report))
                 raise damaged(path, "see above")
-            wanted = [queue for queue in report.queues if selects is None or selects(queue.queue)]
-            if not wanted and got.queues:
-                raise CommandFailed(
-                    "NOT_FOUND",
-                    f"{path} has no job of a queue {' or '.join(got.queues)}",
-                    hints=[f"see its queues:   corvo verify {path} -o json"],
-                )
             with open_stores(folder, manifest, scratch) as stores:
                 documents = Documents(stores, selects)
+                # A queue may have schedules or settings, and no job.
+                found = (documents.queues(), documents.jobs(), documents.spawns())
+                if got.queues and not any(True for each in found for _ in each):
+                    raise CommandFailed(
+                        "NOT_FOUND",
+                        f"{path} has no queue {' or '.join(got.queues)}",
+                        hints=[f"see its queues with jobs:   corvo verify {path} -o json"],
+                    )
                 back = _bring_back(session, got, path, manifest, report, documents, selects)
     session.show(msgspec.json.encode(back), _told(back))
     return OK
@@ -317,12 +334,13 @@ def _bring_back(
         f"corvo restore {path}",
     )
 
-    def send(page: Page) -> Restored:
+    def send(page: Page, request_key: str) -> Restored:
         # A request whose answer was lost is repeated, without a second effect.
-        return send_documents(session.client, page, request_key=new_request_key())
+        return send_documents(session.client, page, request_key=request_key or new_request_key())
 
     with _counting(session, "restored", jobs) as step:
-        restoring = Restoring(send, documents, shards=len(manifest.shards), step=step)
+        shards = len(manifest.shards)
+        restoring = Restoring(send, documents, cluster=manifest.cluster, shards=shards, step=step)
         done = restoring.run(with_api_keys=got.api_keys)
     back.jobs, back.queues, back.batches = done.jobs, done.queues, done.batches
     back.schedules, back.spawned, back.existing = done.schedules, done.spawned, done.existing

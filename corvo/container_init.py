@@ -9,6 +9,7 @@ command has its own would be lost. Thus the command runs in a child, as below ti
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 _PASSED: Final = (
@@ -55,5 +56,6 @@ def _take_terminal() -> None:
     os.setpgid(0, 0)
     if os.isatty(0):
         before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        os.tcsetpgrp(0, os.getpgrp())
+        with suppress(OSError):  # it is not the terminal of this session: Ctrl-C does not come here
+            os.tcsetpgrp(0, os.getpgrp())
         signal.signal(signal.SIGTTOU, before)

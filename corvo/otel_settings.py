@@ -145,7 +145,8 @@ def _headers(read: _Reader, given: Mapping[str, str]) -> list[tuple[str, str]]:
     headers = []
     for name, value in given.items():
         if _HEADER.fullmatch(name) and _PRINTABLE.fullmatch(value):
-            headers.append((name.lower(), value))
+            # A header that begins or ends with a space is refused, and the refusal shows it.
+            headers.append((name.lower(), value.strip()))
         else:
             read.ignore("EXPORTER_OTLP_HEADERS", "a header has characters that none may have")
     return headers

@@ -4,6 +4,7 @@ The tests make no process 1: orphans come to the process under test as to a *sub
 prctl(2)), which is what process 1 is to a container.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -103,6 +104,26 @@ print(os.read(terminal, 100).decode().strip(), flush=True)
 """)
 
     assert (code, out) == (0, "True\n"), "the command alone is the terminal's foreground group"
+
+
+def test_a_terminal_that_is_not_that_of_the_session_is_left_alone() -> None:
+    """As where a container's runtime passes a terminal on without making it the controlling one."""
+    ours, theirs = os.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{_SUBREAPER}sys.exit(run_below(lambda: 3))"],
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+            check=False,
+            stdin=theirs,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            timeout=_PATIENCE_S,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert (done.returncode, done.stderr) == (3, b"")
 
 
 def test_every_command_runs_below_process_1() -> None:

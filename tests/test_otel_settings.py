@@ -136,3 +136,15 @@ def test_what_cannot_be_used_is_ignored_with_a_reason_and_no_secret(
     assert [each.partition(":")[0] for each in found.ignored] == [f"OTEL_{name}" for name in names]
     assert "secret" not in "".join(found.ignored)
     assert found.headers == ()
+
+
+def test_a_header_has_no_space_at_its_ends() -> None:
+    settings = trace_settings(
+        {
+            "OTEL_TRACES_EXPORTER": "otlp",
+            "OTEL_EXPORTER_OTLP_HEADERS": "authorization=%20Bearer%20a%20",
+        }
+    )
+
+    assert settings is not None
+    assert settings.headers == (("authorization", "Bearer a"),)

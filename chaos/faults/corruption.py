@@ -4,9 +4,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from chaos.cluster.machine import PROCESSES
 from chaos.cluster.node import Node
-from chaos.faults.fault import WHOLE_S, Case, Fault, Ground, Harm, on_one
+from chaos.faults.copies import of_a_copy
+from chaos.faults.fault import Case, Fault, Ground
 
 _FOUND: Final = (
     b"stays down",
@@ -34,17 +34,8 @@ def flip(path: Path, random: Random) -> int:
 
 
 def _fault(name: str, what: str, *patterns: str) -> Fault:
-    def choose(ground: Ground) -> Case | None:
-        # Beyond the promise: damage of a majority of the copies. So all others must be whole.
-        if len(ground.free) < len(ground.cluster.members):
-            return None
-        return on_one(ground)
-
     async def apply(ground: Ground, case: Case) -> None:
         node = ground.node(case.nodes[0])
-        if not await ground.cluster.whole(WHOLE_S):
-            case.is_off = True
-            return
         case.seen["log"] = node.log_bytes()
         await node.stop()
         files = _files(node, patterns)
@@ -57,29 +48,7 @@ def _fault(name: str, what: str, *patterns: str) -> Fault:
         del ground
         return f"flipped bit {case.seen['bit']} of {case.args['file']}" if case.args else ""
 
-    async def heal(ground: Ground, case: Case) -> None:
-        node = ground.node(case.nodes[0])
-        if not node.is_running:
-            node.start()
-        if done := await ground.cluster.recover(node):
-            case.proof.append(done)
-        said = [text.decode() for text in _FOUND if node.has_logged(text, case.seen.get("log", 0))]
-        case.proof.append(f"it says: {', '.join(said)}" if said else "it says nothing")
-
-    return Fault(
-        name=name,
-        what=what,
-        needs=(PROCESSES,),
-        weight=0.4,
-        seconds=(0.1, 0.5),
-        harm=Harm.NODE,
-        claims="all",
-        nodes_min=3,
-        choose=choose,
-        apply=apply,
-        verify=verify,
-        heal=heal,
-    )
+    return of_a_copy(name, what, weight=0.4, apply=apply, verify=verify, says=_FOUND)
 
 
 FAULTS: Final = (

@@ -9,9 +9,9 @@ from typing import Final
 
 import trio
 
-from chaos.cluster.machine import PROCESSES
 from chaos.cluster.node import Node
-from chaos.faults.fault import WHOLE_S, Case, Fault, Ground, Harm, on_one
+from chaos.faults.copies import of_a_copy
+from chaos.faults.fault import Case, Fault, Ground
 
 _PROGRESS_S: Final = 4.0
 _SAYS: Final = (b"replica.repairing", b"replica.repaired", b"stays down")
@@ -22,24 +22,6 @@ def _parts(node: Node, pattern: str) -> list[Path]:
     return [node.data] if not pattern else sorted(node.data.glob(pattern))
 
 
-def _choose(ground: Ground) -> Case | None:
-    # Beyond the promise: the loss of a majority of the copies. So all others must be whole.
-    if len(ground.free) < len(ground.cluster.members):
-        return None
-    return on_one(ground)
-
-
-async def _heal(ground: Ground, case: Case) -> None:
-    node = ground.node(case.nodes[0])
-    if not node.is_running:
-        node.start()
-    if done := await ground.cluster.recover(node):
-        case.proof.append(done)
-    said = [text.decode() for text in _SAYS if node.has_logged(text, case.seen.get("log", 0))]
-    if said:
-        case.proof.append(f"it says: {', '.join(said)}")
-
-
 async def _proof(ground: Ground, case: Case) -> str:
     del ground
     return case.args.get("done", "")
@@ -48,9 +30,6 @@ async def _proof(ground: Ground, case: Case) -> str:
 def _gone(name: str, what: str, pattern: str) -> Fault:
     async def apply(ground: Ground, case: Case) -> None:
         node = ground.node(case.nodes[0])
-        if not await ground.cluster.whole(WHOLE_S):
-            case.is_off = True
-            return
         case.seen["log"] = node.log_bytes()
         await node.stop()
         parts = _parts(node, pattern)
@@ -66,9 +45,6 @@ def _gone(name: str, what: str, pattern: str) -> Fault:
 def _older(name: str, what: str, pattern: str) -> Fault:
     async def apply(ground: Ground, case: Case) -> None:
         node = ground.node(case.nodes[0])
-        if not await ground.cluster.whole(WHOLE_S):
-            case.is_off = True
-            return
         copy = node.data.with_name("copy")
         await node.stop(signal.SIGTERM)
         chosen = ground.random.choice(_parts(node, pattern))
@@ -111,20 +87,7 @@ def _is_socket(folder: str, names: list[str]) -> set[str]:
 
 
 def _fault(name: str, what: str, apply: Callable[[Ground, Case], Awaitable[None]]) -> Fault:
-    return Fault(
-        name=name,
-        what=what,
-        needs=(PROCESSES,),
-        weight=0.3,
-        seconds=(0.1, 0.5),
-        harm=Harm.NODE,
-        claims="all",
-        nodes_min=3,
-        choose=_choose,
-        apply=apply,
-        verify=_proof,
-        heal=_heal,
-    )
+    return of_a_copy(name, what, weight=0.3, apply=apply, verify=_proof, says=_SAYS)
 
 
 FAULTS: Final = (

@@ -5,14 +5,14 @@ second one. Here it is carried out: a job on its way is in its new queue, a batc
 job that waited for another knows its end. What comes of that is the same for any number of shards.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from corvo.kv import keys
-from corvo.kv.keys import OUTBOX, prefix_end
+from corvo.kv.keys import prefix_end
 from corvo.kv.store import Store
 from corvo.model import (
     ABSENT,
@@ -21,7 +21,6 @@ from corvo.model import (
     ApiKey,
     Batch,
     Job,
-    Outgoing,
     Queue,
     Schedule,
     State,
@@ -29,17 +28,15 @@ from corvo.model import (
 )
 from corvo.protocol.ops.base import encode_json
 from corvo.protocol.ops.restore import RestoredJob, RestoredSpawn, apart
-from corvo.shard.recount.effects import numbers_of, taken_of
+from corvo.shard.recount.effects import effects_after, numbers_of, taken_of
 from corvo.shard.recount.rows import rows
 from corvo.shard.state import schedules
 from corvo.shard.state.batches import counted
 from corvo.shard.state.lifecycle import error_key, error_numbers
 from corvo.shard.state.outbox import (
     Arrival,
-    Effect,
     Forget,
     JobEnded,
-    Message,
     ScheduleArrival,
     ScheduleLanded,
     Spawn,
@@ -55,9 +52,6 @@ _CANCELLED: Final = State.CANCELLED.value
 _NOWHERE: Final = -1
 """In place of a shard: of a job that is on its way, and asks for ends when it arrives."""
 _ENDS: Final = frozenset(state.value for state in FINISHED)
-_outgoing: Final = msgspec.msgpack.Decoder(Outgoing)
-_message: Final = msgspec.json.Decoder(Message)
-_effect: Final[msgspec.json.Decoder[Effect]] = msgspec.json.Decoder(Effect)
 
 
 class StoredJob(NamedTuple):
@@ -77,6 +71,15 @@ class StoredJob(NamedTuple):
         )
 
 
+class StoredSpawn(NamedTuple):
+    """A job that was about to be created in another shard."""
+
+    source: int
+    target: int
+    seq: int
+    spawn: RestoredSpawn
+
+
 class Documents:
     """The documents of a backup; of the wanted queues, if not all are wanted."""
 
@@ -90,27 +93,27 @@ class Documents:
         """How a job ended, as a shard is about to be told: by that shard, and the job."""
         self._removed: dict[str, str] = {}
         """How jobs ended that are about to be removed."""
-        self._spawns: list[RestoredSpawn] = []
+        self._spawns: list[StoredSpawn] = []
         self._schedules: list[Schedule] = []
         self._landed: dict[str, bool] = {}
         """Schedules that have left, and whether the other shard has refused them."""
-        for source, store in stores.items():
-            for target in sorted(numbers_of(store)):
-                self._carry_out(source, target)
+        self._swept = {shard: self._swept_queues(store) for shard, store in stores.items()}
+        for shard, store in stores.items():
             for _, data in rows(store, ENDINGS.prefix, prefix_end(ENDINGS.prefix)):
                 ending = ENDINGS.decode(data)
                 if ending.state not in (MISSING, ABSENT):
-                    self._ends[source, ending.id] = ending.state
-            self._sweep(store)
+                    self._ends[shard, ending.id] = ending.state
+        # Only then the effects: they can say that a job goes on which had ended.
+        for source, store in stores.items():
+            for target in sorted(numbers_of(store)):
+                self._carry_out(source, target)
+            self._sweep(source)
         self._split = self._split_batches() if selects is not None else frozenset[str]()
 
     def _carry_out(self, source: int, target: int) -> None:
         """Take the effects of a shard on another that the other has not taken."""
         taken = taken_of(self._stores[target]).get(source, 0)
-        start = OUTBOX.build(target, taken + 1)
-        stop = OUTBOX.prefix + (target + 1).to_bytes(4, "big")
-        for _, value in rows(self._stores[source], start, stop):
-            effect = _effect.decode(_message.decode(_outgoing.decode(value).body).effect)
+        for seq, effect in effects_after(self._stores[source], target, taken):
             match effect:
                 case Arrival():
                     self._arrivals[effect.job.id] = effect
@@ -124,9 +127,8 @@ class Documents:
                     if batch_id:
                         self._tally(Tally(batch_id, "removed"))
                 case Spawn():
-                    self._spawns.append(
-                        RestoredSpawn(effect.queue, msgspec.Raw(encode_json(effect)))
-                    )
+                    spawn = RestoredSpawn(effect.queue, msgspec.Raw(encode_json(effect)))
+                    self._spawns.append(StoredSpawn(source, target, seq, spawn))
                 case WatchAnswer(job_id=job_id, state=state):
                     if state in _ENDS:
                         self._ends[target, job_id] = state
@@ -149,29 +151,34 @@ class Documents:
             else:
                 self._ends.pop((shard, job_id), None)
 
-    def _sweep(self, store: Store) -> None:
+    def _swept_queues(self, store: Store) -> dict[str, Queue]:
+        """Queues that were cleared or deleted: the removal of their jobs is a matter of time."""
+        return {
+            queue.name: queue
+            for queue in self._all_queues(store)
+            if queue.cleared_ns or queue.deleted_ns
+        }
+
+    def _sweep(self, shard: int) -> None:
         """Note the ends of jobs that were cleared, or deleted with their queue."""
-        if not any(queue.cleared_ns or queue.deleted_ns for queue in self._all_queues(store)):
+        if not self._swept[shard]:
             return
-        for job, is_gone in self._stored(store):
-            if is_gone:
+        for job in self._stored(shard):
+            if self._is_gone(shard, job):
                 self._removed[job.id] = job.state.value if job.state in FINISHED else _CANCELLED
                 if job.batch_id:
                     if job.state not in FINISHED:
                         self._tally(Tally(job.batch_id, _CANCELLED))
                     self._tally(Tally(job.batch_id, "removed"))
 
-    def _stored(self, store: Store) -> Iterator[tuple[Job, bool]]:
-        """The jobs of a shard, and whether each is gone: its removal is a matter of time."""
-        swept = {
-            queue.name: queue
-            for queue in self._all_queues(store)
-            if queue.cleared_ns or queue.deleted_ns
-        }
-        for _, data in rows(store, JOBS.prefix, prefix_end(JOBS.prefix)):
-            job = JOBS.decode(data)
-            queue = swept.get(job.queue)
-            yield job, queue is not None and is_swept(queue, job)
+    def _stored(self, shard: int) -> Iterator[Job]:
+        """The jobs of a shard, also those that are gone."""
+        for _, data in rows(self._stores[shard], JOBS.prefix, prefix_end(JOBS.prefix)):
+            yield JOBS.decode(data)
+
+    def _is_gone(self, shard: int, job: Job) -> bool:
+        queue = self._swept[shard].get(job.queue)
+        return queue is not None and is_swept(queue, job)
 
     def _tally(self, change: Tally) -> None:
         self._tallies.setdefault(change.batch_id, []).append(change)
@@ -183,14 +190,34 @@ class Documents:
 
     def jobs(self) -> Iterator[StoredJob]:
         """All jobs, those that wait for others included."""
-        for shard, store in self._stores.items():
-            for job, is_gone in self._stored(store):
-                if self._wants(job.queue) and not is_gone:
-                    yield StoredJob(self._settled(job, shard), _errors(store, job))
+        for shard in self._stores:
+            for job in self._stored(shard):
+                if self._is_wanted(shard, job):
+                    yield self._whole(shard, job)
         for arrival in self._arrivals.values():
             if self._wants(arrival.queue):
-                job = self._settled(_landed(arrival), _NOWHERE)
-                yield StoredJob(job, [bytes(each) for each in arrival.errors])
+                yield self._arrived(arrival)
+
+    def named(self, job_ids: Iterable[str]) -> Iterator[StoredJob]:
+        """Those jobs with some ids."""
+        for job_id in job_ids:
+            for shard, store in self._stores.items():
+                data = store.get(JOBS.prefix + job_id.encode())
+                if data is not None and self._is_wanted(shard, job := JOBS.decode(data)):
+                    yield self._whole(shard, job)
+            arrival = self._arrivals.get(job_id)
+            if arrival is not None and self._wants(arrival.queue):
+                yield self._arrived(arrival)
+
+    def _is_wanted(self, shard: int, job: Job) -> bool:
+        return self._wants(job.queue) and not self._is_gone(shard, job)
+
+    def _whole(self, shard: int, job: Job) -> StoredJob:
+        return StoredJob(self._settled(job, shard), _errors(self._stores[shard], job))
+
+    def _arrived(self, arrival: Arrival) -> StoredJob:
+        job = self._settled(_landed(arrival), _NOWHERE)
+        return StoredJob(job, [bytes(each) for each in arrival.errors])
 
     def _settled(self, job: Job, shard: int) -> Job:
         """The job with the ends of those that it waits for."""
@@ -242,9 +269,8 @@ class Documents:
 
     def _members(self) -> Iterator[tuple[str, str]]:
         """The batch and the queue of each job that is in a batch."""
-        for store in self._stores.values():
-            for _, data in rows(store, JOBS.prefix, prefix_end(JOBS.prefix)):
-                job = JOBS.decode(data)
+        for shard in self._stores:
+            for job in self._stored(shard):
                 if job.batch_id:
                     yield job.batch_id, job.queue
         for arrival in self._arrivals.values():
@@ -283,9 +309,9 @@ class Documents:
         )
         return replace(schedule, runs=runs) if runs != schedule.runs else schedule
 
-    def spawns(self) -> Iterator[RestoredSpawn]:
+    def spawns(self) -> Iterator[StoredSpawn]:
         """Jobs that are to be created."""
-        yield from (each for each in self._spawns if self._wants(each.queue))
+        yield from (each for each in self._spawns if self._wants(each.spawn.queue))
 
     def api_keys(self) -> Iterator[ApiKey]:
         """All API keys, by their hashes."""

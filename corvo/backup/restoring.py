@@ -5,14 +5,18 @@ jobs                               those that wait for nothing
 jobs that wait for others          each after the jobs that it waits for
 jobs that were to be created       by the end of others
 API keys                           last: they can close an open server
+
+What has a name is not created twice. A job that was to be created has none until then: each comes
+in a request of its own, whose key is the same in each restore.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
 from typing import Final, TypeVar
 
 import msgspec
 
-from corvo.backup.documents import Documents, StoredJob
+from corvo.backup.documents import Documents, StoredJob, StoredSpawn
 from corvo.client import backups as api
 from corvo.model import ApiKey, Batch, Queue, Schedule
 from corvo.protocol.ops.restore import RestoredJob, RestoredSpawn
@@ -20,6 +24,7 @@ from corvo.protocol.ops.restore import RestoredJob, RestoredSpawn
 PAGE_BYTES: Final = 512 << 10
 """Of the documents in one request, unless a single one is larger."""
 PAGE_DOCUMENTS: Final = 500
+_KEY_BYTES: Final = 16
 T = TypeVar("T")
 
 
@@ -54,19 +59,21 @@ class Restoring:
 
     def __init__(
         self,
-        send: "Callable[[Page], api.Restored]",
+        send: "Callable[[Page, str], api.Restored]",
         documents: Documents,
         *,
+        cluster: str,
         shards: int,
         step: Callable[[int], None],
     ) -> None:
-        """`send` brings a page to the cluster; it raises `ClientError`.
+        """`send` brings a page to the cluster, with a request key or none; it raises `ClientError`.
 
-        `shards` is the number of shards of the backup, and `step` gets numbers of jobs.
+        `cluster` and `shards` are those of the backup, and `step` gets numbers of jobs.
         """
         self.done: Final = Progress()
         self._send_page = send
         self._documents = documents
+        self._cluster = cluster
         self._shards = shards
         self._step = step
 
@@ -82,9 +89,9 @@ class Restoring:
         waiting: dict[str, tuple[str, ...]] = {}
         self._send_jobs(_without_waiting(documents.jobs(), waiting))
         for level in levels(waiting):
-            self._send_jobs(each for each in documents.jobs() if each.job.id in level)
-        for spawns in _pages(documents.spawns()):
-            self._send(Page(shards=self._shards, spawns=spawns))
+            self._send_jobs(each for each in documents.named(level) if each.job.waits_for)
+        for each in documents.spawns():
+            self._send(Page(shards=self._shards, spawns=[each.spawn]), _key(self._cluster, each))
         if with_api_keys:
             for keys in _pages(documents.api_keys()):
                 self._send(Page(shards=self._shards, api_keys=keys))
@@ -95,8 +102,8 @@ class Restoring:
             self._send(Page(shards=self._shards, jobs=page))
             self._step(len(page))
 
-    def _send(self, page: Page) -> None:
-        told = self._send_page(page)
+    def _send(self, page: Page, request_key: str = "") -> None:
+        told = self._send_page(page, request_key)
         done = self.done
         done.jobs += told.jobs
         done.queues += told.queues
@@ -106,6 +113,12 @@ class Restoring:
         done.api_keys += told.api_keys
         done.existing += told.existing
         done.existing_ids = [*done.existing_ids, *told.existing_ids][:100]
+
+
+def _key(cluster: str, each: StoredSpawn) -> str:
+    """The request key under which a job is created, and not a second time."""
+    data = msgspec.json.encode((cluster, each.source, each.target, each.seq, each.spawn))
+    return blake2b(data, digest_size=_KEY_BYTES).hexdigest()
 
 
 def _without_waiting(
@@ -119,21 +132,31 @@ def _without_waiting(
             yield each
 
 
-def levels(waiting: dict[str, tuple[str, ...]]) -> Iterator[frozenset[str]]:
+def levels(waiting: dict[str, tuple[str, ...]]) -> Iterator[list[str]]:
     """Jobs in the order of their dependencies: each in a level after those that it waits for.
 
     Jobs that wait for each other in a circle are in the last one.
     """
-    left = dict(waiting)
-    while left:
-        level = frozenset(
-            job_id for job_id, awaited in left.items() if not any(each in left for each in awaited)
-        )
-        yield level or frozenset(left)
-        if not level:
-            return
+    dependents: dict[str, list[str]] = {}
+    left: dict[str, int] = {}
+    for job_id, awaited in waiting.items():
+        before = [each for each in awaited if each in waiting]
+        left[job_id] = len(before)
+        for each in before:
+            dependents.setdefault(each, []).append(job_id)
+    level = [job_id for job_id, count in left.items() if not count]
+    while level:
+        yield level
+        later = []
         for job_id in level:
             del left[job_id]
+            for dependent in dependents.get(job_id, ()):
+                left[dependent] -= 1
+                if not left[dependent]:
+                    later.append(dependent)
+        level = later
+    if left:
+        yield list(left)
 
 
 def _pages(documents: Iterable[T]) -> Iterator[list[T]]:

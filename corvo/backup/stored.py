@@ -23,6 +23,7 @@ from corvo.client.errors import BadClientOption
 from corvo.client_commands.failures import CommandFailed
 from corvo.kv import directories
 from corvo.kv.sums import NAME as SUMS
+from corvo.kv.sums import Sum
 from corvo.protocol.backups import FILE_NAME, FORMAT, MANIFEST, Manifest, folder_of
 from corvo.protocol.wire import OP_VERSION
 
@@ -72,7 +73,7 @@ def newest_in(path: Path) -> Path:
     if not path.exists():
         raise BadClientOption(f"{path} does not exist", "pass a backup:   corvo backup makes one")
     raise BadClientOption(
-        f"{path} is no backup: it has no {MANIFEST}", "pass what corvo backup has made"
+        f"{path} is not a backup: it has no {MANIFEST}", "pass what corvo backup has made"
     )
 
 
@@ -143,6 +144,8 @@ class Archive:
     """A tar archive of a backup, while it is read from its beginning."""
 
     def __init__(self, stream: Readable, where: str) -> None:
+        self.sums: Final[dict[str, Sum]] = {}
+        """By the names of files of copies that it had: what they are."""
         self._where = where
         self._stream = stream
 
@@ -163,7 +166,7 @@ class Archive:
                 for member in archive:
                     source = archive.extractfile(member) if member.isfile() else None
                     if source is None or not _MEMBER.fullmatch(member.name):
-                        raise damaged(self._where, f"{member.name!r} is no file of a backup")
+                        raise damaged(self._where, f"{member.name!r} is not a file of a backup")
                     if manifest is None:
                         if member.name != MANIFEST or member.size > _MANIFEST_BYTES_MAX:
                             raise damaged(self._where, f"it does not begin with {MANIFEST}")
@@ -186,7 +189,7 @@ class Archive:
     ) -> None:
         place, _, file = name.partition("/")
         if file != SUMS and not _FILE.fullmatch(file):
-            raise damaged(self._where, f"{name!r} is no file of a backup")
+            raise damaged(self._where, f"{name!r} is not a file of a backup")
         (folder / place).mkdir(exist_ok=True)
 
         def pieces() -> Iterator[bytes]:
@@ -194,21 +197,27 @@ class Archive:
                 step(len(piece))
                 yield piece
 
-        _write(folder / name, pieces())
+        self.sums[name] = _write(folder / name, pieces())
 
 
-def _write(path: Path, pieces: Iterator[bytes]) -> int:
-    crc = 0
+def _write(path: Path, pieces: Iterator[bytes]) -> Sum:
+    size = crc = 0
     with path.open("xb") as opened:
         for piece in pieces:
             opened.write(piece)
+            size += len(piece)
             crc = crc32(piece, crc)
-    return crc
+    return Sum(size, crc)
 
 
 def pack(folder: Path, manifest: Manifest, target: Path) -> None:
-    """Write a backup's folder as a tar archive, synced, with its manifest first."""
-    unfinished = target.with_name(target.name + UNFINISHED)
+    """Write a backup's folder as a tar archive, synced, with its manifest first.
+
+    It is written inside the folder, which only its owner may read, and which is removed after a
+    failure.
+    """
+    unfinished = folder / f"archive{UNFINISHED}"
+    unfinished.touch(mode=0o600)
     with tarfile.open(unfinished, "w", format=tarfile.USTAR_FORMAT) as archive:
         archive.add(folder / MANIFEST, MANIFEST)
         for copy in manifest.shards:

@@ -11,9 +11,11 @@ from corvo.backup.stored import UNFINISHED, Archive, backups_in, damaged, read_m
 from corvo.client import backups as api
 from corvo.client.calls import Client
 from corvo.kv import directories
+from corvo.kv.sums import Sum
 from corvo.protocol.backups import MANIFEST, HeldFile, Manifest, folder_of
 
 _MEMBER: Final = ".ldb"
+_RECEIVED: Final = "the backup that was received"
 
 
 class Pieces:
@@ -66,14 +68,17 @@ def take(
 
     have = [msgspec.to_builtins(each) for each in held]
     stream = Pieces(api.download(client, have))
-    manifest = Archive(stream, "the backup that was received").unpack(folder, begin, count)
+    archive = Archive(stream, _RECEIVED)
+    manifest = archive.unpack(folder, begin, count)
     while stream.read(1 << 20):  # what is behind the end belongs to the answer
         pass
     for copy in manifest.shards:
         for file in copy.files:
-            if not (folder / folder_of(copy.shard) / file.name).exists():
-                name = f"{folder_of(copy.shard)}/{file.name}"
-                raise damaged("the backup that was received", f"{name} is missing")
+            name = f"{folder_of(copy.shard)}/{file.name}"
+            if not (folder / name).exists():
+                raise damaged(_RECEIVED, f"{name} is missing")
+            if archive.sums.get(name, Sum(file.size, file.crc32)) != Sum(file.size, file.crc32):
+                raise damaged(_RECEIVED, f"the checksum or the size of {name} does not match")
     return manifest, received, shared
 
 
@@ -102,9 +107,13 @@ def settle(folder: Path, target: Path) -> None:
     directories.sync_names(target.parent)
 
 
-def remove_older(parent: Path, keep: int) -> list[Path]:
-    """Remove the oldest backups of a folder beyond a number. Returns those that are gone."""
-    gone = backups_in(parent)[:-keep]
+def remove_older(made: Path, keep: int) -> list[Path]:
+    """Remove the oldest backups beside a new one, beyond a number. Returns those that are gone.
+
+    The new one stays, also if a wrong clock has given others later names.
+    """
+    others = [path for path in backups_in(made.parent) if path.name != made.name]
+    gone = others[: max(0, len(others) - (keep - 1))]
     for path in gone:
         discarded = path.with_name(path.name + UNFINISHED)
         path.rename(discarded)

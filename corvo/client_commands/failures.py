@@ -9,13 +9,15 @@
 5    conflict
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
 from corvo.client.errors import BadClientOption, ClientError, RequestFailed
 from corvo.client_commands.tables import plain
+from corvo.errors import StoreError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -77,6 +79,22 @@ _HINTS_BY_REASON: Final[Mapping[str, tuple[str, ...]]] = {
 
 class CommandFailed(ClientError):
     """A command that does not ask a server, or not further."""
+
+
+@contextmanager
+def disk_failures() -> Iterator[None]:
+    """A disk that refuses something, as an error of the command: `CommandFailed`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # of the output
+    except (OSError, StoreError) as error:
+        told = str(error)
+        if isinstance(error, OSError) and error.strerror is not None:
+            at = f"{error.filename}: " if error.filename is not None else ""
+            told = f"{at}{error.strerror}"
+        hint = "check the rights and the free space; TMPDIR names another folder for copies"
+        raise CommandFailed("DISK_FAILED", told, hints=[hint]) from error
 
 
 def exit_code(error: ClientError) -> int:

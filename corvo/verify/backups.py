@@ -17,7 +17,7 @@ from corvo.kv.store import Store
 from corvo.kv.tables import read_meta
 from corvo.protocol.backups import Manifest, ShardCopy, folder_of
 from corvo.verify.members import MemberCounts
-from corvo.verify.report import Part, Report
+from corvo.verify.report import Part, Report, insist_on_room
 from corvo.verify.shards import Together, verify_shard, verify_together
 from corvo.verify.states import OpenState
 
@@ -69,6 +69,7 @@ def open_stores(
             try:
                 stores[copy.shard] = _open(folder, copy, scratch / f"copy-{copy.shard}")
             except StoreError as error:
+                insist_on_room(error)
                 if part is None:
                     raise
                 part.wrong(folder_of(copy.shard), str(error), ACTION)

@@ -12,7 +12,7 @@ import msgspec
 from corvo.backup.stored import is_backup
 from corvo.client.calls import Client
 from corvo.client.errors import BadClientOption
-from corvo.client_commands.failures import FAILED, OK, UNHEALTHY
+from corvo.client_commands.failures import FAILED, OK, UNHEALTHY, disk_failures
 from corvo.client_commands.options import Read, Verb, own
 from corvo.client_commands.progress import Progress
 from corvo.client_commands.records import TEXTS
@@ -67,7 +67,10 @@ def _verify(
         return verify_cluster(connect, got.target, step)
     if got.scratch is not None and not Path(got.scratch).is_dir():
         raise BadClientOption(f"--scratch {got.scratch} is not a directory", "create it first")
-    with tempfile.TemporaryDirectory(prefix="corvo-verify-", dir=got.scratch) as made:
+    with (
+        disk_failures(),
+        tempfile.TemporaryDirectory(prefix="corvo-verify-", dir=got.scratch) as made,
+    ):
         if is_backup(Path(got.target)):
             return verify_backup(Path(got.target), Path(made), step)
         return verify_directory(Path(got.target), Path(made), step)

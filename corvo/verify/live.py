@@ -11,7 +11,7 @@ from corvo.client import cluster, jobs, queues
 from corvo.client.calls import Client, read
 from corvo.client.errors import ClientError, RequestFailed, Unreachable
 from corvo.client_commands.tables import counted
-from corvo.verify.report import Part, Report
+from corvo.verify.report import REPLACE, Part, Report
 
 TRIES: Final = 5
 """How often something is read again because it changed meanwhile."""
@@ -22,8 +22,8 @@ _STATES: Final = (
 _STATUS: Final = "see all nodes, shards and replicas:   corvo cluster status"
 _AGAIN: Final = "repeat the command when fewer jobs change"
 _STATES_DIFFER: Final = (
-    "stop the node whose replica is wrong and check its directory:   corvo verify DIR. Then remove"
-    " the shard's directory of that node: the other replicas send it again"
+    "stop the node whose replica is wrong and check its directory:   corvo verify DIR. Then"
+    f" {REPLACE}"
 )
 _COUNTS_DIFFER: Final = (
     "stop a node with the shard of the queue, and check its directory:   corvo verify DIR. It says"

@@ -12,11 +12,11 @@ from corvo.raft.messages import Entry, Kind
 from corvo.shard.driver.known import Note
 from corvo.shard.state import entry
 from corvo.verify.node_files import OWNER
-from corvo.verify.report import Part
+from corvo.verify.report import REPLACE, Part
 
 OTHERS: Final = (
-    "with other replicas: remove this shard's directory from the stopped node, and start it; they"
-    " send it again. Without: restore a backup of the whole directory"
+    "with other replicas: start the node, which gets the shard from them again; if the shard stays"
+    f" down or is still damaged, {REPLACE}. Without: restore a backup of the whole directory"
 )
 LOSS: Final = "put the directory of the last stop back: docs/operations.md, Missing data"
 _FORBIDDEN: Final = "Permission denied"

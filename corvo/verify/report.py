@@ -7,12 +7,24 @@ from typing import Final
 import msgspec
 
 from corvo.client_commands.tables import counted, grouped, plain, table
+from corvo.errors import StoreFull
 
 FINDINGS_MAX: Final = 20
 """Findings of one kind that a part names; the others are counted."""
+REPLACE: Final = (
+    "replace the node: `corvo cluster remove NODE --reason damage --force` at another node, and"
+    " start this one with --join and an empty data directory"
+)
+"""The advice for a replica that other replicas can replace."""
 WHOLE: Final = "whole"
 INCOMPLETE: Final = "incomplete"
 DAMAGED: Final = "damaged"
+
+
+def insist_on_room(error: Exception) -> None:
+    """Raise `StoreFull` for an error of a full scratch directory, which is no damage."""
+    if isinstance(error, StoreFull) or "No space left" in str(error):
+        raise StoreFull(str(error)) from error
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -28,12 +28,11 @@ from corvo.shard.state.outbox import (
 )
 from corvo.shard.state.tables import BATCHES, FORWARDS
 from corvo.verify.members import MemberCounts
-from corvo.verify.report import Part
+from corvo.verify.report import REPLACE, Part
 from corvo.verify.states import OpenState
 
 ACTION: Final = (
-    "with other replicas: remove this shard's directory from the stopped node, and start it; they"
-    " send it again. Without: restore a backup. Report it, with this output"
+    f"with other replicas: {REPLACE}. Without: restore a backup. Report it, with this output"
 )
 ACROSS: Final = (
     "one of both shards has an older state: put the directories of the last stop back, or restore a"

@@ -17,14 +17,14 @@ from corvo.shard.driver.poison import Suspect
 from corvo.shard.machine import Machine
 from corvo.verify.logs import OTHERS
 from corvo.verify.node_files import OWNER, read_json
-from corvo.verify.report import Part
+from corvo.verify.report import REPLACE, Part, insist_on_room
 
 REPLACE_LIVE: Final = (
     "nothing, if the log and the newest checkpoint are whole: the next start makes it again of them"
 )
 OLDER: Final = (
     "put back the directories `log` and `state` of one time, or restore a backup of the whole"
-    " directory; with other replicas, remove the shard's directory: they send it again"
+    f" directory; with other replicas, {REPLACE}"
 )
 _TRUSTED: Final = ("running", "live", "LOCK")
 
@@ -59,6 +59,7 @@ def open_state(
         _check_files(root, name, standing, part)
         store = _open(root, name, scratch, standing, log, part)
     except StoreError as error:
+        insist_on_room(error)
         if "Permission denied" in str(error):
             part.skipped(name, str(error), OWNER)
         else:
@@ -180,6 +181,7 @@ def _replay(
     try:
         machine = Machine(store, shard=shard, shards=shards)
     except (CorvoError, ValueError) as error:
+        insist_on_room(error)
         part.wrong(name, f"the state cannot be used: {error}", REPLACE_LIVE)
         return OpenState(store, read_meta(store).applied, is_current=False)
     begin = machine.applied
@@ -188,6 +190,7 @@ def _replay(
             for entry in page:
                 _apply(machine, entry)
     except (CorvoError, RaftError, AssertionError, LookupError, TypeError, ValueError) as error:
+        insist_on_room(error)
         problem = f"entry {machine.applied + 1} of the log cannot be applied: {error}"
         part.wrong(name, problem, "docs/operations.md, An entry that cannot be applied")
         return OpenState(store, machine.applied, is_current=False)

@@ -94,13 +94,11 @@ async def test_each_query_finds_series_of_a_real_cluster(tmp_path: Path) -> None
         async with prometheus_of(tmp_path / "prometheus", ports) as prometheus:
             empty = await empty_queries(cluster, prometheus)
 
-    reasons = [any(name in expr for name in EMPTY) for expr in empty]
-    assert all(reasons), empty
-    assert len(empty) == len(EMPTY)
+    assert len(empty) == len(EMPTY), empty
 
 
 async def empty_queries(cluster: Cluster, prometheus: Prometheus) -> list[str]:
-    """The queries that find nothing while the cluster works."""
+    """The queries that may find nothing, and do while the cluster works; all others find series."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work, cluster)
         await prometheus.until("corvo_queue_workers == 1")
@@ -109,8 +107,10 @@ async def empty_queries(cluster: Cluster, prometheus: Prometheus) -> list[str]:
         empty = []
         for board in BOARDS:
             for _, expr in queries_of(board):
-                found = await prometheus.query(filled(expr))
-                if not found:
+                if not any(name in expr for name in EMPTY):
+                    # On a busy machine, scrapes and answers are late.
+                    await prometheus.until(filled(expr))
+                elif not await prometheus.query(filled(expr)):
                     empty.append(expr)
         nursery.cancel_scope.cancel()
     return empty

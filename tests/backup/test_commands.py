@@ -1,24 +1,35 @@
 """`corvo backup` and `corvo restore`: what they print, what comes back, and each refusal."""
 
+import errno
 import io
+import os
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
 from corvo.backup.digests import QueueDigest
+from corvo.backup.taking import take
 from corvo.backup_commands import Back, Made
-from corvo.client import keys, queues
+from corvo.client import jobs, keys, queues, schedules
 from corvo.client.calls import Client
+from corvo.client_commands.failures import CommandFailed
 from corvo.command_table import COMMANDS
+from corvo.errors import StoreFull
 from corvo.kv import directories
+from corvo.protocol.backups import CopiedFile, Manifest
 from corvo.verify.backups import BackupReport
 from corvo.verify.report import WHOLE
 from tests.backup.conftest import Corvo
-from tests.client_commands.running import Server
+from tests.client_commands.running import ROOT, Server
 
 
 def only(folder: Path) -> Path:
@@ -62,15 +73,34 @@ def test_a_backup_is_whole_and_says_what_it_has(
     assert made.jobs == sum(each.jobs for each in digests(corvo, Path(made.path)))
 
 
-def test_a_second_backup_shares_what_has_not_changed_and_the_oldest_ones_go(
-    corvo: Corvo, source: Server, tmp_path: Path
-) -> None:
-    to = tmp_path / "here"
-    first = corvo("backup", "--to", to, "-o", "json", server=source).json(Made)
-    second = corvo("backup", "--to", to, "-o", "json", server=source).json(Made)
-    third = corvo("backup", "--to", to, "--keep", "2", "-o", "json", server=source).json(Made)
+def tables_in(backup: Path) -> dict[tuple[int, CopiedFile], Path]:
+    """The tables that a backup names, by their shards, and where they are."""
+    manifest = msgspec.json.decode((backup / "manifest.json").read_bytes(), type=Manifest)
+    return {
+        (copy.shard, file): backup / f"shard-{copy.shard}" / file.name
+        for copy in manifest.shards
+        for file in copy.files
+        if file.name.endswith(".ldb")
+    }
 
-    assert second.bytes_shared > second.bytes_received
+
+def test_a_second_backup_shares_what_has_not_changed_and_the_oldest_ones_go(
+    corvo: Corvo, empty: Callable[[int], Server], tmp_path: Path
+) -> None:
+    # A server with so few tables that LevelDB does not merge them between two backups.
+    server, to = empty(2), tmp_path / "here"
+    with Client([server.url], api_key=server.api_key) as client:
+        jobs.enqueue_many(client, [{"queue": f"q{number}"} for number in range(20)])
+    first = corvo("backup", "--to", to, "-o", "json", server=server).json(Made)
+    second = corvo("backup", "--to", to, "-o", "json", server=server).json(Made)
+    before, after = tables_in(Path(first.path)), tables_in(Path(second.path))
+    inodes = [{path.stat().st_ino for path in tables.values()} for tables in (before, after)]
+    third = corvo("backup", "--to", to, "--keep", "2", "-o", "json", server=server).json(Made)
+
+    both = before.keys() & after.keys()
+    assert both
+    assert second.bytes_shared == sum(file.size for _, file in both)
+    assert len(inodes[0] & inodes[1]) == len(both)
     assert third.removed == [first.path]
     assert sorted(map(str, to.iterdir())) == sorted([second.path, third.path])
     assert digests(corvo, Path(second.path)) == digests(corvo, Path(third.path))
@@ -87,6 +117,113 @@ def test_what_an_earlier_backup_has_damaged_is_sent_again(
     second = corvo("backup", "--to", to, "-o", "json", server=source).json(Made)
 
     assert (second.verified, second.bytes_shared) == (True, 0)
+
+
+class Stub:
+    """A client that gets some bytes as a backup."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def download(self, path: str, body: object, silent_s: float) -> Iterator[bytes]:
+        yield self._data
+
+
+def test_a_table_that_changed_on_its_way_is_found_without_a_look_at_its_keys(
+    source: Server, tmp_path: Path
+) -> None:
+    with Client([source.url], api_key=source.api_key) as client:
+        data = b"".join(client.download("/api/v1/admin/backup", {}, 60.0))
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        member = max(archive.getmembers(), key=lambda each: each.size)
+    changed = bytearray(data)
+    changed[member.offset_data + member.size // 2] ^= 1
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "changed").mkdir()
+
+    take(cast("Client", Stub(data)), tmp_path / "whole", None, lambda _: None)
+    with pytest.raises(CommandFailed, match=f"size of {member.name} does not match"):
+        take(cast("Client", Stub(bytes(changed))), tmp_path / "changed", None, lambda _: None)
+
+
+def test_a_new_backup_stays_though_a_wrong_clock_has_given_others_later_names(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    to = tmp_path / "here"
+    for name in ("21900101T000000Z", "21900102T000000Z"):
+        first = corvo("backup", "--to", tmp_path / name, "-o", "json", server=source).json(Made)
+        shutil.copytree(first.path, to / name)
+
+    made = corvo("backup", "--to", to, "--keep", "2", "-o", "json", server=source).json(Made)
+
+    assert sorted(map(str, to.iterdir())) == [made.path, str(to / "21900102T000000Z")]
+
+
+def test_an_archive_can_be_read_by_its_owner_alone(
+    corvo: Corvo, source: Server, tmp_path: Path
+) -> None:
+    corvo("backup", "--to", tmp_path / "x.tar", server=source)
+
+    assert (tmp_path / "x.tar").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_disk_that_refuses_a_write_is_an_error_and_nothing_is_left_behind(
+    corvo: Corvo, source: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "x")
+
+    (tmp_path / "file").touch()
+    below_a_file = corvo("backup", "--to", tmp_path / "file" / "x", server=source)
+    monkeypatch.setattr(directories, "sync", full)
+    in_a_folder = corvo("backup", "--to", tmp_path / "here", server=source)
+    as_a_file = corvo("backup", "--to", tmp_path / "there" / "x.tar", server=source)
+
+    assert (below_a_file.code, in_a_folder.code, as_a_file.code) == (2, 2, 2)
+    assert f"error: {tmp_path}/file/x: Not a directory" in below_a_file.err
+    assert "error: x: No space left on device" in in_a_folder.err
+    assert "free space" in as_a_file.err
+    assert [*(tmp_path / "here").iterdir()] == [*(tmp_path / "there").iterdir()] == []
+
+
+def test_no_room_for_the_copies_of_a_check_is_no_damage(
+    corvo: Corvo,
+    source: Server,
+    backups: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreFull("cannot make x: No space left on device")
+
+    monkeypatch.setattr(directories, "make", full)
+    done = [
+        corvo("backup", "--to", tmp_path / "here", server=source),
+        corvo("restore", backups, "--yes", server=source),
+        corvo("verify", only(backups)),
+    ]
+
+    assert [each.code for each in done] == [2, 2, 2], done
+    assert all("No space left" in each.err and "damaged" not in each.err for each in done)
+
+
+def test_a_backup_that_is_ended_by_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        command = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "corvo", "backup", "--to", str(tmp_path / "here")),
+                *("--server", f"http://127.0.0.1:{silent.getsockname()[1]}"),
+            ],
+            env={"PATH": os.defpath, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)},
+            stderr=subprocess.DEVNULL,
+        )
+        connection, _ = silent.accept()  # it has begun, and waits for an answer
+        with connection:
+            command.send_signal(signal.SIGTERM)
+            code = command.wait()
+
+    assert code == 130
+    assert [*(tmp_path / "here").iterdir()] == []
 
 
 def test_an_archive_has_the_same_as_a_folder(corvo: Corvo, source: Server, tmp_path: Path) -> None:
@@ -186,7 +323,23 @@ def test_some_queues_come_back_alone(
     assert done.code == 0
     assert {"done", "dying", "mail"} <= {*there(server)}
     assert all(name[0] == "d" or name == "mail" for name in there(server))
-    assert (unknown.code, "has no job of a queue unknown" in unknown.err) == (3, True)
+    assert (unknown.code, "has no queue unknown" in unknown.err) == (3, True)
+
+
+def test_a_queue_with_a_schedule_and_no_job_comes_back_alone(
+    corvo: Corvo, empty: Callable[[int], Server], tmp_path: Path
+) -> None:
+    first, second = empty(2), empty(1)
+    with Client([first.url], api_key=first.api_key) as client:
+        schedules.create(client, {"name": "yearly", "queue": "report", "cron": "0 0 1 1 *"})
+    corvo("backup", "--to", tmp_path / "x.tar", server=first)
+
+    words = ("restore", tmp_path / "x.tar", "--queue", "report", "--yes", "-o", "json")
+    done = corvo(*words, server=second)
+
+    assert done.code == 0, done.err
+    back = done.json(Back)
+    assert (back.queues, back.schedules, back.jobs) == (1, 1, 0)
 
 
 def test_api_keys_come_back_if_they_are_asked_for(
@@ -322,7 +475,7 @@ def test_an_archive_with_other_files_is_refused(
 
         done = corvo("restore", tmp_path / "odd.tar", "--yes", server=source)
 
-        assert (done.code, "is no file of a backup" in done.err) == (1, True), name
+        assert (done.code, "is not a file of a backup" in done.err) == (1, True), name
         assert not (tmp_path / "out").exists()
 
 
@@ -352,8 +505,8 @@ def test_what_is_no_backup_is_refused_with_a_hint(
     (tmp_path / "file").write_text("x")
     for path, says in (
         (tmp_path / "nowhere", "does not exist"),
-        (tmp_path / "file", "is no backup"),
-        (tmp_path, "is no backup"),
+        (tmp_path / "file", "is not a backup"),
+        (tmp_path, "is not a backup"),
     ):
         done = corvo("restore", path, "--yes", server=source)
 

@@ -195,6 +195,7 @@ class Away:
     async def _spend(self, name: str, seconds: float) -> None:
         began = monotonic()
         await trio.sleep(seconds)
+        await self._load.times.until_one(began)
         self._phases[name] = (began, monotonic())
 
     async def _numbers(self, member: Member, shard: int) -> Numbers:
@@ -205,19 +206,20 @@ class Away:
     async def _catch_up(
         self, lost: Member, staying: list[Member], had: list[Numbers]
     ) -> list[CaughtUp]:
-        """Wait until each replica of a node has all that its leader had when the node began."""
+        """Wait until each replica of a node has all that the others had when the node began."""
         began = monotonic()
         found: list[CaughtUp] = []
 
         async def watch(shard: int) -> None:
             others = [await self._numbers(member, shard) for member in staying]
-            leader = next(each for each in others if each.role == "leader")
+            # The one with the longest log: none may lead just now, or the node itself again.
+            most = max(others, key=lambda each: each.last_index)
             last = had[shard].last_index
             way = "the log"
-            if last + 1 < leader.first_index:
-                way = f"a snapshot: the log begins at {leader.first_index}, and it had {last}"
-            lacked = leader.last_index - last
-            while (await self._numbers(lost, shard)).applied < leader.last_index:  # noqa: ASYNC110 -- another process
+            if last + 1 < most.first_index:
+                way = f"a snapshot: the log begins at {most.first_index}, and it had {last}"
+            lacked = most.last_index - last
+            while (await self._numbers(lost, shard)).applied < most.last_index:  # noqa: ASYNC110 -- another process
                 await trio.sleep(_LOOK_S)
             found.append(CaughtUp(shard, lacked, way, monotonic() - began))
 

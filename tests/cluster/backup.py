@@ -62,6 +62,9 @@ class Trial:
                 nursery.start_soon(producers.produce, number, cluster.members[number % 3])
             await self._spend("before")
             first = await self._backup(cluster.members, "backup")
+            began, _ = self._phases["backup"]
+            await producers.times.until_one(began)
+            self._phases["backup"] = (began, monotonic())
             await self._spend("after")
             second = await self._backup(cluster.members, "second backup")
             nursery.cancel_scope.cancel()

@@ -2,8 +2,12 @@
 
 import statistics
 from time import monotonic
+from typing import Final
 
 import msgspec
+import trio
+
+_LOOK_S: Final = 0.02
 
 
 class Times(msgspec.Struct):
@@ -21,6 +25,11 @@ class Times(msgspec.Struct):
     def between(self, begin: float, end: float) -> "Times":
         """Those that began in this time."""
         return Times([each for each in self.taken if begin <= each[0] < end])
+
+    async def until_one(self, begin: float) -> None:
+        """Wait until something has ended that began since then."""
+        while not any(began >= begin for began, _ in reversed(self.taken)):  # noqa: ASYNC110 -- a list has no event
+            await trio.sleep(_LOOK_S)
 
     def quantile(self, percent: int) -> float:
         """The seconds that so many of a hundred did not exceed."""

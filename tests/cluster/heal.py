@@ -13,6 +13,7 @@ instead, so that the node which is left is a minority.
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -186,6 +187,7 @@ class Probes:
         self.told: Final[list[Told]] = []
         self.accepted = trio.Event()
         """Replaced when it is to be waited for again."""
+        self._refused = trio.Event()
         self._is_closing = False
         self._member = member
         self._name = name
@@ -229,6 +231,14 @@ class Probes:
             self.told.append(Told(own, queue, began, monotonic() - began, what))
         if what == "accepted":
             self.accepted.set()
+        if what.startswith("503"):
+            self._refused.set()
+            self._refused = trio.Event()
+
+    async def until_refused(self, since: float) -> None:
+        """Wait until a probe was refused that was sent since then."""
+        while not any(one.sent_at >= since and one.what.startswith("503") for one in self.told):
+            await self._refused.wait()
 
     async def judge(self, cluster: Cluster) -> list[str]:
         """What is wrong, when all is healed."""
@@ -255,12 +265,14 @@ class Heal:
         shards: int,
         dice: Random,
         cut_s: tuple[float, float],
+        until_refused: bool,
     ) -> None:
         self._cluster = cluster
         self._network = network
         self._shards = shards
         self._dice = dice
         self._cut_s = cut_s
+        self._until_refused = until_refused
         self._kinds: list[str] = []
 
     async def run(self, rounds: int, tell: Callable[[Round], None]) -> list[Round]:
@@ -302,6 +314,8 @@ class Heal:
                 began = monotonic()
                 async with self._cut(kind, victim):
                     await trio.sleep(cut_s)
+                    if self._until_refused:
+                        await probes.until_refused(began)
                     accepted = [each for each in probes.told if each.what == "accepted"]
                     ends = [each.sent_at + each.seconds for each in accepted]
                     seen.last_s = max(0.0, max(ends) - began)
@@ -353,19 +367,23 @@ async def run(
     shards: int = 3,
     seed: int = 1,
     cut_s: tuple[float, float] = CUT_S,
+    until_refused: bool = False,
     tell: Callable[[Round], None] = lambda _: None,
 ) -> list[Round]:
-    """Cut nodes of a cluster of three off, and heal, so many times."""
-    dice = Random(seed)
+    """Cut nodes of a cluster of three off, and heal, so many times.
+
+    With `until_refused`, a cut lasts at least until a write at the node was refused.
+    """
+    heal = partial(Heal, shards=shards, dice=Random(seed), cut_s=cut_s, until_refused=until_refused)
     if not is_possible():
         members = await members_in(directory, ("a", "b", "c"), shards=str(shards))
         as_initial(members)
         async with cluster_of(members) as cluster:
             await cluster.start_all()
-            return await Heal(cluster, None, shards, dice, cut_s).run(rounds, tell)
+            return await heal(cluster, None).run(rounds, tell)
     async with network_of(NODES) as network:
         members = members_of(directory, network, shards=str(shards))
         as_initial(members)
         async with cluster_of(members) as cluster:
             await cluster.start_all()
-            return await Heal(cluster, network, shards, dice, cut_s).run(rounds, tell)
+            return await heal(cluster, network).run(rounds, tell)

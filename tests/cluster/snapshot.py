@@ -79,6 +79,7 @@ class Replacing:
             while not await self._votes(staying[0]):  # noqa: ASYNC110 -- another process
                 await trio.sleep(_LOOK_S)
             install_s = monotonic() - began
+            await self._producers.times.until_one(began)
             self._phases["during"] = (began, monotonic())
             await self._spend("after")
             nursery.cancel_scope.cancel()
@@ -98,6 +99,7 @@ class Replacing:
     async def _spend(self, name: str) -> None:
         began = monotonic()
         await trio.sleep(self._calm_s)
+        await self._producers.times.until_one(began)
         self._phases[name] = (began, monotonic())
 
     async def _votes(self, member: Member) -> bool:

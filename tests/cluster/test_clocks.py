@@ -25,14 +25,23 @@ def set_clock(member: Member, ahead_s: float) -> None:
     member.environment = {"WRONG_CLOCK": str(file), "PYTHONPATH": str(wrong)}
 
 
+def apart(refusal: str, side: str) -> float:
+    """By how many seconds the clocks differ. It is wrong by half of a round trip at most."""
+    found = re.search(rf"is ([0-9.]+) s {side} that of the node at", refusal)
+    assert found, refusal
+    return float(found[1])
+
+
 async def status_of(cluster: Cluster, member: Member, *, is_wrong: bool) -> ClusterStatus:
-    """The status, once it shows a wrong clock, or shows it no more."""
+    """The status, once it shows a wrong clock, or is healthy."""
     with trio.fail_after(PATIENCE_S):
         while True:
             answer = await cluster.until(member, "GET", "/api/v1/cluster/status")
             told = msgspec.json.decode(answer.body, type=ClusterStatus)
             assert isinstance(told.cluster, msgspec.Struct)
-            if any("wall clock" in reason for reason in told.cluster.reasons) == is_wrong:
+            is_shown = any("wall clock" in reason for reason in told.cluster.reasons)
+            # Under load, the cluster may be degraded for other reasons, too, for a while.
+            if is_shown if is_wrong else told.status == "healthy":
                 return told
             await trio.sleep(0.1)
 
@@ -47,7 +56,7 @@ async def test_a_node_with_a_wrong_clock_does_not_join_and_does_not_start(tmp_pa
         await cluster.start(first)
         await first.node.hear("node.ready")
 
-        set_clock(second, 5)
+        set_clock(second, 5_000)
         joining = await refused(cluster, second)
         assert not second.data.exists()
 
@@ -55,16 +64,17 @@ async def test_a_node_with_a_wrong_clock_does_not_join_and_does_not_start(tmp_pa
         await cluster.start(second)
         await second.node.hear("node.ready")
         assert await second.node.end() == 0
-        set_clock(second, -5)
+        set_clock(second, -5_000)
         starting = await refused(cluster, second)
 
-        second.settings["cluster.clock_offset_max_ms"] = "10s"
+        second.settings["cluster.clock_offset_max_ms"] = "6000s"
         await cluster.start(second)
         await second.node.hear("node.ready")
 
-    assert "the wall clock of this node is 5.0 s ahead of that of the node at" in joining
+    assert "the wall clock of this node is " in joining
     assert "cluster.clock_offset_max_ms (500 ms): set the clock that is wrong" in joining
-    assert "is 5.0 s behind that of the node" in starting
+    assert 4_970 < apart(joining, "ahead of") < 5_030
+    assert 4_970 < apart(starting, "behind") < 5_030
 
 
 @on_sockets
@@ -93,10 +103,10 @@ async def test_a_clock_that_is_set_while_the_node_runs_is_shown_by_all_nodes(
             reason,
         )
         assert found, reason
-        assert 59 < float(found[1]) < 61
+        assert 30 < float(found[1]) < 90
     shown = re.search(rb'corvo_cluster_clock_offset_seconds\{node="3"\} (\S+)', metrics.body)
     assert shown is not None
-    assert 59 < float(shown[1]) < 61
+    assert 30 < float(shown[1]) < 90
     assert right.status == "healthy"
 
 

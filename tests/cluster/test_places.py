@@ -82,6 +82,24 @@ async def test_a_drained_node_has_nothing_left_and_is_refused_once_it_was_remove
         await check(cluster, first)
 
 
+async def lose(cluster: Cluster, lost: Member) -> None:
+    """Kill node c, with its disk, and have it removed."""
+    lost.kill()
+    await cluster.gone(lost)
+    shutil.rmtree(lost.data)
+    reason = {"reason": "its disk burned", "force": True}
+    await cluster.until(cluster[0], "POST", "/api/v1/cluster/nodes/c/remove", reason)
+
+
+async def until_fourth_votes(cluster: Cluster, member: Member) -> None:
+    """Start a node, and wait until it votes in each shard as the fourth of the cluster."""
+    await cluster.start(member)
+    await member.node.hear("node.ready")
+    with trio.fail_after(PATIENCE_S):
+        while await voters_of(cluster, cluster[0]) != [[1, 2, 4], [1, 2, 4]]:
+            await check(cluster, cluster[0])
+
+
 @on_sockets
 async def test_a_lost_node_is_replaced_and_nothing_is_missing(tmp_path: Path) -> None:
     members = await members_in(tmp_path, ["a", "b", "c", "new"])
@@ -94,18 +112,8 @@ async def test_a_lost_node_is_replaced_and_nothing_is_missing(tmp_path: Path) ->
         for member in members[:3]:
             await member.node.hear("node.ready")
         await fill(cluster, first)
-        lost.kill()
-        await cluster.gone(lost)
-        shutil.rmtree(lost.data)
-
-        reason = {"reason": "its disk burned", "force": True}
-        await cluster.until(first, "POST", "/api/v1/cluster/nodes/c/remove", reason)
-        await cluster.start(new)
-        await new.node.hear("node.ready")
-
-        with trio.fail_after(PATIENCE_S):
-            while await voters_of(cluster, first) != [[1, 2, 4], [1, 2, 4]]:
-                await check(cluster, first)
+        await lose(cluster, lost)
+        await until_fourth_votes(cluster, new)
         assert {*await nodes_of(cluster, new)} == {"a", "b", "new"}
         members[1].kill()  # the new one is needed for a majority now
         await cluster.gone(members[1])
@@ -122,18 +130,8 @@ async def test_a_first_node_that_lost_its_disk_and_was_removed_joins_under_its_n
     async with cluster_of(members) as cluster:
         await cluster.start_all()
         await fill(cluster, first)
-        lost.kill()
-        await cluster.gone(lost)
-        shutil.rmtree(lost.data)
-
-        reason = {"reason": "its disk burned", "force": True}
-        await cluster.until(first, "POST", "/api/v1/cluster/nodes/c/remove", reason)
-        await cluster.start(lost)
-        await lost.node.hear("node.ready")
-
-        with trio.fail_after(PATIENCE_S):
-            while await voters_of(cluster, first) != [[1, 2, 4], [1, 2, 4]]:
-                await check(cluster, first)
+        await lose(cluster, lost)
+        await until_fourth_votes(cluster, lost)
         assert {*await nodes_of(cluster, lost)} == {"a", "b", "c"}
 
 

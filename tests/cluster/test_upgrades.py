@@ -17,6 +17,8 @@ from tests.support.links import on_sockets
 PAUSE = "/api/v1/queues/{}/pause"
 QUEUES = ("mail-1", "mail-2", "mail-3")
 """In both shards."""
+PATIENT = "1m"
+"""How long requests wait for a leader: elections take longer on a busy machine."""
 
 
 async def held_back(cluster: Cluster, member: Member) -> list[str]:
@@ -65,7 +67,7 @@ def check(load: Rolling) -> None:
 async def test_old_nodes_are_upgraded_one_by_one_and_none_goes_back_after_that(
     tmp_path: Path,
 ) -> None:
-    members = await members_in(tmp_path, ["a", "b", "c", "d"])
+    members = await members_in(tmp_path, ["a", "b", "c", "d"], limits__leader_wait_ms=PATIENT)
     *nodes, joining = members
     as_initial(nodes)
     first, second, third = nodes
@@ -129,7 +131,7 @@ async def test_old_nodes_are_upgraded_one_by_one_and_none_goes_back_after_that(
 
 @on_sockets
 async def test_a_new_leader_with_old_followers_waits_for_them(tmp_path: Path) -> None:
-    members = await members_in(tmp_path, ["a", "b", "c"])
+    members = await members_in(tmp_path, ["a", "b", "c"], limits__leader_wait_ms=PATIENT)
     as_initial(members)
     first, second, third = members
     first.build, second.build, third.build = "new", "old", "old"

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import msgspec
 import trio
 
-from tests.helm.charts import rendered, sets
+from tests.helm.charts import Done, rendered, sets
 from tests.helm.pods import PATIENCE_S, Process, Release
 from tests.helm.values_reference import CHART
 from tests.support.certificates import Authority, needs_openssl
@@ -75,6 +75,12 @@ async def ready(pods: Sequence[Process], nodes: Sequence[Running]) -> None:
                 await trio.sleep(_LOOK_S)
 
 
+def assert_drained(hook: Done) -> None:
+    """The node has answered. On a busy machine, the hook may have waited for another one."""
+    assert (hook.code, hook.err) == (0, "")
+    assert all(line.startswith("waiting: ") for line in hook.out.splitlines()), hook.out
+
+
 @on_sockets
 async def test_three_pods_form_a_cluster_that_a_fourth_joins(tmp_path: Path) -> None:
     three = release(tmp_path, *_CLUSTER)
@@ -102,7 +108,7 @@ async def test_three_pods_form_a_cluster_that_a_fourth_joins(tmp_path: Path) -> 
     assert (formed.code, formed.err) == (0, "")
     assert (job.code, job.out.split()[-1]) == (0, "completed"), job.err
     assert alive == [200, 200]
-    assert drained == (0, "", "")
+    assert_drained(drained)
     assert [line.split()[2] for line in after.out.splitlines()[1:]] == ["active"] * 3
     assert code == 0
     assert (joined.code, joined.err) == (0, "")
@@ -149,7 +155,7 @@ async def test_nodes_use_the_certificates_of_their_secrets(tmp_path: Path) -> No
         codes = [await node.end(signal.SIGTERM) for node in nodes]
 
     assert (job.code, job.out.split()[-1]) == (0, "completed"), job.err
-    assert drained == (0, "", "")
+    assert_drained(drained)
     assert codes == [0, 0, 0]
 
 

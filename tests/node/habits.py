@@ -231,20 +231,21 @@ class Watcher:
                 while not wanted <= self.seen and count < budget:
                     assert not ear.is_cut
                     await ear.read(_READ_BYTES)
-                    count += self._take(source)
+                    count += self._take(source, budget - count)
             finally:
                 ear.close()
-            self._last = int(source.last_id or self._last)
             self.reconnects += 1
             budget *= 2
 
-    def _take(self, source: EventSource) -> int:
-        count = len(source.events)
-        for event in source.events:
+    def _take(self, source: EventSource, most: int) -> int:
+        """Take some events. More that came with them are lost with the connection."""
+        taken = source.events[:most]
+        for event in taken:
             assert event.event != "gone", event.data
             self.seen.add(msgspec.json.decode(event.data, type=Event))
+            self._last = int(event.id)
         source.events.clear()
-        return count
+        return len(taken)
 
 
 class User:

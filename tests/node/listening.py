@@ -7,7 +7,7 @@ have, read from their beginning.
 
 import itertools
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -28,6 +28,7 @@ from corvo.sealed import unseal
 from tests.node.crowd import Crowd
 from tests.node.http import Address, Client, Lost
 from tests.node.nodes import House, house_in, kill
+from tests.node.parking import last_indexes
 from tests.router.feeds import Ear, EventSource
 from tests.support.nodes import Running
 
@@ -127,17 +128,24 @@ class Listener(EventSource):
         while not until.is_set():
             await self._listen_once(self._dice.choice([300, 3_000, 30_000, 300_000]), until)
 
-    async def listen_to_the_end(self, count: int) -> None:
-        """Listen until so many events have come, and a little longer."""
+    def told_up_to(self, ends: Mapping[int, int]) -> list[Happened]:
+        """What it was told that happened up to these places in the shards."""
+        return [told for told in self.told if told.seq <= ends[told.shard]]
+
+    async def listen_to_the_end(self, count: int, ends: Mapping[int, int]) -> None:
+        """Listen until so many events up to these places have come, and a little longer."""
         with trio.move_on_after(_LATEST_S):
-            while len(self.told) < count:
-                await self._listen_once(1 << 30, None, count)
+            while len(self.told_up_to(ends)) < count:
+                await self._listen_once(1 << 30, None, lambda: len(self.told_up_to(ends)) >= count)
         with trio.move_on_after(_QUIET_S):
             while True:
                 await self._listen_once(1 << 30, None)
 
     async def _listen_once(
-        self, budget: int, until: trio.Event | None, count: int | None = None
+        self,
+        budget: int,
+        until: trio.Event | None,
+        is_enough: Callable[[], bool] = lambda: False,
     ) -> None:
         ear = Ear(self._address[1], self)
         try:
@@ -155,7 +163,7 @@ class Listener(EventSource):
                 with trio.move_on_after(0.5):
                     await ear.read(max(1, min(65_536, limit - (ear.received - had))))
                 self.take()
-                if count is not None and len(self.told) >= count:
+                if is_enough():
                     break
             self.reconnects += 1
         except OSError:
@@ -244,14 +252,15 @@ class Listening:
             await client.ask("POST", "/api/v1/fail/batch", body)
 
     async def _judge(self, clients: list[Listener]) -> Seen:
-        feeds = await self._all_feeds()
+        ends = await self._ends()
+        feeds = await self._all_feeds(ends)
         expected = [[told for told in feeds if _is_for(client, told)] for client in clients]
         async with trio.open_nursery() as nursery:
             for client, wanted in zip(clients, expected, strict=True):
-                nursery.start_soon(client.listen_to_the_end, len(wanted))
+                nursery.start_soon(client.listen_to_the_end, len(wanted), ends)
         wrongs = list(itertools.chain(*(client.wrongs for client in clients)))
         for client, wanted in zip(clients, expected, strict=True):
-            wrongs += _compare(client, wanted, self._house.shards)
+            wrongs += _compare(client, wanted, ends)
         return Seen(
             reconnects=[client.reconnects for client in clients],
             counts=[len(wanted) for wanted in expected],
@@ -261,12 +270,17 @@ class Listening:
             wrongs=wrongs,
         )
 
-    async def _all_feeds(self) -> list[KeptEvent]:
+    async def _ends(self) -> dict[int, int]:
+        """By shard, the last place in its log now. Entries for jobs that wait may follow."""
+        with closing(Client(self._house.address)) as client:
+            return {shard: int(index) for shard, index in enumerate(await last_indexes(client))}
+
+    async def _all_feeds(self, ends: Mapping[int, int]) -> list[KeptEvent]:
         data = await trio.Path(self._house.data / "node.json").read_bytes()
         identity = unseal(data, Identity)
         feeds: list[KeptEvent] = []
         for shard in range(self._house.shards):
-            told = await read_feed(self._house.data, shard, identity)
+            told = await read_feed(self._house.data, shard, identity, end=ends[shard])
             feeds += told
         return feeds
 
@@ -290,11 +304,11 @@ def _is_for(client: Listener, told: KeptEvent) -> bool:
     return told.index > client.begin.get(told.shard, 0) and client.wanted.fits(told)
 
 
-def _compare(client: Listener, wanted: list[KeptEvent], shards: int) -> list[str]:
+def _compare(client: Listener, wanted: list[KeptEvent], ends: Mapping[int, int]) -> list[str]:
     """What is wrong with what a client was told."""
     wrongs: list[str] = []
-    for shard in range(shards):
-        told: list[Key] = [(e.seq, e.number) for e in client.told if e.shard == shard]
+    for shard in ends:
+        told: list[Key] = [(e.seq, e.number) for e in client.told_up_to(ends) if e.shard == shard]
         due: list[Key] = [(e.index, e.number) for e in wanted if e.shard == shard]
         if told == due:
             continue
@@ -306,24 +320,22 @@ def _compare(client: Listener, wanted: list[KeptEvent], shards: int) -> list[str
     return wrongs
 
 
-async def read_feed(data: Path, shard: int, identity: Identity) -> list[KeptEvent]:
-    """All that happened in a shard, from the beginning to now."""
+async def read_feed(data: Path, shard: int, identity: Identity, *, end: int) -> list[KeptEvent]:
+    """All that happened in a shard, from the beginning to a place in its log."""
     found: list[KeptEvent] = []
     index = digest = 0
     hello = wire.make_hello(identity, wire.FOLLOWER, shard=shard)
     try:
         async with dial(UnixAddress(str(data / "run" / f"shard-{shard}.sock")), hello) as link:
-            while True:
+            while index < end:
                 link.send(wire.Follow(1, index, digest, wants_documents=False, wants_events=True))
-                with trio.move_on_after(_QUIET_S) as scope:
-                    [answer] = await link.receive(wire.TO_FOLLOWER)
-                if scope.cancelled_caught:
-                    return found
+                [answer] = await link.receive(wire.TO_FOLLOWER)
                 assert isinstance(answer, wire.Changes), answer
                 index, digest = answer.index, answer.digest
                 found += kept_events(shard, answer.happenings)
     except (LinkLost, WireError) as error:
         raise AssertionError(f"the feed of shard {shard} cannot be read") from error
+    return [told for told in found if told.index <= end]
 
 
 async def run(

@@ -88,7 +88,7 @@ class Steady:
     async def run(
         self, node: Running, seconds: float, every_s: float, tell: Callable[[Seen], None]
     ) -> None:
-        """Load it for so long, and look every now and then."""
+        """Load it for so long, at least until a job is done, and look every now and then."""
         names = sorted(str(one["name"]) for one in node.find("process.ready"))
         pids = {"node": node.process.pid, **{name: pid_of(node, name) for name in names}}
         began = trio.current_time()
@@ -97,7 +97,7 @@ class Steady:
                 nursery.start_soon(self._clerk, number, began)
             nursery.start_soon(self._reader)
             at_s = 0.0
-            while at_s < seconds:
+            while at_s < seconds or not self.seen.jobs:
                 await trio.sleep_until(began + at_s + every_s)
                 at_s = trio.current_time() - began
                 for name, pid in pids.items():

@@ -1,5 +1,6 @@
 """Spans of requests: which requests have one, what it says, and how it comes to a receiver."""
 
+import math
 from typing import Final
 
 import msgspec
@@ -32,6 +33,12 @@ UNSAMPLED: Final = f"00-{TRACE}-b7ad6b7169203331-00"
 OTHER: Final = "00-1bf7651916cd43dd8448eb211c80319d-c8ad6b7169203332-00"
 SETTINGS: Final = TraceSettings(endpoint="http://127.0.0.1:1/v1/traces", delay_ms=1)
 TRACE_SETTINGS: Final = replace(SETTINGS, resource={"service.name": "jobs"})
+
+
+@pytest.fixture(autouse=True)
+def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exporters that stop wait for their last answers, however slow the machine is."""
+    monkeypatch.setattr(exporting, "_LAST_S", math.inf)
 
 
 def waiting(exporter: Exporter) -> list[Sent]:

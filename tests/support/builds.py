@@ -1,10 +1,11 @@
-"""Two builds of Corvo, of which the older one knows one op less.
+"""Other builds of Corvo: two releases, of which the older one knows one op less, and `told`.
 
     python -m tests.support.builds old shard
     python -m tests.support.builds new node TOLD
 
 The op that pauses a queue is the new one: it needs the op version of the build `new`, and the build
-`old` has no such op. All else is as it is. The build takes effect before the product is imported.
+`old` has no such op. A router of the build `told` reads API keys only when a shard tells it to. All
+else is as it is. The build takes effect before the product is imported.
 """
 
 import sys
@@ -14,11 +15,17 @@ from typing import Final
 import corvo
 
 RELEASES: Final = {"old": "1.4", "new": "1.5"}
+_LONG_S: Final = 1e6
+"""Longer than any test."""
 
 
 def become(build: str) -> None:
     """Be a build from now on."""
     assert not any(name.startswith("corvo.shard.") for name in sys.modules), "too late"
+    if build == "told":
+        vars(import_module("corvo.router.auth.keeper"))["CONFIRM_S"] = _LONG_S
+        vars(import_module("corvo.router.auth.keyring"))["UNCONFIRMED_S_MAX"] = _LONG_S
+        return
     setattr(corvo, "__version__", RELEASES[build])  # noqa: B010 -- a constant
     ops, wire = import_module("corvo.protocol.ops"), import_module("corvo.protocol.wire")
     pause = import_module("corvo.protocol.ops.queues").Pause

@@ -58,7 +58,7 @@ def test_damage_ends_with_1_and_is_named_with_what_to_do(corvo: Corvo, copy: Pat
 
     assert done.code == 1
     assert "damaged: shard 0: shard-0/log/manifest: the header's checksum" in done.out
-    assert "with other replicas: remove this shard's directory" in done.out
+    assert "with other replicas: start the node, which gets the shard from them again" in done.out
     assert f"{copy} is damaged: " in done.out
 
 

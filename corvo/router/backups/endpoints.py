@@ -139,7 +139,7 @@ ROUTES = (
         description=(
             "Copies all shards while they work, and sends the copies as one tar archive. Its first"
             " file, `manifest.json`, has the position of each copy. The copies are consistent with"
-            " each other: no job is missing, and none is there twice. An archive without its end"
+            " each other: no job is missing or there twice. An archive without its end"
             " was cut short: make another one. `corvo backup` calls this, verifies what it has"
             " received, and leaves out what an earlier backup has."
         ),

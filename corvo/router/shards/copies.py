@@ -28,7 +28,7 @@ from corvo.topology import Topology
 BACKUPS_MAX: Final = 2
 """Backups that one node makes at a time."""
 _COPY_S: Final = 60.0
-"""How long the copies of all shards may take: a checkpoint of each."""
+"""How long the copies of all shards may take, with all tries: a checkpoint of each."""
 _TRIES: Final = 3
 """So many times all begins again because a leader changed."""
 _UNREAD_S: Final = 60.0
@@ -117,21 +117,24 @@ class Copies:
     ) -> None:
         """Make the copies, say so or why not, and hold them until `close`."""
         problem: Problem | None = None
+        until = trio.current_time() + _COPY_S
         for _ in range(_TRIES):
             async with trio.open_nursery() as links:
-                problem = await self._try(links)
+                problem = await self._try(links, until)
                 if problem is None:
                     task_status.started(None)
                     await self._hold()
                 links.cancel_scope.cancel()
             if problem is None:
                 return
+            if trio.current_time() >= until:
+                break
         task_status.started(problem)
 
-    async def _try(self, links: trio.Nursery) -> Problem | None:
+    async def _try(self, links: trio.Nursery, until: float) -> Problem | None:
         """Make the copies. Returns why there are none."""
         try:
-            with trio.fail_after(_COPY_S):
+            with trio.fail_at(until):
                 await self._make(links)
         except Problem as problem:
             return problem

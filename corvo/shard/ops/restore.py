@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from corvo.errors import BadKey
 from corvo.ids import shard_of
 from corvo.kv.keys import check_name
-from corvo.model import FINISHED, Batch, Forward, Queue, Schedule
+from corvo.model import FINISHED, Batch, Forward, JobError, Queue, Schedule
 from corvo.placement import shard_of_queue
 from corvo.protocol.ops.base import Rejected, bad_request
 from corvo.protocol.ops.restore import Leads, Restore, Restored, RestoredJob
+from corvo.protocol.ops.schedules import job_of, schedule_id
 from corvo.protocol.ops.workflow import Chain
 from corvo.shard.ops.transfer import keep_lock
 from corvo.shard.state import batches, consequences, lifecycle, presence, schedules, spawning
@@ -32,6 +33,7 @@ WAIT_MS: Final = 24 * 3_600_000
 """How long a restored job waits for one that does not exist: that may come back later."""
 _NUMBER_MAX: Final = (1 << 62) - 1
 _spawn: Final = msgspec.json.Decoder(Spawn).decode
+_error: Final = msgspec.json.Decoder(JobError).decode
 _chain: Final = msgspec.json.Decoder(Chain).decode
 
 
@@ -82,31 +84,49 @@ def _unfit(op: Restore) -> Rejected | None:
             if batch.callback_queue:
                 check_name("queue", batch.callback_queue)
         for schedule in op.schedules:
-            check_name("schedule", schedule.id)
-            _check_numbers(schedule)
+            _try_schedule(schedule)
         for lead in op.leads:
             check_name("job", lead.job_id)
         for spawn in op.spawns:
             check_name("queue", spawn.queue)
-            if _spawn(spawn.effect).queue != spawn.queue:
+            new = _spawn(spawn.effect)
+            if new.queue != spawn.queue:
                 return bad_request("spawns", "a job is created in another queue than is said")
-    except (BadKey, OverflowError, ValueError, msgspec.MsgspecError) as error:
+            _check_numbers(replace(new, chain_step=0))
+            if new.chain is not msgspec.UNSET:
+                _chain(new.chain).at(new.chain_step)
+    except (BadKey, IndexError, OverflowError, ValueError, msgspec.MsgspecError) as error:
         return bad_request("", f"a document is not one of a backup: {error}")
     return None
 
 
 def _try_job(restored: RestoredJob) -> None:
-    """Raise what a job's keys, its chain and its batch would raise when they are used."""
+    """Raise what a job's keys, errors, chain and batch would raise when they are used."""
     job = restored.whole()
     check_name("job", job.id)
     _check_numbers(replace(job, born_in=0, chain_step=0))  # these may be below 0
     job_indexes(job)
     for awaited in job.waits_for:
         check_name("job", awaited)
-    if job.chain:
-        _chain(job.chain)
+    lifecycle.error_key(job.id, job.failures)
+    for error in restored.errors:
+        _error(error)
+    if job.chain or job.chain_id:
+        _chain(job.chain).at(job.chain_step)
     if job.batch_id and shard_of(job.batch_id) is None:
         raise BadKey(f"{job.batch_id!r} is not the id of a batch")
+
+
+def _try_schedule(schedule: Schedule) -> None:
+    """Raise what a schedule's keys and its job would raise when they are used."""
+    check_name("queue", schedule.queue)
+    check_name("schedule", schedule.id)
+    if schedule.id != schedule_id(schedule.queue, schedule.name):
+        raise BadKey(f"{schedule.id!r} is not the id of schedule {schedule.name!r}")
+    _check_numbers(schedule)
+    for run in schedule.runs:
+        _check_numbers(run)
+    job_of(schedule)
 
 
 def _check_numbers(document: msgspec.Struct) -> None:

@@ -44,11 +44,24 @@ def taken_of(store: Store) -> dict[int, int]:
 
 def waiting_effects(store: Store, shard: int) -> Iterator[Effect]:
     """Effects on one shard that it has not confirmed. Those that cannot be read are left out."""
-    prefix = OUTBOX.prefix + shard.to_bytes(4, "big")
-    stop = OUTBOX.prefix + (shard + 1).to_bytes(4, "big")
-    for _, value in rows(store, prefix, stop):
+    for row in _outbox(store, shard, 0):
         with suppress(msgspec.MsgspecError):
-            yield _effect.decode(_message.decode(_outgoing.decode(value).body).effect)
+            yield _effect_of(row)[1]
+
+
+def effects_after(store: Store, shard: int, seq: int) -> Iterator[tuple[int, Effect]]:
+    """Effects on one shard after a number, with theirs. Raises `msgspec.MsgspecError`."""
+    yield from map(_effect_of, _outbox(store, shard, seq))
+
+
+def _outbox(store: Store, shard: int, seq: int) -> Iterator[bytes]:
+    stop = OUTBOX.prefix + (shard + 1).to_bytes(4, "big")
+    yield from (value for _, value in rows(store, OUTBOX.build(shard, seq + 1), stop))
+
+
+def _effect_of(value: bytes) -> tuple[int, Effect]:
+    row = _outgoing.decode(value)
+    return row.seq, _effect.decode(_message.decode(row.body).effect)
 
 
 def check_effects(store: Store, *, shard: int, shards: int, tell: Tell) -> Effects:
