@@ -1,0 +1,48 @@
+"""docs/kubernetes.md as a new operator types it: each command, and what it prints."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.kubernetes.machine import Machine
+from tests.support.pages import (
+    ROOT,
+    Shell,
+    Step,
+    blocks,
+    general,
+    is_as_printed,
+    shell_in,
+    steps_of,
+)
+
+PAGE: Final = ROOT / "docs" / "kubernetes.md"
+PATIENCE_S: Final = 600.0
+"""For a command: pods are replaced one by one."""
+
+
+async def follow(machine: Machine, directory: Path, tell: Callable[[str], None]) -> list[str]:
+    """Type the page; what is printed otherwise than the page says."""
+    wrong: list[str] = []
+    (directory / "helm").symlink_to(ROOT / "helm")
+    environment = {**machine.environment, "CORVO_OUTPUT": "table", "COLUMNS": "200"}
+    async with shell_in(directory, **environment) as shell:
+        for block in blocks(PAGE.read_text()):
+            if block.file:
+                (directory / block.file).write_text(block.text)
+            elif block.language == "console" and not block.note.startswith("not run: "):
+                for step in steps_of(block):
+                    tell(f"$ {step.command}")
+                    await _type(shell, step, block.code, wrong, tell)
+    return wrong
+
+
+async def _type(
+    shell: Shell, step: Step, expected: int, wrong: list[str], tell: Callable[[str], None]
+) -> None:
+    code, output = await shell.run(f"{{ {step.command}\n}} 2>&1 </dev/null", patience_s=PATIENCE_S)
+    tell(output.rstrip())
+    if code != expected or not is_as_printed(output, step.output):
+        text = f"$ {step.command}\n{general(output)}\nexit code {code}\nThe page has:\n"
+        wrong.append(text + general(step.output))
+        tell("WRONG")
