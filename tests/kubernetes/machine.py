@@ -82,7 +82,8 @@ class Machine:
     @property
     def environment(self) -> dict[str, str]:
         """What the programs find."""
-        places = f"{self._programs}:{os.environ['PATH']}:/usr/sbin:/sbin"
+        own = Path(sys.executable).parent  # helm may be there
+        places = f"{self._programs}:{own}:{os.environ['PATH']}:/usr/sbin:/sbin"
         return {"PATH": places, "HOME": str(self._directory), "KUBECONFIG": str(self.config)}
 
     async def start(self) -> None:

@@ -26,6 +26,7 @@ async def follow(machine: Machine, directory: Path, tell: Callable[[str], None])
     wrong: list[str] = []
     (directory / "helm").symlink_to(ROOT / "helm")
     environment = {**machine.environment, "CORVO_OUTPUT": "table", "COLUMNS": "200"}
+    environment["PATH"] = f"{directory / 'bin'}:{environment['PATH']}"
     async with shell_in(directory, **environment) as shell:
         for block in blocks(PAGE.read_text()):
             if block.file:

@@ -45,7 +45,7 @@ def _compile(name: str, modules: str, made: Path) -> None:
     shutil.copytree(_SOURCE / name, source)
     version = re.findall(r"go(\d+\.\d+)", _go(source, "version"))[0]
     (source / "go.mod").write_text(f"module corvo.test/{name}\n\ngo {version}\n\n{modules}")
-    _go(source, "mod", "tidy", "-e")
+    _go(source, "mod", "tidy")
     _go(source, "build", "-trimpath", "-ldflags=-s -w", "-o", str(made / name), ".")
 
 
@@ -59,16 +59,21 @@ def _modules_of_kubernetes() -> str:
     assert found is not None, path
     text = Path(found[1]).read_text()
     parts = re.findall(r"^\t(\S+) => \./staging", text, re.MULTILINE)
+    samples = [each for each in parts if each.startswith("k8s.io/sample-")]
+    parts = [each for each in parts if each not in samples]
     version = "v0" + KUBERNETES.removeprefix("1")
     others = [
         f"\t{name} {number}"
         for name, number in re.findall(r"^\t(\S+) (v\S+)", text, re.MULTILINE)
-        if name not in parts
+        if name not in (*parts, *samples)
     ]
     lines = [
         *("require (", f"\tk8s.io/kubernetes v{KUBERNETES}", *others),
         *(f"\t{name} {version}" for name in parts),
         *(")", "", "replace (", *(f"\t{name} => {name} {version}" for name in parts), ")", ""),
+        # Programs to learn from: no program needs them, and not all are published.
+        *(f"exclude {name} v0.0.0" for name in samples),
+        "",
     ]
     return "\n".join(lines)
 
