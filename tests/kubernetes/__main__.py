@@ -54,7 +54,8 @@ async def outside(verb: str, built: Path, made: Path) -> int:
             await trio.Path(directory).chmod(0o711)  # for the users of the containers
             words = (verb, "--inside", group, directory, str(built), str(made))
             command = machine.enclosed(group, *words)
-            return (await trio.run_process(command, check=False, stdin=None)).returncode
+            run = partial(trio.run_process, check=False, stdin=None)
+            return (await run(command, deliver_cancel=machine.kill)).returncode
 
 
 async def inside(verb: str, group: str, at: str, built: str, made: str) -> int:

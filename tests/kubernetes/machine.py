@@ -5,6 +5,7 @@ certificates of clients (there is a token), a network that enforces NetworkPolic
 provisioner of volumes (they exist beforehand).
 """
 
+import errno
 import json
 import os
 import shutil
@@ -32,6 +33,8 @@ _PRIVATE: Final = ("/run", "/var/lib", "/var/log")
 """Directories in which the programs write under fixed names."""
 _READY_S: Final = 120.0
 _LOOK_S: Final = 0.2
+_SHOWN: Final = 4_000
+"""Characters of the log of a program that has ended."""
 
 
 def missing() -> list[str]:
@@ -112,6 +115,7 @@ class Machine:
             f"--service-account-key-file={self._directory / 'accounts.key'}",
             f"--token-auth-file={self._directory / 'tokens.csv'}",
             "--authorization-mode=RBAC",
+            "--kubelet-preferred-address-types=InternalIP",
             "--allow-privileged",
         )
         await self.wait_for("get", "--raw=/readyz")
@@ -171,19 +175,23 @@ class Machine:
 
     async def _spawn(self, name: str, *words: str) -> None:
         """Start a program; if it ends, so does the machine."""
-        log = (self._directory / f"{name}.log").open("wb")
-        command = [str(self._program(name)), *words]
-        run = trio.run_process
-        self._nursery.start_soon(
-            lambda: run(
+        self._nursery.start_soon(self._run, name, [str(self._program(name)), *words])
+
+    async def _run(self, name: str, command: Sequence[str]) -> None:
+        path = self._directory / f"{name}.log"
+        with path.open("wb") as log:
+            await trio.run_process(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=self.environment,
                 cwd=self._directory,
+                check=False,
+                deliver_cancel=kill,
             )
-        )
+        message = f"{name} has ended:\n{path.read_text()[-_SHOWN:]}"
+        raise RuntimeError(message)
 
     def _program(self, name: str) -> Path:
         built = self._programs / name
@@ -194,9 +202,10 @@ class Machine:
     async def _make_network(self) -> None:
         for words in (
             "link set lo up",
-            "link add machine0 type dummy",
+            "link add machine0 type veth peer name machine1",
             f"addr add {ADDRESS}/24 dev machine0",
             "link set machine0 up",
+            "link set machine1 up",
             "route add default dev machine0",
         ):
             await trio.run_process(["ip", *words.split()])
@@ -255,6 +264,7 @@ state = "{self._directory}/run"
 [{plugin}]
   sandbox_image = "{PAUSE}"
   disable_apparmor = true
+  restrict_oom_score_adj = true
   [{plugin}.cni]
     bin_dir = "{_plugins()}"
     conf_dir = "{self._directory}/cni"
@@ -312,6 +322,11 @@ state = "{self._directory}/run"
         }
 
 
+async def kill(process: trio.Process) -> None:
+    """At the end nothing of a program is needed."""
+    process.kill()
+
+
 def as_list(objects: Sequence[Mapping[str, object]]) -> str:
     """Several objects as one."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
@@ -349,7 +364,7 @@ def _corefile(config: Path) -> str:
 async def surroundings() -> AsyncIterator[str]:
     """The name of a new network namespace and of a control group. Both end with the block."""
     name = f"corvo-kubernetes-{os.getpid()}"
-    hierarchies = [each.parent for each in _CGROUPS.glob("*/tasks")] or [_CGROUPS]
+    hierarchies = [each.parent for each in _CGROUPS.glob("*/cgroup.procs")] or [_CGROUPS]
     groups = [each / name for each in hierarchies]
     await trio.run_process(["ip", "netns", "add", name])
     try:
@@ -360,6 +375,19 @@ async def surroundings() -> AsyncIterator[str]:
         with trio.CancelScope(shield=True):
             await trio.run_process(["ip", "netns", "delete", name])
             for each in groups:
-                for found in sorted(each.rglob("*/"), reverse=True):
-                    found.rmdir()
-                each.rmdir()
+                for found in (*sorted(each.rglob("*/"), reverse=True), each):
+                    await _remove(found)
+
+
+async def _remove(group: Path) -> None:
+    """A control group; its processes may still be ending."""
+    with trio.fail_after(_READY_S):
+        while True:
+            try:
+                group.rmdir()
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+            else:
+                return
+            await trio.sleep(_LOOK_S)

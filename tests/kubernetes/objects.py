@@ -55,6 +55,11 @@ class Examiner:
         words = ("upgrade", "--install", "jobs", str(CHART), "--namespace", _NAMESPACE)
         return await self.run("helm", *words, *sets)
 
+    async def corvo(self, words: str) -> Done:
+        """A command of corvo, in the first pod."""
+        script = f"CORVO_API_KEY=$CORVO_ADMIN_KEY CORVO_OUTPUT=table corvo {words}"
+        return await self.kubectl("exec", "jobs-corvo-0", "--", "sh", "-c", script)
+
     async def pod(self, name: str) -> str:
         """The identity of a pod."""
         return (await self.kubectl("get", "pod", name, "-o", "jsonpath={.metadata.uid}")).out
@@ -175,8 +180,10 @@ async def _kept_without_release(it: Examiner) -> None:
     five = [each.replace("replicaCount=3", "replicaCount=5") for each in _THREE]
     words = ("get", "pvc", "-o", "jsonpath={.items[*].metadata.uid}")
     before = (await it.kubectl(*words)).out
+    it.note("a job is created", await it.corvo("enqueue kept '{}'"), "was enqueued in kept")
     removed = await it.run("helm", "uninstall", "jobs", "--namespace", _NAMESPACE, "--wait")
     it.note("the release is uninstalled", removed)
     it.note_same("its volumes stay", before, (await it.kubectl(*words)).out)
     it.note("it is installed again", await it.upgrade(*five), "STATUS: deployed")
     it.note("it continues with its volumes", await it.rolled())
+    it.note("the job is there", await it.corvo("search --queue kept --count"), "1\n")

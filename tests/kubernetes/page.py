@@ -42,7 +42,8 @@ async def _type(
     shell: Shell, step: Step, expected: int, wrong: list[str], tell: Callable[[str], None]
 ) -> None:
     code, output = await shell.run(f"{{ {step.command}\n}} 2>&1 </dev/null", patience_s=PATIENCE_S)
-    tell(output.rstrip())
+    output = output.rstrip()  # helm ends with an empty line
+    tell(output)
     if code != expected or not is_as_printed(output, step.output):
         text = f"$ {step.command}\n{general(output)}\nexit code {code}\nThe page has:\n"
         wrong.append(text + general(step.output))

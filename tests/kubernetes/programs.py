@@ -46,7 +46,8 @@ def _compile(name: str, modules: str, made: Path) -> None:
     version = re.findall(r"go(\d+\.\d+)", _go(source, "version"))[0]
     (source / "go.mod").write_text(f"module corvo.test/{name}\n\ngo {version}\n\n{modules}")
     _go(source, "mod", "tidy")
-    _go(source, "build", "-trimpath", "-ldflags=-s -w", "-o", str(made / name), ".")
+    flags = f"-s -w -X k8s.io/component-base/version.gitVersion=v{KUBERNETES}"
+    _go(source, "build", "-trimpath", f"-ldflags={flags}", "-o", str(made / name), ".")
 
 
 def _modules_of_kubernetes() -> str:

@@ -35,10 +35,11 @@ PLACEHOLDERS: Final = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", "TIME"),
     (r"(?<=\()[\dhms]+ ago(?=\))", "AGE"),
     # Leaders change, and with them the terms.
-    (r"(?m)^(\d+ +\w+ +(?:active|unreachable) +)[\d,-]+ +[\d,-]+", r"\1LEADS REPLICAS"),
+    (r"(?m)^(\d+ +[\w-]+ +(?:active|unreachable) +)[\d,-]+ +[\d,-]+", r"\1LEADS REPLICAS"),
     (r"(?m)^(\d+ +)(?:healthy|degraded) +\d+(?=  )", r"\1STATUS TERM"),
     (r"(?<=  )(?:leader|follower|unreachable|-)(?=  |$)", "ROLE"),
     (r"its \d replicas", "its N replicas"),
+    (r"\bnode \d+ \(", "node N ("),  # nodes that join at the same time
     (r"  +", " "),
 )
 """What may differ between the page and a run: versions, ids, times, and which node leads a shard or
