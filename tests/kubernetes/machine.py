@@ -379,12 +379,13 @@ async def surroundings() -> AsyncIterator[str]:
                     await _remove(found)
 
 
-async def _remove(group: Path) -> None:
+async def _remove(path: Path) -> None:
     """A control group; its processes may still be ending."""
+    group = trio.Path(path)
     with trio.fail_after(_READY_S):
         while True:
             try:
-                group.rmdir()
+                await group.rmdir()
             except OSError as error:
                 if error.errno != errno.EBUSY:
                     raise
