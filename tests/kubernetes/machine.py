@@ -1,8 +1,10 @@
 """A machine with Kubernetes: its processes, in a network and a process namespace of their own.
 
-One kubelet, so all pods are on one machine. What a usual installation has and this one lacks:
-certificates of clients (there is a token), a network that enforces NetworkPolicies, and a
-provisioner of volumes (they exist beforehand).
+One kubelet, so all pods are on one machine, and a loss of a machine is not tried. What a usual
+installation has and this one lacks: certificates of clients (there is a token), a network that
+enforces NetworkPolicies (they are only accepted), a provisioner of volumes (they exist beforehand),
+a registry for images (they are given to containerd), and the operators of cert-manager, KEDA and
+Prometheus.
 """
 
 import errno

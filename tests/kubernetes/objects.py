@@ -90,6 +90,7 @@ async def examine(machine: Machine, directory: Path, tell: Callable[[str], None]
         (
             *("label", "namespace", _NAMESPACE),
             "pod-security.kubernetes.io/enforce=restricted",
+            "pod-security.kubernetes.io/warn=restricted",  # for what creates pods
         ),
     ):
         it.note(" ".join(command), await it.run("kubectl", *command))

@@ -32,9 +32,11 @@ async def follow(machine: Machine, directory: Path, tell: Callable[[str], None])
             if block.file:
                 (directory / block.file).write_text(block.text)
             elif block.language == "console" and not block.note.startswith("not run: "):
-                for step in steps_of(block):
+                steps = list(steps_of(block))
+                for step in steps:
                     tell(f"$ {step.command}")
-                    await _type(shell, step, block.code, wrong, tell)
+                    code = block.code if step is steps[-1] else 0
+                    await _type(shell, step, code, wrong, tell)
     return wrong
 
 
