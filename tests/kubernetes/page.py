@@ -22,7 +22,10 @@ PATIENCE_S: Final = 600.0
 
 
 async def follow(machine: Machine, directory: Path, tell: Callable[[str], None]) -> list[str]:
-    """Type the page; what is printed otherwise than the page says."""
+    """Type the page; what is printed otherwise than the page says.
+
+    As an operator would, it stops at the first command that fails.
+    """
     wrong: list[str] = []
     (directory / "helm").symlink_to(ROOT / "helm")
     environment = {**machine.environment, "CORVO_OUTPUT": "table", "COLUMNS": "200"}
@@ -36,13 +39,15 @@ async def follow(machine: Machine, directory: Path, tell: Callable[[str], None])
                 for step in steps:
                     tell(f"$ {step.command}")
                     code = block.code if step is steps[-1] else 0
-                    await _type(shell, step, code, wrong, tell)
+                    if not await _type(shell, step, code, wrong, tell):
+                        return wrong
     return wrong
 
 
 async def _type(
     shell: Shell, step: Step, expected: int, wrong: list[str], tell: Callable[[str], None]
-) -> None:
+) -> bool:
+    """One command; whether it ends as the page says."""
     code, output = await shell.run(f"{{ {step.command}\n}} 2>&1 </dev/null", patience_s=PATIENCE_S)
     output = output.rstrip()  # helm ends with an empty line
     tell(output)
@@ -50,3 +55,4 @@ async def _type(
         text = f"$ {step.command}\n{general(output)}\nexit code {code}\nThe page has:\n"
         wrong.append(text + general(step.output))
         tell("WRONG")
+    return code == expected
