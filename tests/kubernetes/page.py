@@ -17,7 +17,7 @@ from tests.support.pages import (
 )
 
 PAGE: Final = ROOT / "docs" / "kubernetes.md"
-PATIENCE_S: Final = 600.0
+PATIENCE_S: Final = 900.0
 """For a command: pods are replaced one by one."""
 
 
@@ -31,6 +31,7 @@ async def follow(machine: Machine, directory: Path, tell: Callable[[str], None])
     environment = {**machine.environment, "CORVO_OUTPUT": "table", "COLUMNS": "200"}
     environment["PATH"] = f"{directory / 'bin'}:{environment['PATH']}"
     async with shell_in(directory, **environment) as shell:
+        await shell.run("set -o pipefail")
         for block in blocks(PAGE.read_text()):
             if block.file:
                 (directory / block.file).write_text(block.text)
