@@ -343,7 +343,8 @@ def target_of(options: Read) -> Target:
     is_of_profile = source == f"profile {name}"
     key, key_source = options.api_key, "--api-key"
     if key is None and not (is_of_profile and options.profile):
-        key, key_source = os.environ.get(API_KEY) or None, API_KEY
+        # A Secret that was made of a file has the end of its line, too.
+        key, key_source = os.environ.get(API_KEY, "").strip() or None, API_KEY
     if key is None:
         key_source = f"profile {name}"
         if not is_of_profile or not (

@@ -128,7 +128,7 @@ def api_key_of(profile: Profile, environment: Mapping[str, str]) -> str:
     if profile.api_key:
         return profile.api_key
     if profile.api_key_env:
-        found = environment.get(profile.api_key_env, "")
+        found = environment.get(profile.api_key_env, "").strip()
         if not found:
             raise BadClientOption(f"the variable {profile.api_key_env} of the profile is not set")
         return found

@@ -54,6 +54,16 @@ def test_a_key_of_a_profile_is_not_sent_to_another_server(tmp_path: Path) -> Non
     assert "api_key  -  (not set)\n" in shown.out
 
 
+def test_the_end_of_a_line_is_not_part_of_a_key(tmp_path: Path) -> None:
+    with scripted(answer(200, []), answer(200, [])) as server:
+        by_variable = corvo(tmp_path, "workers", "--server", server.url, CORVO_API_KEY="rook\n")
+        corvo(tmp_path, "profile", "add", "prod", server.url, "--key-env", "PROD")
+        by_profile = corvo(tmp_path, "workers", PROD="raven\n")
+
+    assert (by_variable.code, by_profile.code) == (0, 0), by_variable.err
+    assert [one.headers["x-api-key"] for one in server.asked] == ["rook", "raven"]
+
+
 def test_a_list_hides_keys(tmp_path: Path) -> None:
     corvo(tmp_path, "profile", "add", "a", "h1:1,h2:2", "--api-key", "rook", "--protected")
     corvo(tmp_path, "profile", "add", "b", "https://b", "--key-file", "/k")

@@ -87,6 +87,12 @@ class Engine:
         built = ["--", "--isolation=chroot", "--pull-never"]
         await self._run(*command, *built)
 
+    async def build(self, name: str, context: Path) -> None:
+        """Build an image of a directory with a Dockerfile."""
+        await self._buildah(
+            "build", "--isolation=chroot", "--pull-never", f"--tag={name}", str(context)
+        )
+
     async def _make_base(self) -> None:
         """An image of Debian with Python, as that of the Dockerfile is."""
         tree = self._directory / "rootfs"

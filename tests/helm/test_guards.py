@@ -126,13 +126,22 @@ def test_a_cluster_does_not_become_one_node() -> None:
 
 
 def test_one_node_becomes_a_cluster_only_by_joining() -> None:
-    alone = running()
-
-    refused_one = upgrade(alone, *_CLUSTER)
-    joined = upgrade(alone, *_CLUSTER, "cluster.formation=join")
+    refused_one = upgrade(running(), *_CLUSTER)
 
     assert "new pods could form a second cluster beside them" in refused_one.err
-    assert joined.code == 0, joined.err
+
+
+def test_one_node_restarts_before_others_join_it() -> None:
+    joining = ("cluster.enabled=true", "cluster.formation=join")
+
+    # Kubernetes would not restart it: it waits until the new pods are ready, and they wait for it.
+    at_once = upgrade(running(), *joining, "replicaCount=3")
+    first = upgrade(running(), *joining)
+    then = upgrade(running(*joining), *joining, "replicaCount=3")
+
+    assert "Upgrade with replicaCount=1 first" in at_once.err
+    assert first.code == 0, first.err
+    assert then.code == 0, then.err
 
 
 def test_a_harmless_upgrade_is_accepted() -> None:

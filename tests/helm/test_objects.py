@@ -360,6 +360,12 @@ def test_a_worker_gets_time_and_a_key_of_its_own() -> None:
     assert of("worker-keda").one("Deployment").the_pod.server.command == ["/app/worker"]
 
 
+def test_the_pod_of_helm_test_stays_for_its_log() -> None:
+    pod = of("three-nodes").one("Pod", "jobs-corvo-test")
+    # `helm test --logs` reads the log after the pod is deleted by any other policy.
+    assert pod.meta.annotations["helm.sh/hook-delete-policy"] == "before-hook-creation"
+
+
 def test_no_persistence_needs_no_claim() -> None:
     server = of("no-persistence").one("StatefulSet")
 

@@ -242,6 +242,28 @@ def test_a_node_is_drained_once_no_leader_can_add_a_replica_to_it_again(
     assert view.nodes[2].replicas == ([] if is_drained else [0])
 
 
+@pytest.mark.parametrize(
+    "replicas",
+    [
+        (down(1), down(2)),
+        (down(1), up(replica(2, voters=(1, 2)))),
+        (up(replica(1, voters=(1, 2), role="candidate", leader=None)), down(2)),
+    ],
+    ids=["no replica answers", "a follower answers", "a candidate answers"],
+)
+def test_a_node_is_not_drained_while_no_leader_says_so(replicas: tuple[ReplicaSeen, ...]) -> None:
+    drained = with_node(MAP, 3, is_draining=True)
+    known = replace(drained, places=((1, 2), (1, 2)), replicas=2, version=7)
+    silent = shard(*replicas)
+    other = shard(up(replica(1, voters=(1, 2), map_version=7)), number=1)
+
+    view = seen(silent, other, known=known)
+
+    # Its replicas may be needed for a majority: a node that is said to be drained is stopped.
+    assert view.nodes[2].replicas == [0]
+    assert view.nodes[2].reason == "draining: 1 of its replicas are not moved yet"
+
+
 def test_an_older_release_is_named_and_is_no_fault() -> None:
     older = with_node(MAP, 2, version="0.0.9")
     behind = with_node(with_node(with_node(MAP, 1, op_version=4), 2, op_version=3), 3, op_version=4)

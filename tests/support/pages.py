@@ -35,10 +35,11 @@ PLACEHOLDERS: Final = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", "TIME"),
     (r"(?<=\()[\dhms]+ ago(?=\))", "AGE"),
     # Leaders change, and with them the terms.
-    (r"(?m)^(\d+ +\w+ +(?:active|unreachable) +)[\d,-]+ +[\d,-]+", r"\1LEADS REPLICAS"),
+    (r"(?m)^(\d+ +[\w-]+ +(?:active|unreachable) +)[\d,-]+ +[\d,-]+", r"\1LEADS REPLICAS"),
     (r"(?m)^(\d+ +)(?:healthy|degraded) +\d+(?=  )", r"\1STATUS TERM"),
     (r"(?<=  )(?:leader|follower|unreachable|-)(?=  |$)", "ROLE"),
     (r"its \d replicas", "its N replicas"),
+    (r"\bnode \d+ \(", "node N ("),  # nodes that join at the same time
     (r"  +", " "),
 )
 """What may differ between the page and a run: versions, ids, times, and which node leads a shard or
@@ -87,9 +88,14 @@ def steps(page: str) -> Iterator[Step]:
     """The commands of the `console` blocks of a page in their order."""
     for block in blocks(page):
         if block.language == "console":
-            for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-                command, _, output = part.partition("\n")
-                yield Step(command, output)
+            yield from steps_of(block)
+
+
+def steps_of(block: Block) -> Iterator[Step]:
+    """The commands of one such block."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield Step(command, output)
 
 
 def general(text: str) -> str:
@@ -127,12 +133,12 @@ class Shell:
         self._process = process
         self._rest = b""
 
-    async def run(self, command: str) -> tuple[int, str]:
+    async def run(self, command: str, *, patience_s: float = PATIENCE_S) -> tuple[int, str]:
         """Run a command: its exit code, and what it prints to stdout."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         await self._process.stdin.send_all(f'{command}\necho "{_MARK} $?"\n'.encode())
-        with trio.fail_after(PATIENCE_S):
+        with trio.fail_after(patience_s):
             while not (found := re.search(rf"{_MARK} (\d+)\n".encode(), self._rest)):
                 data = await self._process.stdout.receive_some()
                 assert data, f"{command}: the shell has ended: {self._rest!r}"

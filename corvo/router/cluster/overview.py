@@ -223,13 +223,12 @@ def _may_join(node: ClusterNode, shard: ShardSeen, known: ClusterMap) -> bool:
     """Whether a node may have a replica of a shard soon, although the map or its leader has none.
 
     A drained node must stay without replicas. The leader of a shard may still follow an older map,
-    and add the node as a learner: it is asked what it follows, and what it is changing.
+    and add the node as a learner: it is asked what it follows, and what it is changing. Without its
+    answer nothing is known: the group may need the node for its majority.
     """
     leader = shard.led_by
-    if node.number in known.places[shard.number]:
+    if leader is None or node.number in known.places[shard.number]:
         return True
-    if leader is None:
-        return any(node.number in group_of(each) for each in shard.answers.values())
     return leader.is_changing or 0 < leader.map_version < known.version
 
 

@@ -105,6 +105,10 @@
 {{- if and $formation (ne $formation "initial") (eq $v.cluster.formation "initial") -}}
 {{- fail (printf "cluster.formation is initial, and the release has nodes that were formed by %s: new pods could form a second cluster beside them. Set cluster.formation=join" $formation) -}}
 {{- end -}}
+{{- /* Kubernetes waits until all new pods are ready before it replaces the first one. */ -}}
+{{- if and (eq (default "" $formation) "one node") (gt $wanted $had) -}}
+{{- fail (printf "replicaCount is %d, and the release has one node, which is no cluster yet: it must restart before others can join it. Upgrade with replicaCount=%d first, wait until the pod is replaced, and set replicaCount=%d then" $wanted $had $wanted) -}}
+{{- end -}}
 {{- with get $noted "corvo/initial-nodes" -}}
 {{- if ne . ($v.cluster.initialNodes | int | toString) -}}
 {{- fail (printf "cluster.initialNodes is %d, and the release was formed with %s: set it to %s. replicaCount alone adds nodes" (int $v.cluster.initialNodes) . .) -}}
