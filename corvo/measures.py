@@ -20,6 +20,19 @@ class Histogram(msgspec.Struct):
         self.counts[bisect_left(self.bounds, measure)] += 1
         self.total += measure
 
+    def observe_ns(self, measures: Sequence[int]) -> None:
+        """Count in several that are in nanoseconds, and the histogram in seconds.
+
+        A measure below 0 is as good as 0: two clocks were compared.
+        """
+        counts, bounds = self.counts, self.bounds
+        total = 0
+        for measure in measures:
+            if measure > 0:
+                total += measure
+            counts[bisect_left(bounds, measure / 1e9)] += 1
+        self.total += total / 1e9
+
     @property
     def count(self) -> int:
         """How many were counted in."""
@@ -56,6 +69,11 @@ LAG_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 """Seconds that a task came too late, or that a collection of garbage took."""
 LATE_S: Final = (*LAG_S, 60.0, 600.0, 3_600.0)
 """Seconds that something came after its time: up to hours, if no server was running."""
+JOB_S: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0),
+)
+"""Seconds that a job waited or ran: milliseconds to hours."""
 POWERS: Final = tuple(float(2**n) for n in range(10))
 """Numbers of things: 1 to 512."""
 

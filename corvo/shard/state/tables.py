@@ -188,6 +188,12 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
         return
     event = trail[-1]
     if before is not None:
+        if job.lease_token != before.lease_token:
+            tx.waited_ns.append(tx.now_ns - _waits_since_ns(before))
+        elif job.settled is not before.settled:
+            settled = job.settled
+            if settled is not None and settled.how in _RAN:
+                tx.ran_ns.append(tx.now_ns - before.started_ns)
         known = before.trail
         if not known:
             _tell_several(tx, job)
@@ -205,6 +211,19 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
     tx.told.append(
         (event.what, job.id, job.queue, job.kind, job.state.word, job.attempt, event.by, event.why)
     )
+
+
+_RAN: Final = ("ack", "fail")
+"""Ops of a worker that end a run; any other end tells little of how long a run takes."""
+_PRIORITY: Final = EventType.PRIORITY.stored
+
+
+def _waits_since_ns(job: Job) -> int:
+    """When a pending job became pending, or came into its queue."""
+    for event in reversed(job.trail):
+        if event.what != _PRIORITY:
+            return event.at_ns
+    return job.created_ns
 
 
 def _tell_progress(tx: Transaction, before: Job, job: Job) -> None:
