@@ -20,18 +20,15 @@ class Histogram(msgspec.Struct):
         self.counts[bisect_left(self.bounds, measure)] += 1
         self.total += measure
 
-    def observe_ns(self, measures: Sequence[int]) -> None:
-        """Count in several that are in nanoseconds, and the histogram in seconds.
+    def observe_all(self, measures: Sequence[int], bounds: Sequence[float], unit: float) -> None:
+        """Count in several, in a unit of which the bounds are given again.
 
-        A measure below 0 is as good as 0: two clocks were compared.
+        Where two clocks were compared, a measure can be less than 0; the sum never falls.
         """
-        counts, bounds = self.counts, self.bounds
-        total = 0
+        counts = self.counts
         for measure in measures:
-            if measure > 0:
-                total += measure
-            counts[bisect_left(bounds, measure / 1e9)] += 1
-        self.total += total / 1e9
+            counts[bisect_left(bounds, measure)] += 1
+        self.total += max(0, sum(measures)) / unit
 
     @property
     def count(self) -> int:
@@ -74,6 +71,7 @@ JOB_S: Final = (
     *(1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0),
 )
 """Seconds that a job waited or ran: milliseconds to hours."""
+JOB_NS: Final = tuple(round(bound * 1e9) for bound in JOB_S)
 POWERS: Final = tuple(float(2**n) for n in range(10))
 """Numbers of things: 1 to 512."""
 

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from corvo.measures import JOB_NS
 from corvo.protocol import wire
 from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.numbers import Counters
@@ -561,8 +562,10 @@ class Replica:
         if not is_ours:
             return
         counters = self.counters
-        counters.waited.observe_ns(tx.waited_ns)
-        counters.ran.observe_ns(tx.ran_ns)
+        if tx.waited_ns:
+            counters.waited.observe_all(tx.waited_ns, JOB_NS, 1e9)
+        if tx.ran_ns:
+            counters.ran.observe_all(tx.ran_ns, JOB_NS, 1e9)
         for run, late_ns in tx.runs:
             counters.came(run, late_ns)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corvo.kv import keys
-from corvo.measures import JOB_S, empty
+from corvo.measures import JOB_NS, JOB_S, empty
 from corvo.protocol import wire
 from corvo.protocol.numbers import COUNTED, Numbers, QueueCountersPage
 from corvo.protocol.ops.enqueue import Enqueue, NewJob
@@ -320,16 +320,24 @@ def test_a_run_ends_with_the_ack_or_fail_of_its_worker() -> None:
     assert ran.total == pytest.approx(17, abs=0.01)
 
 
-@given(st.lists(st.integers(-(10**9), 10**14)))
+@given(st.lists(st.integers(0, 10**14)))
 def test_many_measures_are_observed_as_each_by_itself(measures: list[int]) -> None:
     one_by_one, together = empty(JOB_S), empty(JOB_S)
     for measure in measures:
-        one_by_one.observe(max(0, measure) / 1e9)
+        one_by_one.observe(measure / 1e9)
 
-    together.observe_ns(measures)
+    together.observe_all(measures, JOB_NS, 1e9)
 
     assert together.counts == one_by_one.counts
     assert together.total == pytest.approx(one_by_one.total)
+
+
+def test_a_time_before_its_own_beginning_lets_no_sum_fall() -> None:
+    seen = empty(JOB_S)
+
+    seen.observe_all([-5_000_000_000, 1_000_000_000], JOB_NS, 1e9)
+
+    assert (seen.counts[0], seen.count, seen.total) == (1, 2, 0.0)
 
 
 # How many queues, and for how long.

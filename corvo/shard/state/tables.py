@@ -188,23 +188,24 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
         return
     event = trail[-1]
     if before is not None:
-        if job.lease_token != before.lease_token:
-            tx.waited_ns.append(tx.now_ns - _waits_since_ns(before))
-        elif job.settled is not before.settled:
-            settled = job.settled
-            if settled is not None and settled.how in _RAN:
-                tx.ran_ns.append(tx.now_ns - before.started_ns)
         known = before.trail
         if not known:
             _tell_several(tx, job)
             return
-        if event is known[-1]:
+        last = known[-1]
+        if event is last:
             # A change that adds an event changes no progress.
             _tell_progress(tx, before, job)
             return
-        if trail[-2] is not known[-1]:
-            _tell_several(tx, job, known[-1])
+        if trail[-2] is not last:
+            _tell_several(tx, job, last)
             return
+        settled = job.settled
+        if event.what == _STARTED:
+            waits_since = last if last.what != _PRIORITY else _pending_event(known)
+            tx.waited_ns.append(event.at_ns - waits_since.at_ns)
+        elif settled is not before.settled and settled is not None and settled.how in _RAN:
+            tx.ran_ns.append(event.at_ns - before.started_ns)
     elif len(trail) > 1:
         _tell_several(tx, job)
         return
@@ -215,15 +216,13 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
 
 _RAN: Final = ("ack", "fail")
 """Ops of a worker that end a run; any other end tells little of how long a run takes."""
+_STARTED: Final = EventType.STARTED.stored
 _PRIORITY: Final = EventType.PRIORITY.stored
 
 
-def _waits_since_ns(job: Job) -> int:
-    """When a pending job became pending, or came into its queue."""
-    for event in reversed(job.trail):
-        if event.what != _PRIORITY:
-            return event.at_ns
-    return job.created_ns
+def _pending_event(trail: tuple[Event, ...]) -> Event:
+    """The event by which a pending job became pending, or came into its queue."""
+    return next((event for event in reversed(trail) if event.what != _PRIORITY), trail[0])
 
 
 def _tell_progress(tx: Transaction, before: Job, job: Job) -> None:
