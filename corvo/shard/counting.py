@@ -6,7 +6,6 @@ not when the log is replayed. No counter falls, but for that of a queue that was
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable
-from operator import add
 from typing import Final
 
 from corvo.protocol.numbers import COUNTED, QueueCounters, QueueCountersPage
@@ -14,7 +13,6 @@ from corvo.shard.state.throughput import Happened
 
 QUEUES_MAX: Final = 10_000
 """Queues that are counted by themselves: some 300 bytes each."""
-_NOTHING: Final = [0] * len(COUNTED)
 
 
 class QueueCounts:
@@ -24,7 +22,7 @@ class QueueCounts:
         self._queues_max = queues_max
         self._rows: dict[str, list[int]] = {}
         self._names: list[str] = []  # of the rows, in order
-        self._others = _NOTHING
+        self._others = [0] * len(COUNTED)
         """Of the queues for which there was no room when something happened in them."""
 
     def take(self, happened: Iterable[Happened], *, is_ours: bool) -> None:
@@ -35,10 +33,11 @@ class QueueCounts:
                 self._forget(queue)
             elif is_ours:
                 row = rows.get(queue)
-                if row is not None or self._has_room(queue):
-                    rows[queue] = [*map(add, row or _NOTHING, counts)]
-                else:
-                    self._others = [*map(add, self._others, counts)]
+                if row is None:
+                    row = self._new_row(queue)
+                for place, count in enumerate(counts):
+                    if count:  # most are 0
+                        row[place] += count
 
     def page(self, *, after: str, limit: int) -> QueueCountersPage:
         """Some queues by name."""
@@ -52,12 +51,13 @@ class QueueCounts:
             "" if is_end else some[-1],
         )
 
-    def _has_room(self, queue: str) -> bool:
-        """Note the name of a queue that is new here, if it can have a row."""
+    def _new_row(self, queue: str) -> list[int]:
+        """The row for a queue that has none: that of the others, if there is no room."""
         if len(self._names) >= self._queues_max:
-            return False
+            return self._others
         insort(self._names, queue)
-        return True
+        row = self._rows[queue] = [0] * len(COUNTED)
+        return row
 
     def _forget(self, queue: str) -> None:
         if self._rows.pop(queue, None) is not None:

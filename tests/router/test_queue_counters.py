@@ -1,6 +1,7 @@
 """Counters of queues on the page of metrics: which are shown, and all others together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Final
 
 import pytest
@@ -61,11 +62,22 @@ def shard(
     )
 
 
+def all_of(
+    queues: Queues,
+    shards: Sequence[ShardScrape],
+    shard_of: Callable[[str], int],
+    others: OtherQueues | None,
+) -> dict[str, Sequence[int]]:
+    """The counters, when all steps are done."""
+    *_, found = counters_of(queues, shards, shard_of, others)
+    return found
+
+
 def firsts(
     names: Mapping[str, int] | list[str], told: ShardScrape, others: OtherQueues | None
 ) -> dict[str, int]:
     """The first counter of each queue that is shown."""
-    found = counters_of(shown(names), [told], lambda _: 0, others)
+    found = all_of(shown(names), [told], lambda _: 0, others)
     return {name: counts[0] for name, counts in found.items()}
 
 
@@ -73,7 +85,7 @@ def firsts(
 
 
 def test_a_queue_in_which_nothing_has_happened_is_shown_with_zeros() -> None:
-    found = counters_of(shown(["a", "b"]), [shard({"a": 3})], lambda _: 0, OtherQueues())
+    found = all_of(shown(["a", "b"]), [shard({"a": 3})], lambda _: 0, OtherQueues())
 
     assert found == {"a": row(3), "b": NOTHING}
 
@@ -81,7 +93,7 @@ def test_a_queue_in_which_nothing_has_happened_is_shown_with_zeros() -> None:
 def test_a_queue_of_a_shard_that_told_nothing_is_not_shown() -> None:
     shards = [shard({"a": 3}), ShardScrape(number=1, calls_in_flight=0)]
 
-    found = counters_of(shown(["a", "b"]), shards, "ab".index, OtherQueues())
+    found = all_of(shown(["a", "b"]), shards, "ab".index, OtherQueues())
 
     assert found == {"a": row(3)}
 
@@ -207,11 +219,27 @@ def test_the_others_never_fall_and_never_rise_by_more_than_has_happened(
         # An answer may be overtaken by a later one.
         told = answers[-2 if what == "late" and len(answers) > 1 else -1]
 
-        others.take(0, started_s, {name: row(each) for name, each in told.items()})
+        for _ in others.take(0, started_s, {name: row(each) for name, each in told.items()}):
+            pass
 
         assert total <= others.counts[0] <= happened
         assert [*others.counts] == [others.counts[0]] * len(COUNTED)
         total = others.counts[0]
+
+
+def test_scrapes_at_once_count_nothing_twice() -> None:
+    others = OtherQueues()
+    names = [f"queue-{number}" for number in range(1_200)]
+    for _ in others.take(0, 1.0, dict.fromkeys(names, row(1))):
+        pass
+
+    for _ in zip_longest(
+        others.take(0, 1.0, dict.fromkeys(names, row(2))),
+        others.take(0, 1.0, dict.fromkeys(names, row(3))),
+    ):
+        pass
+
+    assert others.counts[0] == 2 * len(names)
 
 
 # The page.
@@ -253,7 +281,7 @@ def test_no_more_queues_have_counters_than_have_lines() -> None:
     made = scrape(whole(), queues=queues)
     told = shard(dict.fromkeys(names, 1))
 
-    made.counters = counters_of(queues, [told], lambda _: 0, OtherQueues())
+    made.counters = all_of(queues, [told], lambda _: 0, OtherQueues())
     pieces = [*render(made)]
 
     page = b"".join(pieces)
@@ -266,7 +294,7 @@ def test_no_more_queues_have_counters_than_have_lines() -> None:
 def test_promtool_has_nothing_to_say_about_counters_of_any_name() -> None:
     queues = shown(["mail", 'a"} 1\nb{\\', "ünïcode", "bulk", OTHER])
     made = scrape(whole(), queues=queues)
-    made.counters = counters_of(queues, [shard({"mail": 1, OTHER: 2})], lambda _: 0, OtherQueues())
+    made.counters = all_of(queues, [shard({"mail": 1, OTHER: 2})], lambda _: 0, OtherQueues())
 
     page = text(made)
 

@@ -246,12 +246,13 @@ async def metrics(api: Api, request: Request) -> Response:
     await _each(api, collection.ask, collection.ask_mirror)
     shards = list(collection.shards.values())
     collection.queues.settle()
-    counters = counters_of(
-        collection.queues,
-        shards,
-        lambda queue: api.shards.of_queue(queue).number,
-        api.metrics.others if request.caller.scope.has_everything else None,
-    )
+    counters: Mapping[str, Sequence[int]] = {}
+    others = api.metrics.others if request.caller.scope.has_everything else None
+    for found in counters_of(
+        collection.queues, shards, lambda queue: api.shards.of_queue(queue).number, others
+    ):
+        counters = found
+        await trio.lowlevel.checkpoint()
     api.metrics.errors += sum(not shard.is_whole for shard in shards)
     api.metrics.dropped += collection.queues.dropped
     loop = api.metrics.loop

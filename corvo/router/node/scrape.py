@@ -1,6 +1,6 @@
 """The numbers of router, shards and mirror, collected for one scrape of the metrics."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -145,11 +145,12 @@ def counters_of(
     shards: Iterable[ShardScrape],
     shard_of: Callable[[str], int],
     others: OtherQueues | None,
-) -> dict[str, Sequence[int]]:
+) -> Iterator[dict[str, Sequence[int]]]:
     """The counters of the queues that are shown, and of all others together.
 
-    A queue has them from its first scrape on, so that a rate shows also what happens first.
-    `others` is None for a caller that may not know of all queues: it gets those that are shown.
+    In steps: the last dictionary has all of it. A queue has counters from its first scrape on, so
+    that a rate shows also what happens first. `others` is None for a caller that may not know of
+    all queues: it gets those that are shown.
     """
     left = {shard.number: dict(shard.counters) for shard in shards if shard.counters is not None}
     found: dict[str, Sequence[int]] = {}
@@ -157,16 +158,18 @@ def counters_of(
         of_shard = left.get(shard_of(queue.name))
         if of_shard is not None:
             found[queue.name] = of_shard.pop(queue.name, NOTHING)
+    yield found
     if others is None:
-        return found
+        return
     for shard in shards:
         # Of a shard that did not tell its queues, nobody knows which would have been shown.
         if shard.numbers is not None and shard.counters is not None and shard.is_whole:
             hidden = left[shard.number] | {_TOGETHER: shard.others}
-            others.take(shard.number, shard.numbers.counted.stats.started_s, hidden)
+            for _ in others.take(shard.number, shard.numbers.counted.stats.started_s, hidden):
+                yield found
     if queues.dropped:
         found[OTHER] = others.counts
-    return found
+    yield found
 
 
 class ClusterScrape(msgspec.Struct, kw_only=True):

@@ -23,6 +23,9 @@ _COMPLETED: Final = State.COMPLETED.number
 _DEAD: Final = State.DEAD.number
 _CANCELLED: Final = State.CANCELLED.number
 _RETRYING: Final = State.RETRYING.number
+_NONE_OFTEN: Final = (0,) * 7
+_NONE_SELDOM: Final = (0,) * 3
+"""Of the facts that are told by place: expired jobs, lost leases and duplicates are the last."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Throughput).decode
 
@@ -44,10 +47,6 @@ class Minutes:
         self._expired: dict[str, int] = {}
         self._lost: dict[str, int] = {}
         self._duplicates: dict[str, int] = {}
-
-    def start(self) -> None:
-        """An entry begins."""
-        self.happened = []
 
     def failed(self, queue: str) -> None:
         """Count a failed attempt."""
@@ -104,23 +103,22 @@ class Minutes:
                             came[_RETRYING],
                             came[_DEAD],
                             came[_CANCELLED],
-                            self._expired.pop(queue, 0),
-                            self._lost.pop(queue, 0),
-                            0,
+                            *_NONE_SELDOM,
                         ),
                     )
                 )
-        if self._duplicates or self._lost:
-            self._count_rest()
-        assert not self._expired, "a job that expired is dead"
+        if self._expired or self._lost or self._duplicates:
+            self._count_seldom()
         assert not self._failed, "a job whose attempt failed is in another state"
         assert not self._arrived, "a job that arrived is counted"
 
-    def _count_rest(self) -> None:
-        """Count what gives no row: no job was created, or a job is pending or held again."""
-        for queue in {**self._lost, **self._duplicates}:
-            lost, duplicates = self._lost.pop(queue, 0), self._duplicates.pop(queue, 0)
-            self.happened.append((queue, (0, 0, 0, 0, 0, 0, 0, 0, lost, duplicates)))
+    def _count_seldom(self) -> None:
+        """Count what happens seldom, and is in no row."""
+        seldom = (self._expired, self._lost, self._duplicates)
+        for queue in {queue: None for counts in seldom for queue in counts}:
+            found = (counts.get(queue, 0) for counts in seldom)
+            self.happened.append((queue, (*_NONE_OFTEN, *found)))
+        self._expired, self._lost, self._duplicates = {}, {}, {}
 
     def _row(self, tx: Transaction, queue: str, minute: int) -> Throughput:
         row = self._rows.get(queue)
