@@ -20,6 +20,16 @@ class Histogram(msgspec.Struct):
         self.counts[bisect_left(self.bounds, measure)] += 1
         self.total += measure
 
+    def observe_all(self, measures: Sequence[int], bounds: Sequence[float], unit: float) -> None:
+        """Count in several, in a unit of which the bounds are given again.
+
+        Where two clocks were compared, a measure can be less than 0; the sum never falls.
+        """
+        counts = self.counts
+        for measure in measures:
+            counts[bisect_left(bounds, measure)] += 1
+        self.total += max(0, sum(measures)) / unit
+
     @property
     def count(self) -> int:
         """How many were counted in."""
@@ -56,6 +66,12 @@ LAG_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 """Seconds that a task came too late, or that a collection of garbage took."""
 LATE_S: Final = (*LAG_S, 60.0, 600.0, 3_600.0)
 """Seconds that something came after its time: up to hours, if no server was running."""
+JOB_S: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0),
+)
+"""Seconds that a job waited or ran: milliseconds to hours."""
+JOB_NS: Final = tuple(round(bound * 1e9) for bound in JOB_S)
 POWERS: Final = tuple(float(2**n) for n in range(10))
 """Numbers of things: 1 to 512."""
 

@@ -240,8 +240,10 @@ class Transaction:
         "noted",
         "now_ns",
         "order_ns",
+        "ran_ns",
         "term",
         "told",
+        "waited_ns",
         "writes",
     )
 
@@ -259,6 +261,9 @@ class Transaction:
         self.feed = Feed(store, applied=meta.applied, digest=meta.digest, bytes_max=feed_bytes_max)
         self.by = ""  # who asked for the op at hand
         self.told: list[Told] = []  # what happened in this entry, in order
+        self.waited_ns: list[int] = []
+        """How long each thing waited that was begun in this entry. Only metrics are made of it."""
+        self.ran_ns: list[int] = []  # the same: how long each thing ran that was ended
         self.noted: dict[bytes, None] = {}
         """Keys of fed documents that the entry removes, or that are in no table."""
         self.cache = Cache(cache_bytes_max)
@@ -516,6 +521,8 @@ class Transaction:
         self.now_ns = max(stamp_ns, self.meta.now_ns + 1)
         self.order_ns = self.now_ns - 1
         self.changed_bytes = 0
+        self.waited_ns = []
+        self.ran_ns = []
 
     def commit(self) -> None:
         """Hand everything that the entry changed to the store."""

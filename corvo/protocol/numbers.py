@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from corvo.measures import DISK_S, LAG_S, LATE_S, POWERS, Histogram, ProcessStats, empty
+from corvo.measures import DISK_S, JOB_S, LAG_S, LATE_S, POWERS, Histogram, ProcessStats, empty
 from corvo.model import Run
 
 WAITING_OPS_MAX: Final = 16_384
@@ -87,6 +87,10 @@ class Counters(msgspec.Struct, kw_only=True):
     lateness: Histogram = msgspec.field(default_factory=lambda: empty(LATE_S))
     """Seconds from a due time of a schedule, its jitter included, to the entry that created the
     job. Jobs that waited for the end of an earlier one are left out."""
+    waited: Histogram = msgspec.field(default_factory=lambda: empty(JOB_S))
+    """Seconds from when a job became pending, or came into its queue, to its fetch."""
+    ran: Histogram = msgspec.field(default_factory=lambda: empty(JOB_S))
+    """Seconds from the fetch of a job to its ack or fail."""
     disk: DiskNumbers = msgspec.field(default_factory=DiskNumbers)
     lag: Histogram = msgspec.field(default_factory=lambda: empty(LAG_S))
     """Seconds by which a tick came too late."""
@@ -184,6 +188,36 @@ class QueuePage(msgspec.Struct, frozen=True):
     """Some queues by name, and the one behind which the next page begins; empty at the end."""
 
     queues: list[QueueNumbers]
+    after: str = ""
+
+
+COUNTED: Final = (
+    "enqueued",
+    "fetched",
+    "completed",
+    "failed",
+    "retried",
+    "dead",
+    "cancelled",
+    "expired",
+    "lease_expired",
+    "duplicate",
+)
+"""What is counted of each queue, by its place in `QueueCounters.counts`. It grows at its end."""
+
+
+class QueueCounters(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What happened in one queue, in the entries that this replica proposed and applied."""
+
+    name: str
+    counts: tuple[int, ...]
+
+
+class QueueCountersPage(msgspec.Struct, frozen=True):
+    """Some queues by name, and the one behind which the next page begins; empty at the end."""
+
+    queues: list[QueueCounters]
+    others: tuple[int, ...] = ()  # of the queues for which the replica has no room, together
     after: str = ""
 
 

@@ -400,6 +400,15 @@ class GetQueueNumbers(Query, frozen=True, kw_only=True):
     """Whether counts are enough: what waits longest has to be looked for, and they have not."""
 
 
+class GetQueueCounters(Query, frozen=True, kw_only=True):
+    """What happened in each queue, as this replica has counted it, a page at a time."""
+
+    SINCE = 6
+    is_local: ClassVar[bool] = True
+    after: str = ""
+    limit: PageLimit = PAGE_NUMBERS_MAX
+
+
 class GetWorkerNumbers(Query, frozen=True, kw_only=True):
     """When each worker was heard of last, a page at a time."""
 
@@ -457,6 +466,7 @@ QUERIES: Final[dict[int, type[Query]]] = {
     32: GetWorkerNumbers,
     33: GetSchedule,
     34: ListSchedules,
+    35: GetQueueCounters,
 }
 """A number is never used again."""
 

@@ -6,16 +6,20 @@ statuses that we give. A client makes no series.
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from operator import add, sub
 from typing import Final
 
 from corvo import clock
 from corvo.measures import REQUEST_S, Histogram, LoopTimes, empty
+from corvo.protocol.numbers import COUNTED
 from corvo.times import MINUTE_NS
 
 METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 OTHER: Final = "other"
 """The method or the route of a request that has none of ours."""
+_STEP_QUEUES: Final = 500
+"""Some 0.7 ms."""
 CODES_MAX: Final = 100
 """Codes of problems that are told apart: more than there are."""
 MINUTES: Final = 60
@@ -89,6 +93,43 @@ class Throughput:
         return self._minutes[-1]
 
 
+class OtherQueues:
+    """The counters of all queues without lines of their own, together.
+
+    They rise by what those of the queues rise from one scrape to the next, and so never fall: not
+    if a queue is deleted or gets lines of its own, and not if a shard's process starts again. What
+    a queue has counted before it has no lines any more is not counted again.
+    """
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(COUNTED)
+        self._seen: dict[int, tuple[float, dict[str, tuple[int, ...]]]] = {}
+        """By shard: when its process started, and the counters of each queue at the last scrape."""
+
+    def take(
+        self, shard: int, started_s: float, counters: Mapping[str, tuple[int, ...]]
+    ) -> Iterator[None]:
+        """A shard has told of its queues without lines of their own: in steps, for they are many.
+
+        Several scrapes may be in it at once, and may bring older counters than another one did.
+        """
+        known_s, seen = self._seen.get(shard, (0.0, {}))
+        if known_s != started_s:
+            seen = {}
+            self._seen[shard] = (started_s, seen)
+        for place, (queue, told) in enumerate(counters.items()):
+            if place % _STEP_QUEUES == 0:
+                yield
+            before = seen.get(queue)
+            if before is None:
+                seen[queue] = told
+            elif told != before:
+                now = seen[queue] = tuple(map(max, told, before))
+                self.counts = [*map(add, self.counts, map(sub, now, before))]
+        for queue in seen.keys() - counters.keys():
+            del seen[queue]
+
+
 class Metrics:
     """All that one router counts."""
 
@@ -100,6 +141,7 @@ class Metrics:
         """Answers of shards that a page of metrics had to do without."""
         self.dropped = 0
         """Queues that had no lines of their own in a page of metrics, page by page."""
+        self.others: Final = OtherQueues()
         self.aborts: Counter[str] = Counter()
         """Of HTTP/2, by the limit that was exceeded: see `SlowLane`."""
         self.readings: Final[dict[str, Callable[[], float]]] = {}

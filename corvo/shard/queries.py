@@ -21,6 +21,7 @@ from corvo.protocol.ops.cluster import HOME as MAP_HOME
 from corvo.protocol.ops.schedules import schedule_id
 from corvo.raft import Node
 from corvo.shard import rendering
+from corvo.shard.counting import QueueCounts
 from corvo.shard.machine import Machine
 from corvo.shard.ops.existing import existing_elsewhere
 from corvo.shard.state import dependencies, epochs, lifecycle, outbox, presence, schedules, select
@@ -60,6 +61,10 @@ class Asked(Protocol):
     @property
     def counters(self) -> numbers.Counters:
         """Its counters, for metrics."""
+
+    @property
+    def queue_counts(self) -> QueueCounts:
+        """The same by queue."""
 
     @property
     def waiting(self) -> int:
@@ -117,6 +122,8 @@ def answer(query: protocol.Query, asked: Asked) -> msgspec.Struct:
             return protocol.MapFound(tx.cluster_map)
         case protocol.GetNumbers():
             return _numbers(asked)
+        case protocol.GetQueueCounters():
+            return asked.queue_counts.page(after=query.after, limit=query.limit)
         case protocol.AskHere():
             return _here(query, asked)
         case _:

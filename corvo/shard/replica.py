@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from corvo.measures import JOB_NS
 from corvo.protocol import wire
 from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.numbers import Counters
@@ -44,6 +45,7 @@ from corvo.raft import (
     Transferring,
     Write,
 )
+from corvo.shard.counting import QueueCounts
 from corvo.shard.empty_fetches import EmptyFetchWatchers
 from corvo.shard.gathering import INTERNAL, Gathering, Submission
 from corvo.shard.machine import Answer, Machine
@@ -65,6 +67,7 @@ from corvo.shard.queries import answer_bytes
 from corvo.shard.relaying import Batch, Relaying
 from corvo.shard.state import entry
 from corvo.shard.state.select import has_work
+from corvo.shard.state.tx import Tx
 from corvo.shard.upkeep import Upkeep
 from corvo.steered_clock import SteeredClock
 
@@ -183,6 +186,7 @@ class Replica:
         """The entry that is being applied: asked for when an exception came out of `work`."""
         self._untaken: Ready | None = None  # what is to be applied with the next call of `work`
         self.counters: Final = Counters()
+        self.queue_counts: Final = QueueCounts()
 
     # Links.
 
@@ -516,9 +520,8 @@ class Replica:
                 self._tell_of_map()
             if not node.is_leader and node.leader is not None and term == node.term:
                 self.clock.follow(self._elapsed_ns, machine.now_ns)
+            self._count(machine.tx, is_ours=ours is not None)
             if ours is not None:
-                for run, late_ns in machine.tx.runs:
-                    self.counters.came(run, late_ns)
                 self._deliver(ours.submissions, answers, index)
         else:
             machine.skip(index=index, term=term)
@@ -552,6 +555,19 @@ class Replica:
             self._reply(client, submission.request, result.code, result.body, index)
             if submission.record[0] == _FETCH and result.body == _NOTHING:
                 self._wait_for(client, _decode_fetch(submission.record[1]))
+
+    def _count(self, tx: Tx, *, is_ours: bool) -> None:
+        """Count what an entry has brought; only the replica that proposed it does."""
+        self.queue_counts.take(tx.minutes.happened, is_ours=is_ours)
+        if not is_ours:
+            return
+        counters = self.counters
+        if tx.waited_ns:
+            counters.waited.observe_all(tx.waited_ns, JOB_NS, 1e9)
+        if tx.ran_ns:
+            counters.ran.observe_all(tx.ran_ns, JOB_NS, 1e9)
+        for run, late_ns in tx.runs:
+            counters.came(run, late_ns)
 
     def _count_upkeep(self, number: int, body: bytes) -> None:
         op = OPS[number]

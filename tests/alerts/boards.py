@@ -87,6 +87,20 @@ def quantile(share: float, metric: str, by: str) -> str:
     return f"histogram_quantile({share}, sum by ({by}, le) ({buckets}))"
 
 
+def times(metric: str) -> Sequence[tuple[str, str]]:
+    """Quantiles of a histogram of jobs, of all queues."""
+    buckets = rate(f"{metric}_bucket", _CLUSTER)
+    return [
+        (f"histogram_quantile({share}, sum by (le) ({buckets}))", f"{100 * share:g} %")
+        for share in (0.5, 0.95, 0.99)
+    ]
+
+
+def counted(what: str) -> str:
+    """What happens in the chosen queues, per second."""
+    return f"sum by (queue) ({rate(f'corvo_jobs_{what}_total', _QUEUE)})"
+
+
 def mean(metric: str, by: str) -> str:
     """The mean of a histogram."""
     total, number = rate(f"{metric}_sum"), rate(f"{metric}_count")
@@ -454,6 +468,60 @@ QUEUES: Final = Board(
             ),
         ),
         Row(
+            "Per second",
+            (
+                lines("Enqueued", "New jobs.", "ops", (counted("enqueued"), _BY_QUEUE)),
+                lines(
+                    "Completed",
+                    "Jobs that became completed.",
+                    "ops",
+                    (counted("completed"), _BY_QUEUE),
+                ),
+                lines(
+                    "Failed attempts",
+                    "Attempts that failed. The job is retried, or dead.",
+                    "ops",
+                    (counted("failed"), _BY_QUEUE),
+                ),
+                lines(
+                    "Dead and cancelled",
+                    "Jobs that ended without being completed.",
+                    "ops",
+                    (counted("dead"), "{{queue}} dead"),
+                    (counted("cancelled"), "{{queue}} cancelled"),
+                ),
+                lines(
+                    "Leases expired",
+                    "Jobs taken back from workers that did not renew their leases in time.",
+                    "ops",
+                    (counted("lease_expired"), _BY_QUEUE),
+                ),
+                lines(
+                    "Duplicates",
+                    "Jobs that were not created, because one with the id or unique key existed.",
+                    "ops",
+                    (counted("duplicate"), _BY_QUEUE),
+                ),
+            ),
+        ),
+        Row(
+            "Times of jobs, of all queues together",
+            (
+                lines(
+                    "Wait",
+                    "Half of the jobs, 95 of 100 and 99 of 100 are fetched sooner.",
+                    "s",
+                    *times("corvo_job_wait_seconds"),
+                ),
+                lines(
+                    "Run",
+                    "Half of the runs, 95 of 100 and 99 of 100 are shorter.",
+                    "s",
+                    *times("corvo_job_run_seconds"),
+                ),
+            ),
+        ),
+        Row(
             "Waiting",
             (
                 lines(
@@ -499,7 +567,7 @@ QUEUES: Final = Board(
                     (f"max by (queue) (corvo_queue_workers{{{_QUEUE}}})", _BY_QUEUE),
                 ),
                 lines(
-                    "Completed",
+                    "Kept completed jobs",
                     "Completed jobs that are kept. The line falls when their retention is over.",
                     "short",
                     (jobs("completed"), _BY_QUEUE),
@@ -524,16 +592,12 @@ QUEUES: Final = Board(
                 lines("Dead", "Jobs that are not retried.", "short", (jobs("dead"), _BY_QUEUE)),
                 lines("Held", "Jobs that wait for approval.", "short", (jobs("held"), _BY_QUEUE)),
                 lines(
-                    "Failed attempts of all queues",
-                    "Failed share of the attempts. There is no such number for one queue.",
+                    "Failed share",
+                    "Failed share of the attempts.",
                     "percentunit",
                     (
-                        (
-                            f"sum({rate('corvo_throughput_failed_total', _CLUSTER)})"
-                            f" / (sum({rate('corvo_throughput_failed_total', _CLUSTER)})"
-                            f" + sum({rate('corvo_throughput_completed_total', _CLUSTER)}))"
-                        ),
-                        "failed",
+                        (f"{counted('failed')} / ({counted('failed')} + {counted('completed')})"),
+                        _BY_QUEUE,
                     ),
                 ),
             ),

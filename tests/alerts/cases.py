@@ -75,6 +75,19 @@ def queue(pending: int, oldest_s: int, *, paused: int = 0, workers: int = 1) -> 
     }
 
 
+def flow(pending: int, enqueued: float, *, ended: float) -> Series:
+    """A queue, its new jobs in a minute, and its ends of each of the three kinds."""
+    found = {**queue(pending, 60)}
+    for what, step in (
+        ("enqueued", enqueued),
+        *((end, ended) for end in ("completed", "dead", "cancelled")),
+    ):
+        # Two nodes have led its shard.
+        each = rising(step / 2)
+        found |= nodes(f"corvo_jobs_{what}_total", 'queue="mail"', each, each)
+    return found
+
+
 def nodes(name: str, labels: str, *values: str) -> Series:
     """A metric on nodes a, b, and so on."""
     return {
@@ -188,6 +201,7 @@ CASES: Final[Mapping[str, Case]] = {
     ),
     "CorvoMirrorDown": Case({"corvo_mirror_up": steady(0)}, {"corvo_mirror_up": steady(1)}),
     "CorvoOldestJob": Case(queue(1, 301), {**queue(1, 900, paused=1)}),
+    "CorvoQueueGrowing": Case(flow(1_001, 100, ended=29), flow(1_001, 100, ended=30)),
     "CorvoQueueNoWorkers": Case(queue(1, 1, workers=0), queue(0, 0, workers=0)),
     "CorvoWorkersNotFetching": Case(
         {"corvo_workers_deaf": steady(1)}, {"corvo_workers_deaf": steady(0)}

@@ -31,6 +31,7 @@ from tests.support.nodes import ROOT
 _MIB: Final = 1 << 20
 _SHARDS: Final = 2
 _JOBS: Final = 60
+_GROWTH: Final = 5
 _LOOK_S: Final = 0.2
 _NOT_FETCHING_S: Final = 300.0
 """A worker is known to fetch no more after 180 seconds."""
@@ -53,6 +54,7 @@ SHORT: Final = {
     "processRestarts.restarts": "2",
     "processRestarts.window": "1m",
     "oldestJob.seconds": "2",
+    "queueGrowing.jobs": "3",
     "failureRatio.failures": "0",
     "leasesExpire.leases": "0",
     "mirrorBehind.seconds": "2",
@@ -187,12 +189,17 @@ def secure(directory: Path, members: Sequence[Member]) -> Authority:
 
 
 async def jobs(directory: Path, names: Sequence[str]) -> Stage:
-    """Jobs that no worker fetches, that fail, and whose leases expire."""
+    """Jobs that no worker fetches, that become more, that fail, and whose leases expire."""
     member = await server_in(directory, shard__grace_ms="500ms")
     async with stage_of(directory, [member], names) as stage:
         await stage.enqueue("letters")
         await stage.fires("CorvoOldestJob", queue="letters")
         await stage.fires("CorvoQueueNoWorkers", queue="letters")
+
+        stage.begin()
+        for _ in range(_GROWTH):
+            await stage.enqueue("letters")
+        await stage.fires("CorvoQueueGrowing", queue="letters")
 
         stage.begin()
         await stage.enqueue("mail", max_retries=1)
@@ -208,10 +215,11 @@ async def jobs(directory: Path, names: Sequence[str]) -> Stage:
         await stage.fetch("sms", lease_ms=1_000)
         await stage.fires("CorvoLeasesExpire")
 
-        for queue in ("letters", "sms"):
+        for queue in ("sms", *["letters"] * (1 + _GROWTH)):
             claim = await stage.fetch(queue)
             await stage.post(f"ack/{claim.job_id}", {"lease_token": claim.lease_token})
-        await stage.ends("CorvoOldestJob", "CorvoQueueNoWorkers", "CorvoDeadJobs")
+        ended = ("CorvoOldestJob", "CorvoQueueGrowing", "CorvoQueueNoWorkers", "CorvoDeadJobs")
+        await stage.ends(*ended)
     return stage
 
 
@@ -511,8 +519,8 @@ SCENARIOS: Final = {
     "jobs": Scenario(
         jobs,
         (
-            *("CorvoOldestJob", "CorvoQueueNoWorkers", "CorvoDeadJobs", "CorvoFailureRatio"),
-            "CorvoLeasesExpire",
+            *("CorvoOldestJob", "CorvoQueueGrowing", "CorvoQueueNoWorkers", "CorvoDeadJobs"),
+            *("CorvoFailureRatio", "CorvoLeasesExpire"),
         ),
         in_suite=True,
     ),

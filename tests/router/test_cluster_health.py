@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from corvo.protocol.numbers import ClockNumbers, Numbers
+from corvo.protocol.numbers import ClockNumbers, Numbers, QueueCounters, QueueCountersPage
 from corvo.router.cluster.overview import ShardSeen
 from corvo.router.http.messages import Response
 from corvo.router.node.health import (
@@ -21,7 +21,7 @@ from corvo.router.node.health import (
 )
 from tests.router.clusters import MAP, Cluster, ClusterShard, replica, up, with_node, without
 from tests.router.nests import Nest, run
-from tests.router.test_node_endpoints import lines_of
+from tests.router.test_node_endpoints import lines_of, one_queue_each
 
 ANNOUNCED = msgspec.structs.replace(
     MAP, nodes=tuple(replace(node, instance=f"dir-{node.number}") for node in MAP.nodes)
@@ -237,6 +237,27 @@ def test_metrics_have_the_nodes_own_replicas_and_what_it_can_reach() -> None:
         assert seen["corvo_cluster_map_version"] == 0
         reached = [seen[f'corvo_cluster_node_reachable{{node="{node}"}}'] for node in (1, 2, 3)]
         assert reached == [1, 1, 0]
+
+    run(main)
+
+
+def test_metrics_have_the_counters_of_own_replicas_and_zeros_for_other_queues() -> None:
+    async def main() -> None:
+        cluster = Cluster(ANNOUNCED)
+        mail, sms = one_queue_each(2)
+        for queue in (mail, sms):
+            await cluster.ask("POST", "/api/v1/enqueue", {"queue": queue})
+        cluster.of[0].counters = QueueCountersPage([QueueCounters(mail, (7,))])
+
+        seen = lines_of(await cluster.ask("GET", "/metrics"))
+        cluster.of[0].is_older = True
+        older = lines_of(await cluster.ask("GET", "/metrics"))
+
+        names = [f'corvo_jobs_enqueued_total{{queue="{queue}"}}' for queue in (mail, sms)]
+        assert [seen[name] for name in names] == [7, 0]
+        assert seen[f'corvo_jobs_dead_total{{queue="{mail}"}}'] == 0
+        assert [older.get(name) for name in names] == [None, 0]
+        assert older['corvo_shard_scrape_success{shard="0"}'] == 1
 
     run(main)
 

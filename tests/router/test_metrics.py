@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from corvo.measures import DISK_S, LATE_S, REQUEST_S, Histogram, ProcessStats, empty
+from corvo.measures import DISK_S, JOB_S, LATE_S, REQUEST_S, Histogram, ProcessStats, empty
 from corvo.model import STATES
 from corvo.protocol.cluster import ClusterNode, first_map
 from corvo.protocol.numbers import (
+    COUNTED,
     ClockNumbers,
     Counters,
     DiskNumbers,
@@ -333,6 +334,7 @@ def scrape(*shards: ShardScrape, queues: Queues | None = None) -> Scrape:
         mirror=standing(len(shards)),
         not_fetching=1,
         workers_by_queue={"mail": 2},
+        counters={"mail": range(1, len(COUNTED) + 1)},
         is_ready=True,
         certificate_ends_s={"http": 1_800_000_000},
     )
@@ -469,7 +471,7 @@ def test_a_shard_that_did_not_answer_is_missing_and_said_to_be() -> None:
     assert 'corvo_raft_state{shard="1"}' not in page
     assert 'corvo_raft_state{shard="0"}' in page
     # A sum over the shards that are left would look as if jobs had gone.
-    assert not re.search(r"^corvo_(jobs|queues|workers_active)", page, re.MULTILINE)
+    assert not re.search(r"^corvo_(jobs|queues|workers_active)\b", page, re.MULTILINE)
 
 
 def test_buckets_are_added_up_as_the_format_wants_it() -> None:
@@ -764,4 +766,6 @@ def test_the_buckets_that_the_documentation_names_are_those_that_there_are() -> 
     page = (ROOT / "docs" / "metrics.md").read_text()
 
     assert ", ".join(f"{bound:g}" for bound in REQUEST_S) in page
+    first = ", ".join(f"{bound:,g}" for bound in JOB_S[:-1])
+    assert f"{first} and {JOB_S[-1]:,g} seconds" in " ".join(page.split())
     assert f"{DISK_S[0] * 1e3:g} ms to {DISK_S[-1] * 1e3:g} ms" in page

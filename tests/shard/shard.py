@@ -13,6 +13,7 @@ from corvo.model import STATES, Job, JobError, Queue, State
 from corvo.protocol.ops.base import Limits, Op, Rejected, TypedOp
 from corvo.protocol.ops.enqueue import Enqueue, EnqueueResults, NewJob
 from corvo.protocol.ops.work import Claim, Fetch
+from corvo.shard.counting import QueueCounts
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import NUMBERS
 from corvo.shard.recount.recounting import Recount
@@ -45,6 +46,8 @@ class Shard:
         self.log: list[bytes] = []
         self.machine = Machine(self.store, shard=number, shards=shards)
         self.clock_ns = max(START_NS, self.machine.now_ns)
+        self.queue_counts: Final = QueueCounts()
+        """What a replica around the machine would have counted."""
 
     # Doing.
 
@@ -70,7 +73,9 @@ class Shard:
     def apply(self, data: bytes) -> list[Answer]:
         """Apply the bytes of an entry."""
         self.log.append(data)
-        return self.machine.apply(index=self.machine.applied + 1, term=1, data=data)
+        answers = self.machine.apply(index=self.machine.applied + 1, term=1, data=data)
+        self.queue_counts.take(self.tx.minutes.happened, is_ours=True)
+        return answers
 
     def pass_time(self, ms: int) -> None:
         """Move the clock; the next entry is stamped with it."""

@@ -12,6 +12,7 @@ import multiprocessing
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from typing import Final, cast
 
 import hypothesis
@@ -25,12 +26,14 @@ from corvo.kv.level import LevelStore
 from corvo.kv.store import Store
 from corvo.kv.tables import read_meta
 from corvo.model import Job, JobError, Outgoing
+from corvo.protocol.numbers import COUNTED
 from corvo.shard.machine import Answer, Machine
 from corvo.shard.ops import OPS
 from corvo.shard.state.entry import Record, Stamp, encode
 from corvo.shard.state.tables import JOBS, QUEUES
 from corvo.shard.state.tx import TOKEN_BITS
 from tests.shard import shapes
+from tests.shard.counting_twin import CountingTwin
 from tests.shard.intentions import (
     CHOSEN,
     HERE,
@@ -91,6 +94,7 @@ class Shard(RuleBasedStateMachine):
         self.machine = self.start()
         self.reference = Reference(local=HERE)
         self.witness = Witness()
+        self.counting = CountingTwin(self.reference)
         self.documents: dict[str, Job] = {}
         """All jobs in the store after the last entry, but swept ones."""
         self.clock_ns = BEGIN_NS
@@ -341,10 +345,13 @@ class Shard(RuleBasedStateMachine):
         self.clock_ns = max(self.clock_ns, now_ns)
         self.reference.begin(now_ns=now_ns, dice=dice, last_ns=before.now_ns)
         self.witness.begin(now_ns)
+        self.counting.begin()
         assert len(answers) == len(ops)
         for (name, fields), answer in zip(ops, answers, strict=True):
             seen = plain(answer)
+            self.counting.look(fields)
             expected = self.reference.do(name, fields, seen)
+            self.counting.saw(name, fields, expected)
             in_fact, by_book = clean(seen), clean(expected)
             assert in_fact == by_book, f"{name} {fields}: {in_fact}, by the book {by_book}"
             self.witness.saw(name, fields, seen)
@@ -352,7 +359,20 @@ class Shard(RuleBasedStateMachine):
             self.more = seen.get("more") is True
         self.check()
         self.witness.look(ops, before_documents, self.documents)
+        self.check_counts()
         self.has_failed = False
+
+    def check_counts(self) -> None:
+        """What the entry tells for metrics, against a recount of each op."""
+        tx = self.machine.tx
+        told = Counter[tuple[str, str]]()
+        for queue, counts in tx.minutes.happened:
+            told.update({(queue, COUNTED[place]): count for place, count in enumerate(counts)})
+        by_book = self.counting.counted
+        assert +told == +by_book, f"{+told}, by the book {+by_book}"
+        fetched = sum(count for (_, what), count in told.items() if what == "fetched")
+        assert len(tx.waited_ns) == fetched, "each fetched job has waited"
+        assert all(waited_ns >= 0 for waited_ns in (*tx.waited_ns, *tx.ran_ns))
 
     def remember(self, name: str, answer: Fields) -> None:
         if name == "Fetch" and "jobs" in answer:

@@ -11,12 +11,12 @@ import trio
 from corvo.protocol.cluster import ClusterMap
 from corvo.protocol.numbers import Numbers
 from corvo.protocol.ops.cluster import HOME
-from corvo.protocol.queries import GetMap, GetNumbers, MapFound
+from corvo.protocol.queries import GetMap, GetNumbers, MapFound, Query
 from corvo.router.api import Api
 from corvo.router.cluster.overview import ReplicaSeen, ShardSeen
 from corvo.router.http.messages import Problem
 from corvo.router.shards.fan_out import together
-from corvo.router.shards.links import Shard
+from corvo.router.shards.links import Answer, Shard
 
 DEADLINE_S: Final = 1.0
 """How long replicas have to answer."""
@@ -82,12 +82,17 @@ def has_replica_here(api: Api, shard: Shard) -> bool:
 
 async def own_numbers(api: Api, shard: Shard) -> Numbers:
     """The numbers of this node's own replica of a shard. Raises `Problem`."""
+    return _decode((await own_answer(api, shard, GetNumbers())).body)
+
+
+async def own_answer(api: Api, shard: Shard, query: Query) -> Answer:
+    """What this node's own replica of a shard answers about itself. Raises `Problem`."""
     if api.config.map is None:
-        return _decode((await shard.ask(GetNumbers())).body)
-    answer = await shard.ask_replica(api.config.node, GetNumbers())
+        return await shard.ask(query)
+    answer = await shard.ask_replica(api.config.node, query)
     if isinstance(answer, str):
         raise Problem(503, "UNHEALTHY", f"shard {shard.number} on this node: {answer}")
-    return _decode(answer.body)
+    return answer
 
 
 def reachable(api: Api) -> dict[int, bool]:

@@ -15,16 +15,28 @@ import trio
 from corvo import clock
 from corvo.measures import ProcessStats
 from corvo.process_stats import ProcessStatsReader
-from corvo.protocol.numbers import PAGE_NUMBERS_MAX, Numbers, QueuePage, WorkerPage
+from corvo.protocol.numbers import (
+    PAGE_NUMBERS_MAX,
+    Numbers,
+    QueueCountersPage,
+    QueuePage,
+    WorkerPage,
+)
 from corvo.protocol.ops.base import NAME_BYTES_MAX
-from corvo.protocol.queries import GetQueueNumbers, GetWorkerNumbers
+from corvo.protocol.queries import GetQueueCounters, GetQueueNumbers, GetWorkerNumbers
 from corvo.protocol.questions import GetStanding, GetThroughput, Rebuild, Rebuilding, Standing
 from corvo.router.api import Api
 from corvo.router.ask import read_pages
 from corvo.router.auth.actions import Action
 from corvo.router.auth.rights import EVERYTHING, NODE, RESULT, queue_in_query
 from corvo.router.caller import ROUTER
-from corvo.router.cluster.asking import has_replica_here, look, own_numbers, reachable
+from corvo.router.cluster.asking import (
+    has_replica_here,
+    look,
+    own_answer,
+    own_numbers,
+    reachable,
+)
 from corvo.router.cluster.overview import overview
 from corvo.router.http import params
 from corvo.router.http.messages import Problem, Request, Response, json_response
@@ -53,7 +65,15 @@ from corvo.router.node.health import (
     warnings_of,
     why_not_member,
 )
-from corvo.router.node.scrape import ClusterScrape, ProcessScrape, Queues, Scrape, ShardScrape
+from corvo.router.node.scrape import (
+    ClusterScrape,
+    ProcessScrape,
+    Queues,
+    Scrape,
+    ShardScrape,
+    as_known,
+    counters_of,
+)
 from corvo.router.routes import Parameter, Route
 from corvo.router.search.bodies import MinuteView, minute_view, read_minutes
 from corvo.router.shards.fan_out import together
@@ -68,6 +88,7 @@ _PROBE_DEADLINE_S: Final = 0.25
 _WARNINGS_S: Final = 1.0
 """How long warnings are kept: probes have no API key, and must not keep shards busy."""
 
+_decode_counters: Final = msgspec.json.Decoder(QueueCountersPage).decode
 _decode_queues: Final = msgspec.json.Decoder(QueuePage).decode
 _decode_standing: Final = msgspec.json.Decoder(Standing).decode
 _decode_rebuilding: Final = msgspec.json.Decoder(Rebuilding).decode
@@ -163,6 +184,8 @@ class _Collection:
         try:
             if seen.is_here:
                 seen.numbers = await own_numbers(self._api, shard)
+                with suppress(Problem):  # an older process counts nothing by queue
+                    await self._ask_for_counters(shard, seen)
             clock_now = seen.numbers.clock if seen.numbers is not None else None
             ahead_ns = clock_now.ahead_ns if clock_now is not None else 0
             queues = await self._ask_for_queues(shard, ahead_ns)
@@ -181,6 +204,18 @@ class _Collection:
         if classified.knows_jobs:
             self.not_fetching = sum(state == NOT_FETCHING for _, state in classified.workers)
         self.workers_by_queue = (await counted(classified, self._caller)).by_queue
+
+    async def _ask_for_counters(self, shard: Shard, seen: ShardScrape) -> None:
+        counters: dict[str, tuple[int, ...]] = {}
+        query = GetQueueCounters()
+        while True:
+            page = _decode_counters((await own_answer(self._api, shard, query)).body)
+            counters.update((each.name, as_known(each.counts)) for each in page.queues)
+            if not page.after:
+                break
+            query = GetQueueCounters(after=page.after)
+        seen.others = as_known(page.others)
+        seen.counters = counters
 
     async def _ask_for_queues(self, shard: Shard, ahead_ns: int) -> Queues:
         queues = Queues(ahead_ns=ahead_ns)
@@ -211,6 +246,13 @@ async def metrics(api: Api, request: Request) -> Response:
     await _each(api, collection.ask, collection.ask_mirror)
     shards = list(collection.shards.values())
     collection.queues.settle()
+    counters: Mapping[str, Sequence[int]] = {}
+    others = api.metrics.others if request.caller.scope.has_everything else None
+    for found in counters_of(
+        collection.queues, shards, lambda queue: api.shards.of_queue(queue).number, others
+    ):
+        counters = found
+        await trio.lowlevel.checkpoint()
     api.metrics.errors += sum(not shard.is_whole for shard in shards)
     api.metrics.dropped += collection.queues.dropped
     loop = api.metrics.loop
@@ -233,6 +275,7 @@ async def metrics(api: Api, request: Request) -> Response:
         mirror=collection.standing,
         not_fetching=collection.not_fetching,
         workers_by_queue=collection.workers_by_queue,
+        counters=counters,
         is_ready=_ready(api).is_ready,
         certificate_ends_s=_certificate_ends_s(api),
     )

@@ -5,11 +5,12 @@
 
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Final
 
 from corvo import __version__
 from corvo.model import STATES
-from corvo.protocol.numbers import WAITING_OPS_MAX, Numbers, QueueNumbers
+from corvo.protocol.numbers import COUNTED, WAITING_OPS_MAX, Numbers, QueueNumbers
 from corvo.protocol.ops import NAMES
 from corvo.protocol.ops.schedules import SKIPPED
 from corvo.protocol.questions import ShardStanding, Standing
@@ -302,6 +303,28 @@ QUEUE_JOBS: Final = Group[Sequence[int]](
     (gauge("corvo_queue_jobs", "Jobs of the queue, by state.", lambda it: it, "state", _STATES),),
 )
 
+_COUNTED_TEXTS: Final = {
+    "enqueued": "Jobs created in the queue, also by schedules, chains and batches.",
+    "fetched": "Jobs that workers fetched.",
+    "completed": "Jobs that became completed.",
+    "failed": "Attempts that failed, those that ran for too long included.",
+    "retried": "Failed attempts after which the job waits for its next one.",
+    "dead": "Jobs that became dead: expired and rejected ones, too.",
+    "cancelled": "Jobs that became cancelled.",
+    "expired": "Jobs that expired. They are dead, too.",
+    "lease_expired": "Jobs taken back from their workers, because the lease or the run time was"
+    " over.",
+    "duplicate": "Jobs not created, because one with the id or the unique key existed.",
+}
+
+QUEUE_COUNTERS: Final = Group[Sequence[int]](
+    ("queue",),
+    tuple(
+        counter(f"corvo_jobs_{what}_total", _COUNTED_TEXTS[what], itemgetter(place))
+        for place, what in enumerate(COUNTED)
+    ),
+)
+
 SHARD: Final = Group[ShardScrape](
     ("shard",),
     (
@@ -568,6 +591,16 @@ REPLICA: Final = Group[Numbers](
             " Due times that waited for the end of an earlier job are left out.",
             lambda it: it.counted.lateness,
         ),
+        histogram(
+            "corvo_job_wait_seconds",
+            "Seconds from when a job became pending, or came into its queue, to its fetch.",
+            lambda it: it.counted.waited,
+        ),
+        histogram(
+            "corvo_job_run_seconds",
+            "Seconds from the fetch of a job to its ack or fail.",
+            lambda it: it.counted.ran,
+        ),
         gauge(
             "corvo_scheduler_last_promote_seconds",
             "Unix time of the last promote run that changed a job.",
@@ -713,6 +746,7 @@ FAMILIES: Final = {
         CLUSTER.declared(),
         QUEUE.declared(),
         QUEUE_JOBS.declared(),
+        QUEUE_COUNTERS.declared(),
         SHARD.declared(),
         REPLICA.declared(),
         CHECKPOINT.declared(),
@@ -750,6 +784,10 @@ def render(scrape: Scrape) -> Iterator[bytes]:
             ],
         )
         page.add_all(QUEUE_JOBS, [(queue.counts, (queue.name,)) for queue in some])
+        yield b""
+    counted = [(counts, (name,)) for name, counts in scrape.counters.items()]
+    for start in range(0, len(counted), _QUEUES_AT_A_TIME):
+        page.add_all(QUEUE_COUNTERS, counted[start : start + _QUEUES_AT_A_TIME])
         yield b""
     if scrape.queues.dropped:
         page.add(QUEUE_JOBS, scrape.queues.rest, OTHER)

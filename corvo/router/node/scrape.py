@@ -1,6 +1,6 @@
 """The numbers of router, shards and mirror, collected for one scrape of the metrics."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -8,10 +8,10 @@ import msgspec
 from corvo.measures import Histogram, LoopTimes, ProcessStats
 from corvo.model import STATES
 from corvo.protocol.cluster import ClusterMap
-from corvo.protocol.numbers import Numbers, QueueNumbers
+from corvo.protocol.numbers import COUNTED, Numbers, QueueNumbers
 from corvo.protocol.questions import Standing
 from corvo.router.config import RouterConfig
-from corvo.router.metrics import OTHER, Metrics
+from corvo.router.metrics import OTHER, Metrics, OtherQueues
 
 QUEUES_MAX: Final = 1_000
 """Queues that have lines of their own."""
@@ -122,8 +122,54 @@ class ShardScrape(msgspec.Struct, kw_only=True):
     is_here: bool = True
     """Whether this node has a replica of it."""
     seconds: float = 0.0
+    counters: dict[str, tuple[int, ...]] | None = None
+    """By queue, what the replica has counted; None if it did not tell."""
+    others: tuple[int, ...] = ()
+    """The same of the queues for which it has no room."""
     is_whole: bool = False
     """Whether its queues and workers were told, too."""
+
+
+NOTHING: Final = (0,) * len(COUNTED)
+"""The counters of a queue in which nothing has happened yet."""
+_TOGETHER: Final = ""  # among the queues of a shard; no queue has this name
+
+
+def as_known(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Counters as this release knows them: a process of another one may have fewer or more."""
+    return (*counts, *NOTHING)[: len(COUNTED)]
+
+
+def counters_of(
+    queues: Queues,
+    shards: Iterable[ShardScrape],
+    shard_of: Callable[[str], int],
+    others: OtherQueues | None,
+) -> Iterator[dict[str, Sequence[int]]]:
+    """The counters of the queues that are shown, and of all others together.
+
+    In steps: the last dictionary has all of it. A queue has counters from its first scrape on, so
+    that a rate shows also what happens first. `others` is None for a caller that may not know of
+    all queues: it gets those that are shown.
+    """
+    left = {shard.number: dict(shard.counters) for shard in shards if shard.counters is not None}
+    found: dict[str, Sequence[int]] = {}
+    for queue in queues.shown:
+        of_shard = left.get(shard_of(queue.name))
+        if of_shard is not None:
+            found[queue.name] = of_shard.pop(queue.name, NOTHING)
+    yield found
+    if others is None:
+        return
+    for shard in shards:
+        # Of a shard that did not tell its queues, nobody knows which would have been shown.
+        if shard.numbers is not None and shard.counters is not None and shard.is_whole:
+            hidden = left[shard.number] | {_TOGETHER: shard.others}
+            for _ in others.take(shard.number, shard.numbers.counted.stats.started_s, hidden):
+                yield found
+    if queues.dropped:
+        found[OTHER] = others.counts
+    yield found
 
 
 class ClusterScrape(msgspec.Struct, kw_only=True):
@@ -163,6 +209,9 @@ class Scrape(msgspec.Struct, kw_only=True):
     """Workers that are heard of and do not ask for work; None when that cannot be known."""
     workers_by_queue: Mapping[str, int] | None = None
     """Workers that fetch from each queue; None while there may be others."""
+    counters: Mapping[str, Sequence[int]] = {}
+    """What happened in the queues that are shown, as this node's replicas have counted it; and in
+    the others together, if there are some."""
     is_ready: bool
     """Whether requests should be sent to this node."""
     certificate_ends_s: Mapping[str, float] = {}

@@ -19,7 +19,7 @@ from corvo.protocol.ops.workflow import NewBatch
 from corvo.shard.ops.existing import existing
 from corvo.shard.state import batches, chains, dependencies, lifecycle, presence
 from corvo.shard.state.applying import apply, is_void
-from corvo.shard.state.tables import JOBS
+from corvo.shard.state.tables import JOBS, QUEUES
 from corvo.shard.state.tx import Tx
 from corvo.times import MS
 
@@ -95,6 +95,9 @@ def enqueue(tx: Tx, new: NewJob, op: Enqueue, batch_id: str = "") -> Enqueued:
         named = "" if op.is_announced else new.batch_id
         there = existing(tx, new, compares=op.has_full_ids, batch_id=named)
         if there is not None:
+            queue = QUEUES.get(tx, new.queue)
+            if queue is not None and queue.created_ns:  # the job may be in another one by now
+                tx.minutes.duplicate(new.queue)
             return there
         _make_room(tx, new)
         is_awaited = op.has_full_ids and new.id is not None and dependencies.came(tx, new.id)

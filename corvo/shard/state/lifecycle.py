@@ -295,6 +295,7 @@ def snooze(tx: Tx, found: Held[Job], *, delay_ms: int, why: str, checkpoint: byt
 def crash(tx: Tx, found: Held[Job]) -> Job:
     """A lease expired. After `max_crashes` of them, the job is held."""
     job = found.document
+    tx.minutes.lost(job.queue)
     crashes = job.crashes + 1
     if crashes < job.max_crashes or job.cancel_requested:
         why = f"the lease of worker {job.worker_id or '(unnamed)'} is over"
@@ -407,6 +408,7 @@ def finish(
 
 def expire(tx: Tx, found: Held[Job]) -> Job:
     """A job expires: it is dead."""
+    tx.minutes.expired(found.document.queue)
     return finish(tx, found, _DEAD, what=EventType.DEAD, why=EXPIRED)
 
 
@@ -430,6 +432,8 @@ def fail(tx: Tx, found: Held[Job], failure: Failure, *, is_said: bool = True) ->
     """
     job = found.document
     record_error(tx, job, failure)
+    if not is_said:
+        tx.minutes.lost(job.queue)
     outcome = _outcome(tx, job, failure)
     settled = outcome if is_said else job.settled
     failures = job.failures + 1

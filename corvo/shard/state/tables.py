@@ -192,19 +192,37 @@ def _tell_job(tx: Transaction, before: Job | None, job: Job) -> None:
         if not known:
             _tell_several(tx, job)
             return
-        if event is known[-1]:
+        last = known[-1]
+        if event is last:
             # A change that adds an event changes no progress.
             _tell_progress(tx, before, job)
             return
-        if trail[-2] is not known[-1]:
-            _tell_several(tx, job, known[-1])
+        if trail[-2] is not last:
+            _tell_several(tx, job, last)
             return
+        settled = job.settled
+        if event.what == _STARTED:
+            waits_since = last if last.what != _PRIORITY else _pending_event(known)
+            tx.waited_ns.append(event.at_ns - waits_since.at_ns)
+        elif settled is not before.settled and settled is not None and settled.how in _RAN:
+            tx.ran_ns.append(event.at_ns - before.started_ns)
     elif len(trail) > 1:
         _tell_several(tx, job)
         return
     tx.told.append(
         (event.what, job.id, job.queue, job.kind, job.state.word, job.attempt, event.by, event.why)
     )
+
+
+_RAN: Final = ("ack", "fail")
+"""Ops of a worker that end a run; any other end tells little of how long a run takes."""
+_STARTED: Final = EventType.STARTED.stored
+_PRIORITY: Final = EventType.PRIORITY.stored
+
+
+def _pending_event(trail: tuple[Event, ...]) -> Event:
+    """The event by which a pending job became pending, or came into its queue."""
+    return next((event for event in reversed(trail) if event.what != _PRIORITY), trail[0])
 
 
 def _tell_progress(tx: Transaction, before: Job, job: Job) -> None:

@@ -2,10 +2,10 @@
 
 They follow from the changes of jobs' states, at the entry's time. The last hour of each queue is
 kept, one row for each minute with an event; the row of a minute replaces the one `SLOTS` minutes
-before it.
+before it. What one entry adds is also told by itself, for metrics.
 """
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -22,17 +22,31 @@ _ACTIVE: Final = State.ACTIVE.number
 _COMPLETED: Final = State.COMPLETED.number
 _DEAD: Final = State.DEAD.number
 _CANCELLED: Final = State.CANCELLED.number
+_RETRYING: Final = State.RETRYING.number
+_NONE_OFTEN: Final = (0,) * 7
+_NONE_SELDOM: Final = (0,) * 3
+"""Of the facts that are told by place: expired jobs, lost leases and duplicates are the last."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Throughput).decode
+
+
+Happened: TypeAlias = tuple[str, tuple[int, ...]]
+"""A queue, and what happened in it by the places of `corvo.protocol.numbers.COUNTED`. Nothing at
+all: the queue is gone."""
 
 
 class Minutes:
     """The counts of one shard."""
 
     def __init__(self) -> None:
+        self.happened: list[Happened] = []
+        """What the entry has added, in order. Only metrics are made from it."""
         self._rows: dict[str, Throughput] = {}
         self._failed: dict[str, int] = {}
         self._arrived: dict[str, int] = {}
+        self._expired: dict[str, int] = {}
+        self._lost: dict[str, int] = {}
+        self._duplicates: dict[str, int] = {}
 
     def failed(self, queue: str) -> None:
         """Count a failed attempt."""
@@ -41,6 +55,18 @@ class Minutes:
     def arrived(self, queue: str) -> None:
         """Do not count a job as enqueued: it came from another shard."""
         self._arrived[queue] = self._arrived.get(queue, 0) + 1
+
+    def expired(self, queue: str) -> None:
+        """Count a job that expired. It becomes dead."""
+        self._expired[queue] = self._expired.get(queue, 0) + 1
+
+    def lost(self, queue: str) -> None:
+        """Count a job that is taken from its worker, because its lease or its time is over."""
+        self._lost[queue] = self._lost.get(queue, 0) + 1
+
+    def duplicate(self, queue: str) -> None:
+        """Count a job that is not created, because another one exists in its place."""
+        self._duplicates[queue] = self._duplicates.get(queue, 0) + 1
 
     def count(self, tx: Transaction) -> None:
         """Count the events of this entry since the last call."""
@@ -66,8 +92,33 @@ class Minutes:
                 key = _key(queue, minute)
                 tx.set_key(key, _encode(row))
                 tx.note(key)
+                self.happened.append(
+                    (
+                        queue,
+                        (
+                            enqueued,
+                            came[_ACTIVE],
+                            came[_COMPLETED],
+                            failed,
+                            came[_RETRYING],
+                            came[_DEAD],
+                            came[_CANCELLED],
+                            *_NONE_SELDOM,
+                        ),
+                    )
+                )
+        if self._expired or self._lost or self._duplicates:
+            self._count_seldom()
         assert not self._failed, "a job whose attempt failed is in another state"
         assert not self._arrived, "a job that arrived is counted"
+
+    def _count_seldom(self) -> None:
+        """Count what happens seldom, and is in no row."""
+        seldom = (self._expired, self._lost, self._duplicates)
+        for queue in {queue: None for counts in seldom for queue in counts}:
+            found = (counts.get(queue, 0) for counts in seldom)
+            self.happened.append((queue, (*_NONE_OFTEN, *found)))
+        self._expired, self._lost, self._duplicates = {}, {}, {}
 
     def _row(self, tx: Transaction, queue: str, minute: int) -> Throughput:
         row = self._rows.get(queue)
@@ -79,6 +130,7 @@ class Minutes:
     def forget(self, tx: Transaction, queue: str) -> None:
         """Remove the rows of a queue that is gone, and its events of this entry."""
         self.count(tx)
+        self.happened.append((queue, ()))
         self._rows.pop(queue, None)
         prefix = THROUGHPUT.prefix + queue.encode() + b"\0"
         for key in tx.keys(prefix, prefix_end(prefix), limit=SLOTS):

@@ -132,6 +132,7 @@ class Tx(Transaction):
         self.dice = stamp.dice
         self.seen = ""
         self.runs = []
+        self.minutes.happened = []
         self.errands_left = ERRANDS_MAX
         self.mint = Mint(self.shard, self.now_ns, index)
         self.token = index << TOKEN_BITS
