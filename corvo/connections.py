@@ -100,12 +100,19 @@ async def connect(address: Address, settings: LinkSettings = DEFAULT) -> trio.So
                 case _:
                     assert_never(address)
     except (OSError, trio.TooSlowError, trio.BrokenResourceError) as error:
-        is_absent = _is_absent(error)
-        was_refused = is_absent and not isinstance(error, FileNotFoundError)
-        reason = f"no answer at {address}: {'connection refused' if was_refused else error}"
-        if is_absent:
+        reason = f"no answer at {address}: {_why(error, settings)}"
+        if _is_absent(error):
             raise LinkAbsent(reason) from error
         raise LinkLost(reason, was_sent=False) from error
+
+
+def _why(error: Exception, settings: LinkSettings) -> str:
+    """Why there is no connection. Some exceptions have no text."""
+    if _is_absent(error) and not isinstance(error, FileNotFoundError):
+        return "connection refused"
+    if isinstance(error, trio.TooSlowError):
+        return f"none within {settings.connect_s:g} s"
+    return str(error) or "the connection was lost"
 
 
 def _is_absent(error: BaseException) -> bool:

@@ -317,6 +317,17 @@ async def test_a_process_that_does_not_answer_is_named_by_its_address(tmp_path: 
 
 
 @on_sockets
+async def test_a_process_that_takes_too_long_to_answer_is_said_to(tmp_path: Path) -> None:
+    listener = await listen_unix(str(tmp_path / "s"))
+    address = UnixAddress(str(tmp_path / "s"))
+
+    with pytest.raises(LinkLost, match=r"no answer at .*/s: none within 0 s"):
+        await connect(address, LinkSettings(connect_s=0))
+
+    await listener.aclose()
+
+
+@on_sockets
 async def test_where_nothing_listens_the_process_is_known_to_have_ended(tmp_path: Path) -> None:
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
