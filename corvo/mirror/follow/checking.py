@@ -133,7 +133,7 @@ class CheckTask:
                 self._log.warning("mirror.not_checked", reason=str(error))
             return False
         took_ms = (clock.steady_ns() - began) // 1_000_000
-        self._log.info("mirror.checked", rows=rows, took_ms=took_ms)
+        self._log.debug("mirror.checked", rows=rows, took_ms=took_ms)
         return True
 
     async def _check_table(self, connection: sqlite3.Connection, table: str) -> int:
