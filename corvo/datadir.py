@@ -324,7 +324,8 @@ class DataDir:
         digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
         elsewhere = Path(tempfile.gettempdir()) / f"corvo-{os.geteuid()}-{digest}"
         places = [self.root / "run", elsewhere]
-        fitting = [place for place in places if _fits(place / f"shard-{shards - 1}.sock")]
+        longest = f"peer-shard-{shards - 1}.sock"
+        fitting = [place for place in places if _fits(place / longest)]
         if not fitting:
             raise DirectoryUnfit(
                 f"{self.root} and {elsewhere} are too long for the path of a socket, at most"
@@ -344,12 +345,18 @@ def mirror_socket(sockets: list[str]) -> str:
     return str(Path(sockets[0]).with_name("mirror.sock"))
 
 
+def peer_socket(sockets: list[str], target: str) -> str:
+    """The path of the socket where a process takes over connections from other nodes."""
+    return str(Path(sockets[0]).with_name(f"peer-{target}.sock"))
+
+
 def remove_sockets(sockets: list[str]) -> None:
     """Leave none behind, and nothing outside the node's directory."""
-    for socket in (*sockets, mirror_socket(sockets)):
+    directory = Path(sockets[0]).parent
+    for socket in (*sockets, mirror_socket(sockets), *directory.glob("peer-*.sock")):
         Path(socket).unlink(missing_ok=True)
     with suppress(OSError):  # something else is in it, which somebody put there
-        Path(sockets[0]).parent.rmdir()
+        directory.rmdir()
 
 
 def _fits(socket: Path) -> bool:

@@ -12,6 +12,8 @@ from typing import Final
 VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """Variables that no child inherits, because it could send notifications for the node."""
 
+_BLOCKED_S: Final = 1.0
+
 
 class Notifier:
     """Sends notifications to the service manager."""
@@ -23,11 +25,16 @@ class Notifier:
         """Interval of watchdog notifications; None if they are not requested."""
 
     def say(self, *lines: str) -> None:
-        """Send lines. An error is ignored: the node runs without a service manager, too."""
+        """Send lines. An error is ignored: the node runs without a service manager, too.
+
+        It blocks while the queue of the service manager is full, for a moment: it is never told
+        again that the node is ready.
+        """
         if not self._address:
             return
-        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
         with socket.socket(socket.AF_UNIX, kind) as speaking, suppress(OSError):
+            speaking.settimeout(_BLOCKED_S)
             speaking.sendto("\n".join(lines).encode(), self._address)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from corvo.child import Update
 from corvo.config import Config, accepted_losses
-from corvo.datadir import DataDir, Identity, mirror_socket
+from corvo.datadir import DataDir, Identity, mirror_socket, peer_socket
 from corvo.forming import describe
 from corvo.mirror.config import MirrorConfig
 from corvo.notify import VARIABLES
@@ -71,11 +71,6 @@ def sockets_here(opened: OpenedNode) -> dict[int, str]:
     return {number: opened.sockets[number] for number in shards_here(opened)}
 
 
-def peer_socket(opened: OpenedNode, target: str) -> str:
-    """Where a process takes over connections from other nodes."""
-    return str(Path(opened.sockets[0]).with_name(f"peer-{target}.sock"))
-
-
 def plans_of(config: Config, opened: OpenedNode) -> list[Plan]:
     """The processes of a node, in the order in which they start."""
     programs, lock = opened.programs, opened.lock
@@ -120,7 +115,7 @@ def shard_config(config: Config, opened: OpenedNode, number: int) -> ShardConfig
         map=opened.map if config.cluster.is_clustered else None,
         security=config.cluster.security,
         instance=opened.identity.instance if config.cluster.is_clustered else "",
-        peer_socket=peer_socket(opened, shard_target(number))
+        peer_socket=peer_socket(opened.sockets, shard_target(number))
         if config.cluster.is_clustered
         else "",
         is_new_member=opened.map.version > 0 and number not in opened.there,
@@ -168,7 +163,7 @@ def router_config(config: Config, opened: OpenedNode) -> RouterConfig:
         map=opened.map if config.cluster.is_clustered else None,
         security=config.cluster.security,
         instance=opened.identity.instance if config.cluster.is_clustered else "",
-        peer_socket=peer_socket(opened, NODE) if config.cluster.is_clustered else "",
+        peer_socket=peer_socket(opened.sockets, NODE) if config.cluster.is_clustered else "",
         own=own_node(config, opened) if config.cluster.is_clustered else None,
         clock_offset_max_ms=config.cluster.clock_offset_max_ms,
         mirror_socket=mirror_socket(opened.sockets) if config.mirror.enabled == "on" else "",

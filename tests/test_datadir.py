@@ -18,10 +18,13 @@ from corvo.datadir import (
     DirectoryUnfit,
     Identity,
     NeededRelease,
+    mirror_socket,
     open_directory,
+    peer_socket,
     remove_sockets,
 )
 from corvo.protocol.cluster import alone
+from corvo.topology import NODE, shard_target
 
 
 @pytest.fixture
@@ -286,6 +289,22 @@ def test_a_directory_deep_down_has_its_sockets_elsewhere(tmp_path: Path, short: 
     assert not set(one) & set(two)
 
 
+@pytest.mark.parametrize("shards", [1, 11])
+def test_every_socket_of_a_node_has_a_path_that_fits(short: Path, shards: int) -> None:
+    places = set[bool]()
+    for length in range(1, 110 - len(str(short))):
+        directory = open_directory(str(short / ("x" * length)))
+        sockets = directory.sockets(shards)
+        last = shard_target(shards - 1)
+        all_of_them = [*sockets, mirror_socket(sockets), peer_socket(sockets, last)]
+
+        places.add(Path(sockets[0]).parent == directory.root / "run")
+        assert max(len(os.fsencode(path)) for path in all_of_them) <= 107
+        assert len(os.fsencode(peer_socket(sockets, NODE))) <= 107
+
+    assert places == {True, False}, "some are long, and some are not"
+
+
 def test_a_place_that_somebody_else_has_put_there_is_refused(tmp_path: Path, short: Path) -> None:
     directory = open_directory(str(tmp_path / ("deep" * 40)))
     place = Path(directory.sockets(1)[0]).parent
@@ -309,6 +328,7 @@ def test_nothing_is_left_of_the_sockets(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     sockets = directory.sockets(2)
     Path(sockets[0]).write_text("")
+    Path(peer_socket(sockets, NODE)).write_text("")
 
     remove_sockets(sockets)
 

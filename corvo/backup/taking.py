@@ -10,6 +10,7 @@ import msgspec
 from corvo.backup.stored import UNFINISHED, Archive, backups_in, damaged, read_manifest
 from corvo.client import backups as api
 from corvo.client.calls import Client
+from corvo.errors import StoreFailed
 from corvo.kv import directories
 from corvo.kv.sums import Sum
 from corvo.protocol.backups import MANIFEST, HeldFile, Manifest, folder_of
@@ -63,7 +64,7 @@ def take(
                 key = HeldFile(copy.shard, file.name, file.size, file.crc32)
                 if key in held:
                     place.mkdir(exist_ok=True)
-                    if directories.link(held[key], place / file.name):
+                    if _share(key, held[key], place / file.name):
                         shared += file.size
 
     have = [msgspec.to_builtins(each) for each in held]
@@ -80,6 +81,17 @@ def take(
             if archive.sums.get(name, Sum(file.size, file.crc32)) != Sum(file.size, file.crc32):
                 raise damaged(_RECEIVED, f"the checksum or the size of {name} does not match")
     return manifest, received, shared
+
+
+def _share(known: HeldFile, table: Path, target: Path) -> bool:
+    """Take a table from an earlier backup. False if it is gone, or had to be copied."""
+    try:
+        return directories.link(table, target)
+    except StoreFailed:  # a file system without hard links, or no more of them for this file
+        shutil.copyfile(table, target)
+        if directories.sum_up(target) != Sum(known.size, known.crc32):
+            raise damaged(table, "its checksum or its size does not match") from None
+        return False
 
 
 def _tables_of(earlier: Path) -> dict[HeldFile, Path]:

@@ -119,6 +119,41 @@ def test_what_an_earlier_backup_has_damaged_is_sent_again(
     assert (second.verified, second.bytes_shared) == (True, 0)
 
 
+@pytest.mark.parametrize("is_good", [True, False])
+def test_a_file_system_without_hard_links_gets_copies(
+    corvo: Corvo,
+    empty: Callable[[int], Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_good: bool,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    def copy_badly(source: Path, target: Path) -> None:
+        target.write_bytes(bytes(source.stat().st_size))
+
+    server, to = empty(2), tmp_path / "here"
+    with Client([server.url], api_key=server.api_key) as client:
+        jobs.enqueue_many(client, [{"queue": f"q{number}"} for number in range(20)])
+    first = corvo("backup", "--to", to, "-o", "json", server=server).json(Made)
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    if not is_good:
+        monkeypatch.setattr(shutil, "copyfile", copy_badly)
+    second = corvo("backup", "--to", to, "-o", "json", server=server)
+
+    if is_good:
+        made = second.json(Made)
+        before, after = tables_in(Path(first.path)), tables_in(Path(made.path))
+        assert (made.verified, made.bytes_shared) == (True, 0)
+        assert made.bytes_received < first.bytes_received, "copies are made on this side"
+        assert {path.stat().st_nlink for path in [*before.values(), *after.values()]} == {1}
+    else:
+        assert second.code == 1
+        assert "its checksum or its size does not match" in second.err
+        assert [*to.iterdir()] == [Path(first.path)]
+
+
 class Stub:
     """A client that gets some bytes as a backup."""
 

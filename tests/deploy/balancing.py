@@ -107,7 +107,7 @@ async def ready(process: Process, node: Running) -> None:
             words = ["python3", "/opt/corvo/healthy.py", "/readyz"]
             if (await process.execute(words)).code == 0:
                 return
-            assert not node.silent.is_set(), (node.events, node.texts)
+            assert not node.silent.is_set(), node.story()
             await trio.sleep(_LOOK_S)
 
 

@@ -111,7 +111,7 @@ async def healthy(process: Process, node: Running, check: list[str]) -> None:
     assert check[0] == "CMD"
     with trio.fail_after(PATIENCE_S):
         while (await process.execute(check[1:])).code != 0:
-            assert not node.silent.is_set(), (node.events, node.texts)
+            assert not node.silent.is_set(), node.story()
             await trio.sleep(_LOOK_S)
 
 

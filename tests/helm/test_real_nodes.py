@@ -71,7 +71,7 @@ async def ready(pods: Sequence[Process], nodes: Sequence[Running]) -> None:
     with trio.fail_after(PATIENCE_S):
         for pod, node in zip(pods, nodes, strict=True):
             while await probe(pod, "readiness") != 200:
-                assert not node.silent.is_set(), (node.events, node.texts)
+                assert not node.silent.is_set(), node.story()
                 await trio.sleep(_LOOK_S)
 
 
@@ -182,12 +182,12 @@ async def test_a_worker_that_is_stopped_finishes_its_job_and_fetches_no_other(
         async with worker.running() as running:
             with trio.fail_after(PATIENCE_S):
                 while not (leased := await inspect(server, "mail~first")).lease_expires_at:
-                    assert not running.silent.is_set(), running.texts
+                    assert not running.silent.is_set(), running.story()
             await server.corvo("enqueue", "mail", "{}", "--id", "second")
             running.send(signal.SIGTERM)
             with trio.fail_after(PATIENCE_S):
                 while (later := await inspect(server, "mail~first")) == leased:
-                    assert not running.silent.is_set(), running.texts
+                    assert not running.silent.is_set(), running.story()
             os.write(end, b'"done"')
             os.close(end)
             with trio.fail_after(PATIENCE_S):

@@ -19,6 +19,9 @@ ARCHIVES: Final = sorted(STORED.glob("*.tar.xz"))
 EARLIER: Final = sorted(STORED.parent.glob("directory_version_*.tar.xz"))
 """From before there were releases; tests/node/test_earlier_versions.py compares their answers."""
 
+EARLIER_MIRROR: Final = "not checked: mirror: mirror/mirror.db: it has schema "
+"""The file of the mirror is made again by a server with another schema, and checked then."""
+
 
 def unpack(archive: Path, directory: Path) -> Path:
     with tarfile.open(archive) as packed:
@@ -60,7 +63,8 @@ async def test_a_directory_of_a_release_opens_with_all_that_it_had(
 
     assert {path: common(told[path], now[path]) for path in told} == told
     assert code == 0
-    assert before[0] == 0, before[1]
+    assert before[0] == (10 if EARLIER_MIRROR in before[1] else 0), before[1]
+    assert before[1].count("not checked: ") == before[1].count(EARLIER_MIRROR) <= 1
     assert after[0] == 0, after[1]
 
 

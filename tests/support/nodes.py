@@ -41,6 +41,10 @@ class Running:
         """Nobody who could write to its stderr is left: neither the node nor a process of it."""
         self._heard = trio.Event()
 
+    def story(self) -> str:
+        """All that it has said, whole: pytest shortens the texts of other objects."""
+        return "\n".join(map(str, [*self.events, *self.texts]))
+
     async def listen(self) -> None:
         """Read the log to its end."""
         assert self.process.stderr is not None
@@ -81,21 +85,21 @@ class Running:
     async def hear(self, event: str, count: int = 1, **fields: object) -> dict[str, object]:
         """Wait until an event was logged, so many times; the last of them."""
         while len(found := self.find(event, **fields)) < count:
-            assert not self.silent.is_set(), f"no {event} {fields}: {self.events} {self.texts}"
+            assert not self.silent.is_set(), f"no {event} {fields}: {self.story()}"
             await self._heard.wait()
         return found[count - 1]
 
     async def hear_any(self, *events: str) -> dict[str, object]:
         """Wait until one of these events was logged; the first of them."""
         while not (found := [one for event in events for one in self.find(event)]):
-            assert not self.silent.is_set(), f"none of {events}: {self.events} {self.texts}"
+            assert not self.silent.is_set(), f"none of {events}: {self.story()}"
             await self._heard.wait()
         return found[0]
 
     async def read(self, words: str, count: int = 1) -> None:
         """Wait until somebody has said the words outside of the log, so many times."""
         while sum(words in line for line in self.texts) < count:
-            assert not self.silent.is_set(), f"no {words}: {self.events} {self.texts}"
+            assert not self.silent.is_set(), f"no {words}: {self.story()}"
             await self._heard.wait()
 
     async def url(self) -> tuple[str, int]:

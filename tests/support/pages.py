@@ -32,7 +32,7 @@ _LOOK_S: Final = 0.1
 PLACEHOLDERS: Final = (
     (r"\b\d+\.\d+\.\d+(?:\.dev\d+)?(?=\s|$)", "VERSION"),
     (r"\bs\d+_(job|batch|bulk)_\w+", r"ID OF A \1"),
-    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", "TIME"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", "TIME"),
     (r"(?<=\()[\dhms]+ ago(?=\))", "AGE"),
     # Leaders change, and with them the terms.
     (r"(?m)^(\d+ +[\w-]+ +(?:active|unreachable) +)[\d,-]+ +[\d,-]+", r"\1LEADS REPLICAS"),
