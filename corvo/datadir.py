@@ -353,8 +353,9 @@ def peer_socket(sockets: list[str], target: str) -> str:
 def remove_sockets(sockets: list[str]) -> None:
     """Leave none behind, and nothing outside the node's directory."""
     directory = Path(sockets[0]).parent
-    for socket in (*sockets, mirror_socket(sockets), *directory.glob("peer-*.sock")):
-        Path(socket).unlink(missing_ok=True)
+    of_shards = (Path(socket) for socket in (*sockets, mirror_socket(sockets)))
+    for socket in (*of_shards, *directory.glob("peer-*.sock")):
+        socket.unlink(missing_ok=True)
     with suppress(OSError):  # something else is in it, which somebody put there
         directory.rmdir()
 

@@ -37,6 +37,7 @@ from corvo.datadir import (
     DirectoryDamaged,
     DirectoryUnfit,
     open_directory,
+    peer_socket,
     remove_sockets,
 )
 from corvo.errors import CorvoError
@@ -50,7 +51,6 @@ from corvo.plans import (
     OpenedNode,
     Programs,
     child_environment,
-    peer_socket,
     plans_of,
     shards_here,
 )
@@ -268,7 +268,7 @@ def _peer_target(known: NodeMap, target: str) -> str | None:
     """The socket of a process that other nodes connect to."""
     opened = known.opened
     names = {NODE, *(shard_target(number) for number in shards_here(opened))}
-    return peer_socket(opened, target) if target in names else None
+    return peer_socket(opened.sockets, target) if target in names else None
 
 
 def _close_all(listening: Iterable[socket.socket]) -> None:
