@@ -16,10 +16,10 @@ server: $(SERVING) ## Run Corvo on 127.0.0.1:8080 with its data in ./data; more 
 	@exec $(PYTHON) -m corvo server $(FLAGS)
 
 # Some kills need strace, the examples their languages, the compose files their load balancer, and
-# alerts and dashboards a Prometheus.
+# alerts and dashboards a Prometheus. There is a worker more than cores, for many tests wait for processes.
 test: $(READY) ## Run every test
 	$(call HAVE,strace:strace node:nodejs go:golang-go haproxy:haproxy prometheus:prometheus promtool:prometheus,some tests are not covered)
-	$(PYTHON) -m pytest --numprocesses auto --maxprocesses 8
+	$(PYTHON) -m pytest --numprocesses $$(($$(nproc) + 1)) --maxprocesses 8
 
 check: $(READY) ## Check format, lint, types, imports, house rules and docs
 	$(PYTHON) -m ruff format --check

@@ -23,7 +23,7 @@ from corvo.backup.stored import (
     opened,
     pack,
 )
-from corvo.backup.taking import remove_older, settle, take
+from corvo.backup.taking import remove_left, remove_older, settle, take
 from corvo.client.backups import Restored, send_documents
 from corvo.client.calls import new_request_key
 from corvo.client.errors import BadClientOption
@@ -74,7 +74,7 @@ class Made(msgspec.Struct, kw_only=True):
     """By shard, the position in its log: all changes up to it are in the backup."""
     jobs: int | None = None
     removed: list[str] = []
-    """Older backups that were removed."""
+    """Older backups that were removed, and what a killed command had left."""
 
 
 # corvo backup
@@ -92,13 +92,14 @@ def backup(session: Session, options: argparse.Namespace) -> int:
                 "--keep is for a folder of backups", "pass --to DIR, or remove --keep"
             )
         where.parent.mkdir(parents=True, exist_ok=True)
+        left = [] if where.archive else remove_left(where.parent, session.now_ns() / 1e9)
         folder = Path(tempfile.mkdtemp(prefix="backup-", suffix=UNFINISHED, dir=where.parent))
         try:
             made = _make(session, got, where, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        if got.keep is not None:
-            made.removed = [str(path) for path in remove_older(where.target, got.keep)]
+        older = remove_older(where.target, got.keep) if got.keep is not None else []
+        made.removed = [str(path) for path in left + older]
     session.show(msgspec.json.encode(made), _described(made), (made.path,))
     return OK
 

@@ -29,6 +29,7 @@ from corvo.protocol.wire import OP_VERSION
 
 UNFINISHED: Final = ".unfinished"
 _NAME: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z(-[0-9]+)?")
+_BEGUN: Final = re.compile(rf"(backup-\w+|{_NAME.pattern}){re.escape(UNFINISHED)}")
 _MEMBER: Final = re.compile(rf"{re.escape(MANIFEST)}|shard-(0|[1-9][0-9]*)/(.+)")
 _FILE: Final = re.compile(FILE_NAME)
 _PIECE: Final = 1 << 20
@@ -60,6 +61,13 @@ def backups_in(folder: Path) -> list[Path]:
         return []
     return sorted(
         path for path in folder.iterdir() if _NAME.fullmatch(path.name) and is_backup(path)
+    )
+
+
+def unfinished_in(folder: Path) -> list[Path]:
+    """The folders of backups that are being made or removed, or were when a command was killed."""
+    return sorted(
+        path for path in folder.iterdir() if _BEGUN.fullmatch(path.name) and path.is_dir()
     )
 
 

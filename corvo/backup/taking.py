@@ -2,12 +2,20 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from corvo.backup.stored import UNFINISHED, Archive, backups_in, damaged, read_manifest
+from corvo.backup.stored import (
+    UNFINISHED,
+    Archive,
+    backups_in,
+    damaged,
+    read_manifest,
+    unfinished_in,
+)
 from corvo.client import backups as api
 from corvo.client.calls import Client
 from corvo.errors import StoreFailed
@@ -15,6 +23,8 @@ from corvo.kv import directories
 from corvo.kv.sums import Sum
 from corvo.protocol.backups import MANIFEST, HeldFile, Manifest, folder_of
 
+LEFT_S: Final = 86_400.0
+"""What nobody has written to for so long was left by a command that was killed."""
 _MEMBER: Final = ".ldb"
 _RECEIVED: Final = "the backup that was received"
 
@@ -117,6 +127,17 @@ def settle(folder: Path, target: Path) -> None:
     directories.sync(folder)
     folder.rename(target)
     directories.sync_names(target.parent)
+
+
+def remove_left(parent: Path, now_s: float) -> list[Path]:
+    """Remove what killed commands have left in a folder of backups. Returns those that are gone."""
+    gone = []
+    for folder in unfinished_in(parent):
+        with suppress(OSError):  # it is being changed: another command works there
+            if now_s - max(path.lstat().st_mtime for path in (folder, *folder.rglob("*"))) > LEFT_S:
+                shutil.rmtree(folder)
+                gone.append(folder)
+    return gone
 
 
 def remove_older(made: Path, keep: int) -> list[Path]:

@@ -119,6 +119,34 @@ def test_what_an_earlier_backup_has_damaged_is_sent_again(
     assert (second.verified, second.bytes_shared) == (True, 0)
 
 
+def test_what_a_killed_command_has_left_is_removed_after_a_day(
+    corvo: Corvo, empty: Callable[[int], Server], tmp_path: Path
+) -> None:
+    server, to = empty(1), tmp_path / "here"
+    old, fresh, removed = (
+        to / name
+        for name in (
+            "backup-ab_1.unfinished",
+            "backup-cd_2.unfinished",
+            "20260101T000000Z.unfinished",
+        )
+    )
+    not_ours = [to / "notes.unfinished", to / "backup-x"]
+    folders = [old, fresh, removed, *not_ours]
+    for folder in folders:
+        (folder / "shard-0").mkdir(parents=True)
+        (folder / "shard-0" / "a.ldb").write_bytes(b"x")
+    for path in [path for folder in folders for path in (folder, *folder.rglob("*"))]:
+        os.utime(path, (0, 0))
+    (fresh / "shard-0" / "b.ldb").write_bytes(b"x")
+    os.utime(fresh, (0, 0))
+
+    made = corvo("backup", "--to", to, "-o", "json", server=server).json(Made)
+
+    assert made.removed == [str(removed), str(old)]
+    assert sorted(to.iterdir()) == sorted([fresh, *not_ours, Path(made.path)])
+
+
 @pytest.mark.parametrize("is_good", [True, False])
 def test_a_file_system_without_hard_links_gets_copies(
     corvo: Corvo,
