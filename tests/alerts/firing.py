@@ -103,8 +103,7 @@ class Stage:
 
     async def fires(self, name: str, patience_s: float = 60.0, **labels: str) -> None:
         """Wait until an alert fires."""
-        found = await self.prometheus.firing(name, patience_s)
-        [alert, *_] = [one for one in found if labels.items() <= one.labels.items()]
+        alert = await self.prometheus.firing(name, labels, patience_s)
         assert "error expanding" not in str(alert.annotations), alert
         shown = {key: alert.labels[key] for key in sorted(alert.labels) if key != "alertname"}
         after_s = round(trio.current_time() - self._since, 1)

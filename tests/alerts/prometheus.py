@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -112,16 +112,18 @@ class Prometheus:
         """The alerts that fire or wait for their time."""
         return msgspec.json.decode(await self.get("/api/v1/alerts"), type=ShownAlerts).data.alerts
 
-    async def firing(self, name: str, patience_s: float = PATIENCE_S) -> list[Alert]:
-        """The alerts of a name, once one fires."""
+    async def firing(self, name: str, labels: Mapping[str, str], patience_s: float) -> Alert:
+        """The first alert of a name and with some labels, once it fires."""
         seen: list[Alert] = []
         with trio.move_on_after(patience_s):
             while True:
                 seen = await self.alerts()
-                if found := [one for one in seen if one.name == name and one.state == "firing"]:
-                    return found
+                for one in seen:
+                    is_it = one.name == name and labels.items() <= one.labels.items()
+                    if is_it and one.state == "firing":
+                        return one
                 await trio.sleep(_LOOK_S)
-        raise AssertionError(f"{name} does not fire: {seen}")
+        raise AssertionError(f"{name} with {labels} does not fire: {seen}")
 
     async def calm(self, name: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until no alert of a name fires."""
