@@ -34,6 +34,8 @@ def test_a_notification_waits_while_the_queue_is_full(
         notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "n")})
         saying = threading.Thread(target=notifier.say, args=("STATUS=well", "READY=1"))
         saying.start()
+        saying.join(0.2)
+        assert saying.is_alive(), "it waits, however long it took to begin"
         received = [listening.recv(4096) for _ in range(count + 1)]
         saying.join()
 

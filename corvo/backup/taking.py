@@ -24,7 +24,7 @@ from corvo.kv.sums import Sum
 from corvo.protocol.backups import MANIFEST, HeldFile, Manifest, folder_of
 
 LEFT_S: Final = 86_400.0
-"""What nobody has written to for so long was left by a command that was killed."""
+"""Age of the newest file of an unfinished backup that counts as left by a killed command."""
 _MEMBER: Final = ".ldb"
 _RECEIVED: Final = "the backup that was received"
 

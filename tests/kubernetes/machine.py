@@ -22,7 +22,7 @@ import trio
 
 NODE: Final = "machine"
 ADDRESS: Final = "10.88.0.1"
-TOKEN: Final = "admin"  # noqa: S105 -- of an API on this network alone
+TOKEN: Final = "admin"  # noqa: S105 -- the API is in a network namespace of this run
 VOLUMES: Final = 24
 PAUSE: Final = "localhost/pause:1"
 _API: Final = "https://127.0.0.1:6443"

@@ -162,7 +162,7 @@ def counters_of(
     if others is None:
         return
     for shard in shards:
-        # Of a shard that did not tell its queues, nobody knows which would have been shown.
+        # Without the queues of a shard, the first queues by name are not known.
         if shard.numbers is not None and shard.counters is not None and shard.is_whole:
             hidden = left[shard.number] | {_TOGETHER: shard.others}
             for _ in others.take(shard.number, shard.numbers.counted.stats.started_s, hidden):
