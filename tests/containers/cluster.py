@@ -68,6 +68,11 @@ async def _run(pods: list[Container], seen: Seen, tell: Callable[[str], None]) -
         await lost.start()
         await ready(pods)
         tell("it is ready again")
+        code = await pods[1].kill_while_it_drains()
+        await load.more()
+        tell(f"another was killed while it drained (code {code})")
+        await pods[1].start()
+        await ready(pods)
         for pod in reversed(pods):
             began = trio.current_time()
             seen.codes.append(await pod.stop())

@@ -7,6 +7,8 @@ same. A field that has no option here is refused, so that none is silently left 
 import os
 from typing import Final
 
+import trio
+
 from tests.containers.engine import IMAGE, Engine
 from tests.helm.charts import Done, Pod, Security
 from tests.helm.pods import Release
@@ -14,6 +16,8 @@ from tests.node.http import Client
 from tests.support.networks import Place
 
 _GRACE_S: Final = "60"
+_DRAIN_S: Final = 1.0
+"""The hook takes some seconds."""
 
 
 class Container:
@@ -84,10 +88,7 @@ class Container:
 
     async def stop(self) -> int:
         """What Kubernetes does: the hook, SIGTERM, and the removal; the exit code."""
-        hook = self._pod.server.lifecycle
-        assert hook is not None
-        assert hook.pre_stop is not None
-        drained = await self.execute(*hook.pre_stop.exec.command)
+        drained = await self._drain()
         assert drained.code == 0, drained
         await self._engine.podman("stop", "--time", _GRACE_S, self.name)
         return await self._remove()
@@ -97,6 +98,25 @@ class Container:
         await self._engine.podman("kill", "--signal=KILL", self.name)
         await self._engine.podman("wait", self.name)
         return await self._remove()
+
+    async def kill_while_it_drains(self) -> int:
+        """End all of its processes at once, a second after its hook was started; the exit code."""
+        drained: list[Done] = []
+
+        async def drain() -> None:
+            drained.append(await self._drain())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drain)
+            await trio.sleep(_DRAIN_S)
+            assert not drained, "the hook goes on"
+            return await self.kill()
+
+    async def _drain(self) -> Done:
+        hook = self._pod.server.lifecycle
+        assert hook is not None
+        assert hook.pre_stop is not None
+        return await self.execute(*hook.pre_stop.exec.command)
 
     async def _remove(self) -> int:
         form = "--format={{.State.ExitCode}}"
