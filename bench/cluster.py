@@ -10,7 +10,6 @@ processors and to the same disk. What a cluster costs shows here, and not what i
 
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from bench.measure import Measurement
 from bench.server import LOG, SHARDS, Server, server_of, serving
 from bench.shard_process import syncs_per_second
 from corvo.protocol.cluster import REPLICAS
+from tests.support.ports import free_ports
 
 COUNTS: Final = (1, 3, 5)
 SETTLED_S_MAX: Final = 60.0
@@ -113,7 +113,7 @@ def _jobs(rows: list[Measurement]) -> float:
 
 
 def _start(running: ExitStack, directory: Path, count: int) -> Cluster:
-    ports = _free_ports(count) if count > 1 else ()
+    ports = free_ports(count) if count > 1 else []
     nodes: list[Server] = []
     for number in range(count):
         place = directory / f"{count}-{number}"
@@ -152,11 +152,3 @@ def _settle(server: Server) -> None:
             return
         assert monotonic() < deadline, f"the cluster does not settle: {seen}"
         sleep(_LOOK_S)
-
-
-def _free_ports(count: int) -> tuple[int, ...]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return tuple(each.getsockname()[1] for each in sockets)

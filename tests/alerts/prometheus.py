@@ -15,7 +15,7 @@ import yaml
 
 from tests.cluster.nodes import PATIENCE_S
 from tests.node.http import Client, Lost
-from tests.shard.processes import free_ports
+from tests.support.ports import free_ports
 
 PROMETHEUS: Final = shutil.which("prometheus")
 _LOOK_S: Final = 0.2
@@ -147,7 +147,7 @@ async def prometheus_of(
     """A Prometheus that scrapes servers on loopback every two seconds. It ends with the block."""
     assert PROMETHEUS is not None
     await trio.Path(directory).mkdir(parents=True)
-    [port] = await free_ports(1)
+    [port] = free_ports(1)
     config = {
         # A page waits for a second for a shard or mirror that does not answer.
         "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},

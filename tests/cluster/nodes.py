@@ -13,9 +13,9 @@ import trio
 
 from corvo.plans import Programs
 from tests.node.http import Address, Answer, Client, Lost
-from tests.shard.processes import free_ports
 from tests.support.networks import Network, Place
 from tests.support.nodes import Running, running
+from tests.support.ports import free_ports
 
 REAL: Final = Programs()
 PATIENCE_S: Final = 60.0
@@ -58,6 +58,8 @@ class Member:
         }
         self.environment: dict[str, str] = {}
         self.running: Running | None = None
+        self.last: Running | None = None
+        """The node as it was started last, whether or not it still runs."""
         self.build = ""
         """Which of the builds of `tests.support.builds` it runs; empty for the product as it is."""
 
@@ -70,7 +72,8 @@ class Member:
     @property
     def node(self) -> Running:
         """The node, which runs."""
-        assert self.running is not None, f"{self.name} does not run"
+        said = "" if self.last is None else self.last.story()
+        assert self.running is not None, f"{self.name} does not run: {said}"
         return self.running
 
     @property
@@ -116,7 +119,7 @@ class Cluster:
         async with running(
             member.settings, programs, prefix=prefix, entry=entry, **member.environment
         ) as node:
-            member.running = node
+            member.running = member.last = node
             task_status.started()
             await node.silent.wait()
         if member.running is node:
@@ -167,7 +170,7 @@ class Cluster:
 
 async def members_in(directory: Path, names: Sequence[str], **settings: str) -> list[Member]:
     """New nodes. A setting's dot is written as two underscores."""
-    ports = await free_ports(2 * len(names))
+    ports = free_ports(2 * len(names))
     made = []
     for number, name in enumerate(names):
         member = Member(directory, name, ports[2 * number], ports[2 * number + 1])

@@ -15,8 +15,8 @@ from corvo.datadir import open_directory
 from corvo.forming import Formed, JoinRefused, form
 from corvo.telemetry import Level, Log, Style
 from tests.cluster.nodes import PATIENCE_S, cluster_of, members_in
-from tests.shard.processes import free_ports
 from tests.support.links import jumping, on_sockets
+from tests.support.ports import free_ports
 
 NAME: Final = "corvo.example"
 SECRET: Final = "sixteen letters, or more"  # noqa: S105 -- of no cluster
@@ -132,7 +132,7 @@ async def test_three_nodes_with_one_port_find_each_other_by_a_name_of_the_system
     tmp_path: Path,
 ) -> None:
     members = await members_in(tmp_path, ["a", "b", "c"], cluster__secret=SECRET)
-    (port,) = await free_ports(1)
+    (port,) = free_ports(1)
     for number, member in enumerate(members, start=1):
         member.settings["cluster.peer_bind"] = f"127.0.0.{number}:{port}"
     first, *others = members

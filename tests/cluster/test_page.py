@@ -12,7 +12,6 @@ from corvo.client_commands.options import parser_of
 from corvo.commands import _FLAGS
 from corvo.config import KEYS
 from tests.cluster.nodes import PATIENCE_S
-from tests.shard.processes import free_ports
 from tests.support.links import on_sockets
 from tests.support.pages import (
     Shell,
@@ -25,6 +24,7 @@ from tests.support.pages import (
     shell_in,
     steps,
 )
+from tests.support.ports import free_ports
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "cluster.md").read_text()
@@ -52,7 +52,7 @@ async def follow(shell: Shell, step: Step, ports: dict[str, str]) -> None:
 async def test_every_command_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
     found = list(steps(PAGE))
     named = sorted({*re.findall(r"127\.0\.0\.1:(\d+)", "".join(map("\n".join, found)))})
-    given = [str(port) for port in await free_ports(len(named))]
+    given = [str(port) for port in free_ports(len(named))]
     ports = dict(zip(named, given, strict=True))
 
     async with shell_in(tmp_path) as shell:

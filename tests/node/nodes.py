@@ -9,8 +9,8 @@ from typing import Final
 
 from corvo.plans import Programs
 from tests.node.http import Address
-from tests.shard.processes import free_ports
 from tests.support.nodes import Running, running
+from tests.support.ports import free_ports
 
 REAL: Final = Programs()
 OK: Final = 0
@@ -45,7 +45,7 @@ class House:
 
 async def house_in(directory: Path, **settings: str) -> House:
     """A new house. A setting's dot is written as two underscores."""
-    [port] = await free_ports(1)
+    [port] = free_ports(1)
     return House(directory, port, {key.replace("__", "."): settings[key] for key in settings})
 
 

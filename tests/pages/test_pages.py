@@ -15,7 +15,6 @@ from tests.cli_reference import verbs_of
 from tests.cluster.nodes import PATIENCE_S
 from tests.node.http import Client
 from tests.pages.languages import EXAMPLES, GO, missing
-from tests.shard.processes import free_ports
 from tests.support.pages import (
     ROOT,
     Block,
@@ -29,6 +28,7 @@ from tests.support.pages import (
     shell_in,
     steps,
 )
+from tests.support.ports import free_ports
 
 DOCS: Final = ROOT / "docs"
 KINDS: Final = ("tutorials", "howto", "concepts")
@@ -167,8 +167,8 @@ def test_every_command_of_a_page_does_what_the_page_says(
 async def read(text: str, language: str, port: str, directory: Path, temporary: Path) -> None:
     """Follow a page. Every command is compared with its output."""
     others = sorted({*re.findall(r"127\.0\.0\.1:(\d+)", text)} - {USUAL})
-    ports = dict(zip(others, map(str, await free_ports(len(others))), strict=True))
-    [own] = await free_ports(1)
+    ports = dict(zip(others, map(str, free_ports(len(others))), strict=True))
+    [own] = free_ports(1)
     ports[USUAL] = str(own) if starts_a_server(text) else port
     await cleared(port)
     if language:

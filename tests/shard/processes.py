@@ -178,14 +178,3 @@ async def wait_until_leading(client: LinkClient) -> None:
 
 async def status(client: LinkClient) -> Numbers:
     return result(await ask(client, GetNumbers()), Numbers)
-
-
-async def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    sockets = [trio.socket.socket() for _ in range(count)]
-    for each in sockets:
-        await each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

@@ -14,8 +14,9 @@ from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.queries import GetQueue, QueueView
 from corvo.shard.config import ShardConfig
 from tests.shard.groups import group, group_in, leader_of, map_of, ports_of
-from tests.shard.processes import Child, ask, calling, free_ports, launch, result, submit
+from tests.shard.processes import Child, ask, calling, launch, result, submit
 from tests.support.links import on_sockets
+from tests.support.ports import free_ports
 
 ENQUEUERS = 6
 TIMEOUT_S = 60.0
@@ -27,7 +28,7 @@ async def test_a_leader_that_is_killed_is_replaced_before_the_election_timeout(
     tmp_path: Path,
 ) -> None:
     ticks = int(TIMEOUT_S * 50)
-    configs = group_in(tmp_path, map_of(await free_ports(3)), tick_ms=20, election_ticks=ticks)
+    configs = group_in(tmp_path, map_of(free_ports(3)), tick_ms=20, election_ticks=ticks)
 
     async with group(configs) as children:
         first = await leader_of(configs)
@@ -73,7 +74,7 @@ class Load:
 
 @on_sockets
 async def test_a_rolling_restart_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    configs = group_in(tmp_path, map_of(await free_ports(3)), election_ticks=100)
+    configs = group_in(tmp_path, map_of(free_ports(3)), election_ticks=100)
     load = Load(configs)
     codes: list[int] = []
 

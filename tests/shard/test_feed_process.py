@@ -30,7 +30,6 @@ from tests.shard.processes import (
     calling,
     config_in,
     fetch,
-    free_ports,
     launch,
     put,
     running,
@@ -38,6 +37,7 @@ from tests.shard.processes import (
     submit,
 )
 from tests.support.links import on_sockets
+from tests.support.ports import free_ports
 
 JOB = NewJob(queue="mail", payload=msgspec.Raw(b'{"n":1}'))
 
@@ -173,7 +173,7 @@ async def test_a_follower_that_lags_behind_what_is_kept_makes_a_full_pass(tmp_pa
 async def test_a_replica_that_is_given_a_snapshot_goes_on_with_its_followers(
     tmp_path: Path,
 ) -> None:
-    known = map_of(await free_ports(3))
+    known = map_of(free_ports(3))
     group = group_in(tmp_path, known, checkpoint_entries=40, keep_entries=0)
     follower = Follower()
 

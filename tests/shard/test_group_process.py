@@ -35,7 +35,6 @@ from tests.shard.processes import (
     Child,
     ask,
     calling,
-    free_ports,
     launch,
     put,
     result,
@@ -44,6 +43,7 @@ from tests.shard.processes import (
     wait_until_leading,
 )
 from tests.support.links import on_sockets
+from tests.support.ports import free_ports
 
 JOB = NewJob(queue="mail")
 dice = Random(7)
@@ -56,7 +56,7 @@ async def counts(client: LinkClient, queue: str = "mail") -> dict[str, int]:
 
 @on_sockets
 async def test_three_processes_elect_a_leader_and_go_on_without_it(tmp_path: Path) -> None:
-    configs = group_in(tmp_path, map_of(await free_ports(3)))
+    configs = group_in(tmp_path, map_of(free_ports(3)))
 
     async with group(configs) as children:
         first = await leader_of(configs)
@@ -83,7 +83,7 @@ async def test_three_processes_elect_a_leader_and_go_on_without_it(tmp_path: Pat
 async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> None:
     configs = group_in(
         tmp_path,
-        map_of(await free_ports(3)),
+        map_of(free_ports(3)),
         checkpoint_entries=20,
         keep_entries=2,
         segment_bytes=2_048,
@@ -116,7 +116,7 @@ async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> No
 async def test_ops_are_carried_out_while_a_snapshot_is_copied(tmp_path: Path) -> None:
     configs = group_in(
         tmp_path,
-        map_of(await free_ports(3)),
+        map_of(free_ports(3)),
         checkpoint_entries=20,
         keep_entries=2,
         segment_bytes=2_048,
@@ -151,7 +151,7 @@ async def test_ops_are_carried_out_while_a_snapshot_is_copied(tmp_path: Path) ->
 @on_sockets
 async def test_a_replica_sends_nothing_to_a_node_that_answers_for_another(tmp_path: Path) -> None:
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    ports = [*await free_ports(1), listener.socket.getsockname()[1]]
+    ports = [*free_ports(1), listener.socket.getsockname()[1]]
     config = group_in(tmp_path, map_of(ports))[0]
     received: list[wire.Peer] = []
 
@@ -189,7 +189,7 @@ async def answer_preamble(stream: trio.SocketStream) -> None:
 
 @on_sockets
 async def test_nodes_that_are_not_in_the_map_any_more_are_refused(tmp_path: Path) -> None:
-    first = map_of(await free_ports(1))
+    first = map_of(free_ports(1))
     gone = RemovedNode(number=2, name="crow", instance="", reason="its disk burned", removed_ns=1)
     known = msgspec.structs.replace(first, version=7, last_number=4, removed=(gone,))
     config = group_in(tmp_path, known, voters=[1])[0]
@@ -215,7 +215,7 @@ def placed(known: ClusterMap, *place: int) -> ClusterMap:
 
 @on_sockets
 async def test_a_shard_moves_to_other_nodes_with_all_it_has(tmp_path: Path) -> None:
-    known = placed(map_of(await free_ports(6)), 1, 2, 3)
+    known = placed(map_of(free_ports(6)), 1, 2, 3)
     configs = group_in(tmp_path, known, voters=[1, 2, 3], checkpoint_entries=20, keep_entries=0)
     configs[3:] = [msgspec.structs.replace(it, voters=[], is_new_member=True) for it in configs[3:]]
     moved = placed(known, 4, 5, 6)
@@ -244,7 +244,7 @@ async def test_a_shard_moves_to_other_nodes_with_all_it_has(tmp_path: Path) -> N
 async def test_a_leader_sends_nothing_to_replicas_that_are_too_old_for_the_cluster(
     tmp_path: Path,
 ) -> None:
-    known = map_of(await free_ports(3))
+    known = map_of(free_ports(3))
     configs = group_in(tmp_path, known)
     raised = msgspec.structs.replace(known, version=1, op_version=wire.OP_VERSION + 1)
 
@@ -267,7 +267,7 @@ async def test_a_leader_sends_nothing_to_replicas_that_are_too_old_for_the_clust
 @on_sockets
 async def test_effects_follow_the_leader_of_another_shard_from_node_to_node(tmp_path: Path) -> None:
     known = msgspec.structs.replace(
-        map_of(await free_ports(4), shards=2), version=1, places=((1,), (2, 3, 4))
+        map_of(free_ports(4), shards=2), version=1, places=((1,), (2, 3, 4))
     )
     [source, *_] = group_in(tmp_path, known, voters=[1])
     targets = group_in(tmp_path, known, shard=1, voters=[2, 3, 4])[1:]
