@@ -11,7 +11,8 @@ a day ahead, because it cannot be told whether that is a mistake; and one that s
 2020, because it was never set.
 
 A follower does not read its wall clock. The stamps of the leader set its clock, so that a change of
-leader is no step either.
+leader is no step either. Only stamps of new entries do: an entry that was committed while a replica
+was away may be hours old when it arrives.
 """
 
 from enum import Enum
@@ -96,7 +97,7 @@ class SteeredClock:
         return self._shown_ns or 0
 
     def follow(self, elapsed_ns: int, stamp_ns: int) -> None:
-        """Take over a stamp that the leader, another replica, has made just now or a while ago."""
+        """Take over a stamp that the leader, another replica, has made just now."""
         self._elapsed_ns, self._shown_ns = elapsed_ns, stamp_ns
 
     def read(self, elapsed_ns: int, wall_ns: int, *, last_ns: int) -> int:

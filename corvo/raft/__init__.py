@@ -25,6 +25,7 @@ from corvo.raft.membership import LEAVE, Action, Change, Step
 from corvo.raft.messages import (
     NOBODY,
     AnyMessage,
+    AppendRequest,
     Entry,
     HardState,
     Kind,
@@ -46,6 +47,7 @@ __all__ = [
     "NOBODY",
     "Action",
     "AnyMessage",
+    "AppendRequest",
     "Change",
     "ChangeRefused",
     "Compacted",

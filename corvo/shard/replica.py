@@ -33,7 +33,9 @@ from corvo.protocol.queries import QUERIES, AskHere, EffectsTaken
 from corvo.protocol.versions import held_back
 from corvo.raft import (
     AnyMessage,
+    AppendRequest,
     Change,
+    Entry,
     Kind,
     Membership,
     Node,
@@ -122,6 +124,14 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     commit: int
 
 
+class Arrived(msgspec.Struct, frozen=True, gc=False):
+    """An entry of another leader that was new when it arrived, and is not applied."""
+
+    index: int
+    term: int
+    elapsed_ns: int
+
+
 class Question(msgspec.Struct, frozen=True, gc=False):
     """A read that waits."""
 
@@ -181,6 +191,8 @@ class Replica:
         self._now_ns = machine.now_ns
         self._elapsed_ns = 0
         self._has_contact = False  # since `work` was called last
+        self._newest: Entry | None = None  # the last that the leader sent as a new one since then
+        self._awaited: Arrived | None = None
         self._contact_ns: int | None = None
         self.applying: int | None = None
         """The entry that is being applied: asked for when an exception came out of `work`."""
@@ -255,6 +267,10 @@ class Replica:
         self.node.step(message)
         if message.source == self.node.leader and message.term == self.node.term:
             self._has_contact = True
+            # An entry that is committed may be hours old: this replica missed it.
+            if isinstance(message, AppendRequest) and message.entries:
+                last = message.entries[-1]
+                self._newest = last if last.index > message.commit else None
 
     def tick(self, missed: int = 0) -> None:
         """One tick has passed; `missed` before it were slept through."""
@@ -394,6 +410,7 @@ class Replica:
         self._elapsed_ns, self._now_ns = elapsed_ns, self.machine.now_ns
         if self._has_contact or self.node.is_leader:
             self._has_contact, self._contact_ns = False, elapsed_ns
+        self._await(elapsed_ns)
         if self.node.is_leader:
             self._now_ns = self.clock.read(elapsed_ns, wall_ns, last_ns=self.machine.now_ns)
         return self._now_ns
@@ -509,7 +526,7 @@ class Replica:
 
     def _apply(self, index: int, term: int, kind: Kind, data: bytes) -> None:
         ours, lost = self._gathering.applied(index=index, term=term)
-        machine, node = self.machine, self.node
+        machine = self.machine
         self.applying = index
         if kind is Kind.NORMAL and data:
             decoded = ours.decoded(data) if ours is not None else None
@@ -518,8 +535,8 @@ class Replica:
                 self._tell_of_keys(index)
             if machine.tx.map_changed:
                 self._tell_of_map()
-            if not node.is_leader and node.leader is not None and term == node.term:
-                self.clock.follow(self._elapsed_ns, machine.now_ns)
+            if self._awaited is not None and index >= self._awaited.index:
+                self._follow(index, term)
             self._count(machine.tx, is_ours=ours is not None)
             if ours is not None:
                 self._deliver(ours.submissions, answers, index)
@@ -536,6 +553,24 @@ class Replica:
             else:
                 refusal = wire.NotLeader(submission.request, self.node.leader)
                 self._say(submission.client, refusal)
+
+    def _await(self, elapsed_ns: int) -> None:
+        """Remember when the newest entry has arrived, until it is applied."""
+        newest, self._newest = self._newest, None
+        if newest is None or newest.kind is not Kind.NORMAL:
+            return
+        if newest.index <= self.node.commit:
+            return  # a message behind it says that it is committed: it may be old, too
+        # Of several under way, the first counts: newer ones would put it off again and again.
+        if self._awaited is None:
+            self._awaited = Arrived(newest.index, newest.term, elapsed_ns)
+
+    def _follow(self, index: int, term: int) -> None:
+        """An entry is applied that was new when it arrived: set the clock by its stamp."""
+        awaited, self._awaited = self._awaited, None
+        assert awaited is not None
+        if (awaited.index, awaited.term) == (index, term) and not self.node.is_leader:
+            self.clock.follow(awaited.elapsed_ns, self.machine.now_ns)
 
     def _deliver(self, done: tuple[Submission, ...], answers: list[Answer], index: int) -> None:
         assert len(done) == len(answers), "an entry has the ops that were put into it"

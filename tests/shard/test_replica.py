@@ -24,7 +24,7 @@ from corvo.shard.ops import APPLY, NUMBERS, OPS
 from corvo.shard.ops.transfer import Delivered, Receive, ReceivedMany, Renumber
 from corvo.shard.ops.upkeep import Lead, Reclaim
 from corvo.shard.relaying import Batch
-from corvo.shard.state import entry, outbox
+from corvo.shard.state import outbox
 from corvo.shard.state.outbox import WatchAnswer
 from tests.shard.replicas import MS, Replicas, ops_of, refusal
 
@@ -410,51 +410,6 @@ def test_no_lease_ends_before_the_grace_of_a_new_leader_does() -> None:
     assert early == []
     assert again.job_id == claim.job_id
     assert again.lease_token > claim.lease_token
-
-
-def test_stamps_rise_though_the_wall_clock_falls() -> None:
-    group = Replicas()
-    stamps = []
-
-    for ms in (0, 0, -60_000, -3_600_000, 10_000):
-        group.wall_ahead_ns += ms * MS
-        group.put(NewJob(queue="mail"))
-        stamps.append(group.replicas[1].machine.now_ns)
-
-    assert stamps == sorted({*stamps})
-    written = [entry.decode(each.data)[0].now_ns for each in group.entries() if each.data]
-    assert written == sorted({*written})
-
-
-@pytest.mark.parametrize("ahead_s", [-86_400, -3_600, 3_600, 86_400, 100 * 365 * 86_400])
-def test_a_new_leader_goes_on_from_the_stamps_whatever_its_wall_clock_shows(ahead_s: int) -> None:
-    group = Replicas(3)
-    group.walls[2] = ahead_s * 1_000 * MS
-    group.put(NewJob(queue="mail"))
-    group.pass_time(2_000)
-    group.put(NewJob(queue="mail"))
-    before_ns = group.replicas[1].machine.now_ns
-    group.pass_time(1_000)
-
-    group.elect(2, 3)
-    group.do(MAIL, to=2)
-
-    passed_ns = group.replicas[2].machine.now_ns - before_ns
-    assert abs(passed_ns - 1_000 * MS) <= 100 * MS + 100
-
-
-def test_the_leader_of_a_group_that_starts_anew_believes_its_wall_clock() -> None:
-    group = Replicas(3)
-    group.put(NewJob(queue="mail"))
-    before_ns = group.replicas[1].machine.now_ns
-    for number in group.voters:
-        group.start(number)
-    group.now_ns += 86_400_000 * MS
-
-    group.elect(2, 3)
-    group.do(MAIL, to=2)
-
-    assert group.replicas[2].machine.now_ns - before_ns >= 86_400_000 * MS
 
 
 def test_the_disk_that_is_full_refuses_ops_and_answers_questions() -> None:

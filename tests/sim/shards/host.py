@@ -176,7 +176,7 @@ class ReplicaHost(Host):
         self.began: Belief | None = None
         """The same, for the life of this process."""
         self.has_followed = False
-        """Whether this process has applied what another leader had just made."""
+        """Whether the clock of this process has taken over a stamp of another leader."""
 
     @property
     def member(self) -> Replica:
@@ -339,12 +339,15 @@ class ReplicaHost(Host):
 
     def _work_once(self, *, may_write: bool) -> Work:
         clock, now, steered = self.clock, self.world.now, self.whole.clock
-        if steered.offset_ns is None and self.node.is_leader and not self.has_followed:
+        offset_ns = steered.offset_ns
+        if offset_ns is None and self.node.is_leader:
             times = self.world.times
             latest_ns, latest_at_ns = times.latest_ns, times.latest_at_ns
             elapsed_ns, wall_ns = clock.elapsed_ns(now), clock.wall_ns(now)
             self.believes = self.began = Belief(elapsed_ns, wall_ns, latest_ns, latest_at_ns)
         work = self.whole.work(clock.elapsed_ns(now), clock.wall_ns(now), may_write=may_write)
+        if steered.offset_ns != offset_ns and not self.node.is_leader:
+            self.has_followed, self.believes = True, None
         if steered.notice is not None:
             self.world.counts[f"notices {steered.notice.course.value}"] += 1
             steered.notice = None

@@ -135,8 +135,8 @@ CLOCKS: Final[tuple[Row, ...]] = (
     (
         "leader-not-followed",
         "shard.replica",
-        "                self.clock.follow(self._elapsed_ns, machine.now_ns)",
-        "                pass",
+        "            self.clock.follow(awaited.elapsed_ns, self.machine.now_ns)",
+        "            pass",
         51,
     ),
 )

@@ -109,12 +109,8 @@ class Times:
     def applied(self, host: "ReplicaHost", data: bytes, time_ns: int) -> None:
         """A replica has applied an entry, and it is that late now by the state's time."""
         made = self._proposed[data]
-        if made.term == host.node.term and host.node.leader is not None:
-            if not host.node.is_leader:
-                host.has_followed = True
-                host.believes = None
-            elif _process(made) == (host.replica, host.incarnation):
-                host.believes = None
+        if made.term == host.node.term and _process(made) == (host.replica, host.incarnation):
+            host.believes = None
         if self._last is None or time_ns > self._last[1]:
             self._check(made, time_ns)
             self._last = made, time_ns
