@@ -102,7 +102,8 @@ def test_a_wrong_command_is_found() -> None:
 NOTHING_SHOWN: Final = {
     "corvo_shard_effects_": "no effect waits in a healthy cluster",
     "corvo_cluster_clock_offset_seconds": "clocks are compared some time after the start",
-    "shard_replica_lag_entries": "of three nodes, one leads none of the two shards",
+    "corvo_shard_clock_offset_seconds": "of three nodes, one leads none of the two shards",
+    "shard_replica_lag_entries": "the same",
     "corvo_queue_workers": "a router that has just started does not know all workers",
 }
 """Searches that may find no line on a healthy cluster, and why."""

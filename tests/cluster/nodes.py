@@ -165,7 +165,7 @@ class Cluster:
                 except Lost as error:
                     last = error
                 await trio.sleep(_LOOK_S)
-        raise AssertionError(f"{method} {path} at {member.name}: {last}; {member.node.texts}")
+        raise AssertionError(f"{method} {path} at {member.name}: {last}; {member.node.story()}")
 
 
 async def members_in(directory: Path, names: Sequence[str], **settings: str) -> list[Member]:

@@ -37,7 +37,7 @@ PLACEHOLDERS: Final = (
     # Leaders change, and with them the terms.
     (r"(?m)^(\d+ +[\w-]+ +(?:active|unreachable) +)[\d,-]+ +[\d,-]+", r"\1LEADS REPLICAS"),
     (r"(?m)^(\d+ +)(?:healthy|degraded) +\d+(?=  )", r"\1STATUS TERM"),
-    (r"(?<=  )(?:leader|follower|unreachable|-)(?=  |$)", "ROLE"),
+    (r"(?<=  )(?:leader|follower(?:, \d+ behind)?|unreachable|-)(?=  |$)", "ROLE"),
     (r"its \d replicas", "its N replicas"),
     (r"\bnode \d+ \(", "node N ("),  # nodes that join at the same time
     (r"  +", " "),
