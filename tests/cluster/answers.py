@@ -55,6 +55,7 @@ class Shard(msgspec.Struct):
 class View(msgspec.Struct):
     """The cluster."""
 
+    status: str
     shards: list[Shard]
 
 

@@ -119,6 +119,8 @@ def test_a_node_that_is_away_is_one_reason_and_not_one_for_each_replica() -> Non
         (up(replica(3, disk_is_full=True)), "its disk is full"),
         (up(replica(3, snapshot_received=(30, 90))), "it copies a snapshot: 33 % of 90 bytes"),
         (up(replica(3, leader=None)), "it knows no leader"),
+        (up(replica(3, voters=(1, 2, 4))), "it has not applied the last change of the members"),
+        (up(replica(3, outgoing=(1, 2, 4))), "it has not applied the last change of the members"),
         (up(replica(3, applied=0)), ""),
     ],
 )

@@ -337,7 +337,7 @@ def _replica(number: int, shard: ShardSeen, place: Sequence[int]) -> tuple[Repli
     seen, best = shard.of(number), shard.best
     voters = {*best.voters, *best.outgoing} if best is not None else set[int]()
     lag = _lag(number, shard)
-    findings = [*_membership(number, best, place, lag), *_state(seen, lag, number in place)]
+    findings = [*_membership(number, shard, place, lag), *_state(seen, lag, number in place)]
     if shard.leader is None:  # said of the shard
         findings = [each for each in findings if each.text != _NO_LEADER]
     link = seen.link if seen is not None else ReplicaLink(number, is_up=False)
@@ -385,10 +385,9 @@ def _lag(number: int, shard: ShardSeen) -> int | None:
     return None
 
 
-def _membership(
-    number: int, best: Numbers | None, place: Sequence[int], lag: int | None
-) -> Findings:
+def _membership(number: int, shard: ShardSeen, place: Sequence[int], lag: int | None) -> Findings:
     """How the group of a shard differs from its place."""
+    best = shard.best
     if best is None:
         return []
     if number not in group_of(best):
@@ -400,6 +399,10 @@ def _membership(
     if number in best.learners:
         behind = "" if lag is None else f", {lag} entries behind"
         return [Finding(f"it is a learner{behind}: it votes when it has caught up")]
+    own = shard.answers.get(number)
+    if own is not None and (own.voters, own.outgoing) != (best.voters, best.outgoing):
+        # If the leader fails now, the new one may need a majority of the voters of before.
+        return [Finding("it has not applied the last change of the members")]
     return []
 
 
