@@ -412,11 +412,11 @@ async def test_a_slow_stranger_has_no_more_time_than_others(
             await trickle(stream)
 
     async with node_in(tmp_path) as node:
+        began = trio.current_time()
         silent, slow = await node.open(), await node.open()
         await slow.send_all(b"corvo-peer 1 shard-")
         async with silent, slow, trio.open_nursery() as nursery:
             nursery.start_soon(trickle_until_closed, slow)
-            began = trio.current_time()
             assert await rest_of(silent) == b""
             assert trio.current_time() - began >= 0.1
 
@@ -438,7 +438,7 @@ async def test_a_refused_stranger_that_does_not_read_is_closed_in_time(
 async def test_of_300_connections_at_once_some_are_closed_and_the_node_is_reached_after_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_port, "HAND_OVER_S", 1.0)
+    monkeypatch.setattr(peer_port, "HAND_OVER_S", 5.0)
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 1_000, "this test needs descriptors"
     ended: list[bytes] = []
 

@@ -170,7 +170,8 @@ def tick(raft: Raft, missed: int) -> None:
     raft.elapsed += 1
     leadership = raft.leadership
     if leadership is not None:
-        if missed >= raft.settings.election_ticks:
+        is_old = missed >= raft.settings.election_ticks
+        if is_old and not replication.decides_alone(raft, leadership):
             # Others may lead by now, and our answers would be as old as the pause.
             become_follower(raft, raft.term, NOBODY)
             return

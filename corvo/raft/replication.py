@@ -333,6 +333,13 @@ def _quorum_is_active(raft: Raft, leadership: Leadership) -> bool:
     return joint_outcome(group.voters, group.outgoing, active) is Outcome.WON
 
 
+def decides_alone(raft: Raft, leadership: Leadership) -> bool:
+    """Whether no other replica can lead: none of them votes, and no change is under way."""
+    group = raft.membership
+    is_over = raft.log.applied >= leadership.pending_change
+    return is_over and not group.outgoing and group.voters == (raft.id,)
+
+
 # Handing over and leaving.
 
 

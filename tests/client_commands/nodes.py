@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from tests.client_commands.running import ADMIN, ROOT, Server
+from tests.support.ports import free_ports
 
 
 class _Logged(msgspec.Struct):
@@ -25,7 +26,7 @@ class Node:
         self._directory: Final = directory
         self._shards: Final = shards
         self._settings: Final = settings
-        self._bind = "127.0.0.1:0"
+        self._bind = f"127.0.0.1:{free_ports(1)[0]}"
         self._process: subprocess.Popen[bytes] | None = None
         self._reader = threading.Thread()
 

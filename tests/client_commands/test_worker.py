@@ -153,7 +153,7 @@ def test_a_cancelled_job_ends_its_command(server: Server) -> None:
     waits = "import threading; threading.Event().wait()"
     command = f'{PYTHON} -c "{waits}"'
 
-    words = ("worker", "wk-cancel", "--exec", command, "--lease", "1s", "--limit", "1")
+    words = ("worker", "wk-cancel", "--exec", command, "--lease", "10s", "--limit", "1")
     with server.start(*words) as process:
         while jobs(server, ids)[0].state != "active":
             pass

@@ -41,7 +41,7 @@ _BLOCK: Final = 4_096
 _JOBS: Final = 60
 _TURNS: Final = 6
 _LOOK_S: Final = 0.05
-_PATIENCE_S: Final = 40.0
+_PATIENCE_S: Final = 100.0
 _NAMES: Final = ("a", "b", "c", "d", "e", "f", "g", "h")
 _TRIFLES: Final = {"process.ready", "process.started", "process.ended", "node.ready"}
 """Events of every start."""

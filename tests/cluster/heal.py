@@ -246,7 +246,7 @@ class Probes:
         client = cluster[0].client()
         for each in self.told:
             path = f"/api/v1/jobs/{each.queue}~{each.id}"
-            found = await client.ask("GET", path)
+            found = await client.look(path)
             if each.what == "accepted" and found.status != 200:
                 wrongs.append(f"{each.id} was accepted, and is lost: {found}")
             if each.what.endswith("not_applied") and found.status != 404:

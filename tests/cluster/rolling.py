@@ -114,7 +114,7 @@ class Load:
         self.seen.doubled = len(self._ids) - len({*self._ids})
         client = self._members[0].client()
         for job_id in self._ids:
-            answer = await client.ask("GET", f"/api/v1/jobs/{job_id}")
+            answer = await client.look(f"/api/v1/jobs/{job_id}")
             self.seen.missing += answer.status != 200
         client.close()
 

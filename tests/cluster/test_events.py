@@ -38,10 +38,12 @@ def is_missed(told: EventList) -> bool:
 
 
 async def told_of_drains(cluster: Cluster, member: Member, count: int) -> EventList:
-    """The events, when there are so many about drains."""
-    while len(drainings(told := await whole_at(cluster, member))) < count:
+    """The events, when there are so many about drains, and each shard has had a leader."""
+    while True:
+        told = await whole_at(cluster, member)
+        if len(drainings(told)) >= count and {shard for shard, _ in elections(told)} == {0, 1}:
+            return told
         await trio.lowlevel.checkpoint()
-    return told
 
 
 @on_sockets

@@ -93,9 +93,12 @@ def listing(directory: Path) -> dict[str, bytes] | None:
 async def refused(cluster: Cluster, member: Member) -> str:
     """Start a node that must not start: its only line about that. It writes nothing."""
     before = listing(member.data)
+    build = member.build
+    member.build = build or "patient"  # without answers for two seconds, it may start otherwise
     node = await cluster.start(member)
     with trio.fail_after(PATIENCE_S):
         code = await node.gone()
+    member.build = build
     assert code == MISCONFIGURED, node.events
     assert listing(member.data) == before
     told = [str(one["reason"]) for one in node.find("node.refused")]

@@ -36,6 +36,7 @@ async def test_a_minority_refuses_writes_and_is_equal_to_the_others_later(tmp_pa
             await cluster.gone(member)
 
         told: Refused | None = None
+        may_exist = False  # a leader took it in, and lost its majority then
         with trio.fail_after(PATIENCE_S):
             while told is None or told.outcome != "not_applied":
                 try:
@@ -44,7 +45,9 @@ async def test_a_minority_refuses_writes_and_is_equal_to_the_others_later(tmp_pa
                     assert answer.status == 503, answer
                     told = answer.read(Refused)
                 except Lost:
+                    may_exist = True
                     continue
+                may_exist = may_exist or told.outcome == "unknown"
         assert told.code == "LEADER_UNAVAILABLE"
         assert "nothing was changed" in told.error
 
@@ -54,6 +57,7 @@ async def test_a_minority_refuses_writes_and_is_equal_to_the_others_later(tmp_pa
             await member.node.hear("node.ready")
         for queue in QUEUES:
             await cluster.until(first, "POST", "/api/v1/enqueue", {"queue": queue}, key=f"2{queue}")
+        totals = set()
         with trio.fail_after(PATIENCE_S):
             for member in members:
                 while True:
@@ -62,4 +66,5 @@ async def test_a_minority_refuses_writes_and_is_equal_to_the_others_later(tmp_pa
                     page = search.read(Page)
                     if not page.is_behind:
                         break
-                assert page.total == 2 * len(QUEUES)
+                totals.add(page.total)
+    assert totals in [{2 * len(QUEUES) + late} for late in range(1 + may_exist)]

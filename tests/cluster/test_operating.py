@@ -54,11 +54,18 @@ async def unready(cluster: Cluster, member: Member) -> Ready:
             await trio.sleep(0.05)
 
 
-async def refused(cluster: Cluster, member: Member, node: str, **body: object) -> ProblemBody:
-    """Why a node is not removed."""
-    answer = await cluster.ask(member, "POST", f"{NODES}/{node}/remove", {"reason": "test", **body})
-    assert answer.status == 409, answer
-    return msgspec.json.decode(answer.body, type=ProblemBody)
+async def refused(
+    cluster: Cluster, member: Member, node: str, code: str, **body: object
+) -> ProblemBody:
+    """Why a node is not removed. A shard may answer too late to be counted: then it is another."""
+    path, told = f"{NODES}/{node}/remove", {"reason": "test", **body}
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            answer = await cluster.ask(member, "POST", path, told)
+            assert answer.status == 409, answer
+            problem = msgspec.json.decode(answer.body, type=ProblemBody)
+            if problem.code == code:
+                return problem
 
 
 @on_sockets
@@ -71,7 +78,7 @@ async def test_nodes_are_drained_and_removed_and_no_removal_stops_a_shard(tmp_pa
         await see(cluster, first, STATUS, ClusterStatus, is_healthy)
 
         # A node that is there is drained first.
-        early = await refused(cluster, first, "c")
+        await refused(cluster, first, "c", "NODE_NOT_DRAINED")
         await cluster.until(second, "POST", f"{NODES}/c/drain")
         await see(cluster, second, f"{NODES}/c", NodeView, lambda node: not node.replicas)
         await cluster.until(first, "POST", f"{NODES}/c/remove", {"reason": "its rack moves"})
@@ -83,7 +90,7 @@ async def test_nodes_are_drained_and_removed_and_no_removal_stops_a_shard(tmp_pa
         second.kill()
         await cluster.gone(second)
         await see(cluster, first, STATUS, ClusterStatus, misses_second)
-        last = await refused(cluster, first, "d", force=True)
+        await refused(cluster, first, "d", "NO_MAJORITY", force=True)
         await cluster.until(first, "POST", f"{NODES}/2/remove", {"reason": "dead"})
         job = await cluster.until(first, "POST", "/api/v1/enqueue", {"queue": "mail"}, key="one")
         seen = await see(
@@ -94,11 +101,9 @@ async def test_nodes_are_drained_and_removed_and_no_removal_stops_a_shard(tmp_pa
             lambda told: [each.type for each in told.events].count("node_removed") == 2,
         )
 
-    assert early.code == "NODE_NOT_DRAINED"
     assert [(each.name, each.reason) for each in listed.removed] == [("c", "its rack moves")]
     assert gone.error.endswith("was removed from the cluster by an operator: its rack moves")
     assert removed["reason"] == "its rack moves"
-    assert last.code == "NO_MAJORITY"
     assert job.status == 201
     types = {each.type for each in seen.events}
     assert {"leader_elected", "node_joined", "node_draining", "shard_placed"} <= types

@@ -56,7 +56,7 @@ async def spend(member: Member, api_key: str, seconds: float) -> int:
     with trio.move_on_after(seconds):
         while True:
             answer = await client.ask("POST", "/api/v1/enqueue", body)
-            assert answer.status in (201, 429), answer
+            assert answer.status in (201, 429, 503), answer  # 503 if a shard stood still
             count += answer.status == 201
     return count
 
@@ -85,9 +85,11 @@ async def test_keys_and_rates_are_those_of_the_cluster(tmp_path: Path) -> None:
                 while await status_at(there, made.api_key) == 401:
                     await trio.lowlevel.checkpoint()
             admin = Client(here.address, ADMIN)
-            gone = await admin.ask("DELETE", f"/api/v1/auth/keys/{made.key_hash}")
+            with trio.fail_after(PATIENCE_S):
+                path = f"/api/v1/auth/keys/{made.key_hash}"
+                while (await admin.ask("DELETE", path)).status not in (200, 404):
+                    await trio.lowlevel.checkpoint()
             admin.close()
-            assert gone.status == 200
             assert await status_at(here, made.api_key) == 401
             with trio.fail_after(PATIENCE_S):
                 while await status_at(there, made.api_key) != 401:

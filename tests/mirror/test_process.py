@@ -60,6 +60,7 @@ def config_in(directory: Path, **changed: object) -> MirrorConfig:
         "pause_ms": 0,
         "room_bytes_min": 0,
         "niceness": 0,
+        "catch_up_ms": 60_000,
     }
     config = msgspec.convert(told, type=MirrorConfig)
     for name, value in changed.items():  # unchecked: a test may need what no operator can set

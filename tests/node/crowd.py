@@ -219,7 +219,7 @@ class Crowd:
         client = self._client(0)
         found = {}
         for job_id in {event.job_id for event in self.history}:
-            answer = await client.ask("GET", f"/api/v1/jobs/{job_id}")
+            answer = await client.look(f"/api/v1/jobs/{job_id}")
             assert answer.status in {200, 404}, answer
             if answer.status == 200:
                 found[job_id] = answer.read(State).state

@@ -303,7 +303,7 @@ class User:
         assert first not in {job.id for job in await self._search(queue=self._own)}
 
     async def _take(self, queue: str) -> list[Fetched]:
-        who = {"queues": [queue], "worker_id": self._library.name, "hostname": "h", "timeout": 1}
+        who = {"queues": [queue], "worker_id": self._library.name, "hostname": "h", "timeout": 30}
         if self._library.takes_many:
             return (
                 await self._ask("POST", "/fetch/batch", {**who, "count": 4}, kind=ManyFetched)
@@ -314,7 +314,8 @@ class User:
     async def _work(self, made: list[str]) -> None:
         """Take all of them, say that they are worked on, and acknowledge them."""
         done: list[str] = []
-        while jobs := await self._take(self._own):
+        while len(done) < len(made):
+            jobs = await self._take(self._own)
             assert all(job.attempt == 1 and job.lease_duration > 0 for job in jobs)
             await self._beat([job.job_id for job in jobs])
             if self._library.takes_many:

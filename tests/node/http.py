@@ -11,6 +11,8 @@ Address = tuple[str, int]
 T = TypeVar("T", bound=msgspec.Struct)
 
 _READ_BYTES: Final = 64 << 10
+_PATIENCE_S: Final = 60.0
+_PAUSE_S: Final = 0.05
 
 
 class Lost(Exception):
@@ -69,6 +71,21 @@ class Client:
         finally:
             if not is_done:
                 self.close()
+
+    async def look(self, path: str) -> Answer:
+        """The answer to a GET, which is repeated while a leader is missing."""
+        last: object = None
+        with trio.move_on_after(_PATIENCE_S):
+            while True:
+                try:
+                    last = answer = await self.ask("GET", path)
+                except Lost as lost:
+                    last = lost
+                else:
+                    if answer.status != 503:
+                        return answer
+                await trio.sleep(_PAUSE_S)
+        raise AssertionError(f"GET {path}: {last}")
 
     async def connect(self) -> trio.SocketStream:
         """The connection itself, for who wants to misuse it."""

@@ -148,7 +148,9 @@ class Steady:
 
     async def _ask(self, client: Client, method: str, path: str, body: object = None) -> bytes:
         data = msgspec.json.encode(body) if body is not None else b""
-        answer = await client.ask(method, path, data)
+        # A mirror that has just started, and all others, may be slow.
+        while (answer := await client.ask(method, path, data)).status in {429, 503}:
+            pass
         assert answer.status < 300, answer
         return answer.body
 

@@ -20,7 +20,9 @@ _READS_MIN: Final = 50
 async def test_a_search_without_any_header_finds_what_its_client_just_did(
     tmp_path: Path, shards: int
 ) -> None:
-    house = await house_in(tmp_path, shards=str(shards), limits__search_wait_ms="1m")
+    house = await house_in(
+        tmp_path, shards=str(shards), limits__search_wait_ms="1m", limits__search_ms_max="1m"
+    )
 
     async with house.open():
         with closing(Client(house.address)) as client:

@@ -171,6 +171,7 @@ async def test_effects_travel_on_after_an_accepted_loss(tmp_path: Path) -> None:
     house.settings["accept_loss"] = accepted
     async with house.open() as node:
         await move_about(house, 1)
+        await node.hear("effects.forgotten", 2)
 
         assert forgotten(node) == BOTH_WAYS
         assert await node.end() == OK
@@ -192,6 +193,7 @@ async def test_effects_travel_on_after_a_loss_that_is_not_recognised(tmp_path: P
 
     async with house.open() as node:
         await move_about(house, 1)
+        await node.hear("effects.forgotten", 2)
 
         assert forgotten(node) == BOTH_WAYS
         assert await node.end() == OK

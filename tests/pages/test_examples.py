@@ -130,7 +130,7 @@ async def test_a_worker_completes_fails_renews_and_stops_jobs(example: Example, 
         for name, payload in (("good", {"to": "ada"}), ("bad", {})):
             job = {"queue": queue, "id": name, "payload": payload, "max_retries": 1}
             await server.send("enqueue", job)
-        async with server.worker(command, queue, LEASE_SECONDS="3"):
+        async with server.worker(command, queue, LEASE_SECONDS="12"):
             good = await server.job_in(f"{queue}~good", "completed")
             bad = await server.job_in(f"{queue}~bad", "dead")
             await server.send("enqueue", long)
@@ -155,7 +155,7 @@ async def test_a_worker_that_is_asked_to_stop_finishes_its_job_first(
             job = {"queue": queue, "id": name, "payload": {"to": "ada", "seconds": 1}}
             await server.send("enqueue", job)
         async with server.worker(command, queue) as process:
-            await server.job_in(f"{queue}~present", "active")
+            await server.job_in(f"{queue}~present", "active", "completed")
             process.send_signal(signal.SIGTERM)
             code = await process.wait()
         present = await server.job(f"{queue}~present")

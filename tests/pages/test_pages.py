@@ -43,7 +43,8 @@ USUAL: Final = "8080"
 """The port of a page, unless it says otherwise."""
 NEEDS: Final = {"worker-in-node.md": "node", "worker-in-go.md": "go"}
 REPEATED: Final = re.compile(
-    r"corvo (?:batches|events|explain|inspect|queues|search)\b|curl -s \S+/jobs(?!.*--json)"
+    r"corvo (?:batches|events|explain|inspect|queues|search|status)\b"
+    r"|curl -s \S+/(?:metrics|readyz|jobs(?!.*--json))"
 )
 """Commands that only read are repeated until a worker, or the mirror, is as far as the page."""
 _LOOK_S: Final = 0.1

@@ -8,8 +8,9 @@ from itertools import combinations, pairwise, permutations
 
 import pytest
 
-from corvo.raft import Entry, Kind, NotLeader, Role
+from corvo.raft import Change, Entry, Kind, NotLeader, Role
 from corvo.raft.messages import AppendRequest, AppendResponse
+from tests.raft.changing import learn
 from tests.raft.group import Group, with_log
 from tests.raft.weather import Weather, assert_all_is_well
 
@@ -348,6 +349,30 @@ def test_x32_a_leader_goes_on_after_a_short_stall_and_steps_down_after_a_long_on
     assert after_short
     assert leader.statistics().role is Role.FOLLOWER
     assert leader.leader is None
+
+
+@pytest.mark.conformance("X32")
+def test_x32_a_leader_that_alone_votes_goes_on_after_any_stall() -> None:
+    group = Group(1)
+    leader = group.elect(1)
+    term = leader.term
+
+    leader.tick(missed=1_000)
+    group.propose(1, b"after the stall")
+
+    assert (leader.is_leader, leader.term) == (True, term)
+    assert group.normal(1) == [b"after the stall"]
+
+
+@pytest.mark.conformance("X32")
+def test_x32_a_leader_that_alone_votes_steps_down_after_a_stall_within_a_change() -> None:
+    group = Group(1)
+    leader = group.elect(1)
+    leader.propose_change(Change((learn(2),)))
+
+    leader.tick(missed=1_000)
+
+    assert not leader.is_leader
 
 
 @pytest.mark.parametrize("replica", [1, 2, 3])

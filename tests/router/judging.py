@@ -96,6 +96,8 @@ async def judge(directory: Path, *options: str, is_open: bool) -> Report:
     """Run a node, and schemathesis against it."""
     door = {"auth": "off"} if is_open else {"admin_key": KEY}
     settings = {"data_dir": str(directory / "data"), "limits.fetch_wait_s_max": "1s", **door}
+    # Each answer of 503 counts as a fault.
+    settings |= {"mirror.niceness": "0", "limits.search_ms_max": "20s"}
     async with running(settings, Programs()) as node:
         host, port = await node.url()
         await trio.to_thread.run_sync(settle, (host, port), directory)

@@ -56,7 +56,7 @@ def config(directory: Path, *, shards: int = 1, **changed: object) -> RouterConf
         shards=shards,
         sockets=dict(enumerate([str(directory / "s")] * shards)),
         listen=[0],
-        limits=Limits(leader_wait_ms=500, guess_delay_ms=0),
+        limits=Limits(guess_delay_ms=0),
     )
     return replace(told, **changed)  # type: ignore[arg-type]
 

@@ -45,7 +45,7 @@ class World:
             sockets=dict(enumerate(["nowhere"] * 3)),
             mirror_socket=str(directory / "m"),
             listen=[0],
-            limits=Limits(leader_wait_ms=200, search_ms_max=700),
+            limits=Limits(leader_wait_ms=1_000, search_ms_max=700),
         )
         self.mirror = Mirror(self.config)
         self._send, self._receive = trio.open_memory_channel[tuple[Link, trio.Event]](10)

@@ -3,6 +3,7 @@
 import http.client
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ import trio
 from corvo.protocol.questions import Beats, GetBeats, GetStanding, ShardStanding, Standing
 from corvo.router.node.health import ClusterStatus, MirrorBody, MirrorGlance, Ready, Runtime
 from corvo.router.search.bodies import FoundBody
+from tests.cluster.nodes import PATIENCE_S
 from tests.node.nodes import House, house_in, kill, pid_of
 from tests.router.mirrors import ScriptedMirror
 from tests.router.test_metrics import standing
@@ -125,13 +127,18 @@ class Visitor:
         return await trio.to_thread.run_sync(self._ask, method, path, body, waits)
 
     def _ask(self, method: str, path: str, body: object, waits: bool) -> bytes:
-        connection = http.client.HTTPConnection(*self._address, timeout=60)
         headers = {"corvo-min-seq": self.position} if waits and self.position else {}
         data = msgspec.json.encode(body) if body is not None else None
-        connection.request(method, path, data, headers)
-        answer = connection.getresponse()
-        read = answer.read()
-        connection.close()
+        began = time.monotonic()
+        while True:
+            connection = http.client.HTTPConnection(*self._address, timeout=60)
+            connection.request(method, path, data, headers)
+            answer = connection.getresponse()
+            read = answer.read()
+            connection.close()
+            # A mirror that was killed is started again only after a while.
+            if answer.status != 503 or time.monotonic() > began + PATIENCE_S:
+                break
         assert answer.status in {200, 201, 202, 204}, (path, answer.status, read)
         self.position = answer.headers.get("corvo-seq", self.position)
         return read
@@ -172,12 +179,14 @@ async def test_what_was_changed_is_found_at_once_also_by_a_mirror_that_was_kille
         fetched = {"queues": ["mail"], "worker_id": "w", "wait_seconds": 0}
         await visitor.ask("POST", "/api/v1/fetch", fetched)
         active = await visitor.found({"state": ["active"], "worker_id": "w"})
-        [worker] = await visitor.rows("/api/v1/workers")
-        [queue] = await visitor.rows("/api/v1/queues")
+        with trio.fail_after(PATIENCE_S):  # both lists do without a mirror that is slow
+            while (worker := (await visitor.rows("/api/v1/workers"))[0]).get("active") != 1:
+                pass
+            while "rates" not in (await visitor.rows("/api/v1/queues"))[0]:
+                pass
 
         assert [found.state.value for found in active.jobs] == ["active"]
-        assert (worker["id"], worker["state"], worker["active"]) == ("w", "alive", 1)
-        assert "rates" in queue
+        assert (worker["id"], worker["state"]) == ("w", "alive")
         assert await node.end() == 0
 
 

@@ -106,7 +106,7 @@ def config_of(directory: Path, count: int, **changed: object) -> RouterConfig:
         listen=[0],
         is_open=True,
         is_auth_off=True,
-        limits=Limits(leader_wait_ms=200),
+        limits=Limits(leader_wait_ms=1_000),
     )
     return msgspec.structs.replace(told, **changed)  # type: ignore[arg-type]
 
@@ -123,6 +123,8 @@ async def serving(directory: Path, *, shards: int = 1, **changed: object) -> Asy
         api = Api(config_of(directory, shards, **changed))
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(api.shards.run)
+        while not all(shard.is_up for shard in api.shards):
+            await trio.lowlevel.checkpoint()
         for queue in one_queue_each(shards):
             await api.shards.of_queue(queue).ask(GetNumbers())
         yield Node(api, children)

@@ -57,7 +57,7 @@ class World:
             shards=1,
             sockets=dict(enumerate([str(directory / "s")])),
             listen=[0],
-            limits=Limits(leader_wait_ms=200),
+            limits=Limits(leader_wait_ms=1_000),
         )
         self.news: list[wire.Push] = []
         self.ups = 0

@@ -252,7 +252,7 @@ def test_a_server_that_stops_ends_waits_and_streams(tmp_path: Path) -> None:
 
 def test_a_router_without_a_shard_answers_frames_with_what_is_wrong(tmp_path: Path) -> None:
     async def main() -> None:
-        limits = Limits(leader_wait_ms=50)
+        limits = Limits(leader_wait_ms=1_000)
         async with house(tmp_path, limits=limits) as served, connected(served.port) as client:
             await client.ask({"id": 1})
             served.api.shards[0]._links.leader = None  # as when the link is lost

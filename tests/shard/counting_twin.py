@@ -23,6 +23,7 @@ class CountingTwin:
     def __init__(self, reference: Reference) -> None:
         self._reference = reference
         self._before: dict[str, Before] = {}
+        self._queues: set[str] = set()
         self._is_repeated = False
         self.counted: Counter[tuple[str, str]] = Counter()
         """By queue and what happened."""
@@ -32,7 +33,8 @@ class CountingTwin:
         self.counted = Counter()
 
     def look(self, fields: Fields) -> None:
-        """Remember all jobs, before an op."""
+        """Remember all jobs and queues, before an op."""
+        self._queues = {*self._reference.queues}
         self._before = {
             job.id: Before(job.queue, job.state, job.failures)
             for job in self._reference.jobs.values()
@@ -43,10 +45,12 @@ class CountingTwin:
         """An op was applied."""
         if name == "Enqueue" and "jobs" in answer and not self._is_repeated:
             for asked, made in zip(rows(fields, "jobs"), rows(answer, "jobs"), strict=True):
+                queue = text(asked, "queue")
                 if not made["unique_existing"]:
-                    self._count(text(asked, "queue"), "enqueued")
-                elif asked["queue"] in self._reference.queues:
-                    self._count(text(asked, "queue"), "duplicate")
+                    self._queues.add(queue)
+                    self._count(queue, "enqueued")
+                elif queue in self._queues:  # else there is nothing to count it for yet
+                    self._count(queue, "duplicate")
         for job in self._reference.jobs.values():
             before = self._before.get(job.id)
             if before is None:

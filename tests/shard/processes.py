@@ -37,7 +37,7 @@ def config_in(directory: Path, **changed: object) -> ShardConfig:
         "data_dir": str(directory / "data"),
         "sockets": {changed.get("shard", 0): str(directory / "s")},
         "tick_ms": 20,
-        "election_ticks": 8,
+        "election_ticks": 40,
         "grace_ms": 0,
         **changed,
     }

@@ -151,6 +151,19 @@ def test_a_duplicate_of_a_job_that_has_left_its_queue_makes_no_queue() -> None:
     assert shard.tx.minutes.happened == []
 
 
+def test_a_duplicate_is_not_counted_for_a_queue_that_only_the_next_job_makes() -> None:
+    shard = Shard()
+    shard.put(NewJob(queue="sms", id="one"))
+
+    shard.put(NewJob(queue="mail", id="one"), NewJob(queue="mail"))
+
+    [(queue, counts)] = shard.tx.minutes.happened
+    assert (queue, {COUNTED[place]: count for place, count in enumerate(counts) if count}) == (
+        "mail",
+        {"enqueued": 1},
+    )
+
+
 # By whom.
 
 

@@ -14,11 +14,12 @@ from corvo.protocol.ops.enqueue import Enqueue, NewJob
 from corvo.protocol.queries import GetQueue, QueueView
 from corvo.shard.config import ShardConfig
 from tests.shard.groups import group, group_in, leader_of, map_of, ports_of
-from tests.shard.processes import Child, ask, calling, launch, result, submit
+from tests.shard.processes import Child, ask, calling, launch, result, status, submit
 from tests.support.links import on_sockets
 from tests.support.ports import free_ports
 
 ENQUEUERS = 6
+PATIENCE_S = 120.0
 TIMEOUT_S = 60.0
 """Far longer than it takes to replace a leader, on a machine of any load."""
 
@@ -84,16 +85,18 @@ async def test_a_rolling_restart_under_load_loses_and_doubles_nothing(tmp_path: 
             for child in children.values():
                 assert await child.wait_until_ready()
             last = await leader_of(configs)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(load.run)
-                for config in (*[it for it in configs if it != last], last):
-                    enough = len(load.acknowledged) + 50
-                    while len(load.acknowledged) < enough:
-                        await trio.lowlevel.checkpoint()
-                    codes.append(await children[config.node].stop_in_order())
-                    children[config.node] = await launch(config)
-                    assert await children[config.node].wait_until_ready()
-                load.is_over = True
+            with trio.move_on_after(PATIENCE_S) as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(load.run)
+                    for config in (*[it for it in configs if it != last], last):
+                        enough = len(load.acknowledged) + 50
+                        while len(load.acknowledged) < enough:
+                            await trio.lowlevel.checkpoint()
+                        codes.append(await children[config.node].stop_in_order())
+                        children[config.node] = await launch(config)
+                        assert await children[config.node].wait_until_ready()
+                    load.is_over = True
+            assert not scope.cancelled_caught, await told_by(configs, load)
             leader = await leader_of(configs)
             async with calling(leader) as client:
                 view = result(await ask(client, GetQueue(queue="mail")), QueueView)
@@ -102,6 +105,23 @@ async def test_a_rolling_restart_under_load_loses_and_doubles_nothing(tmp_path: 
 
     assert codes == [child_process.OK] * 3
     assert view.counts["pending"] == len(load.acknowledged) == len({*load.acknowledged})
+
+
+async def told_by(configs: Sequence[ShardConfig], load: Load) -> str:
+    """What is known of a load that does not end."""
+    lines = [f"over: {load.is_over}, acknowledged: {len(load.acknowledged)}"]
+    for config in configs:
+        with trio.move_on_after(5.0), suppress(LinkLost):
+            async with calling(config) as client:
+                seen = await status(client)
+                lines.append(
+                    f"{seen.replica} is {seen.role} in term {seen.term}, led by {seen.leader}:"
+                    f" commit {seen.commit}, applied {seen.applied}, last {seen.last_index},"
+                    f" waiting {seen.waiting}, voters {seen.voters}, peers {seen.peers}"
+                )
+                continue
+        lines.append(f"{config.node} says nothing")
+    return "\n".join(lines)
 
 
 async def kill_all(children: Sequence[Child]) -> None:

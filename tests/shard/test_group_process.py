@@ -114,9 +114,10 @@ async def test_a_follower_that_lags_behind_gets_a_snapshot(tmp_path: Path) -> No
 
 @on_sockets
 async def test_ops_are_carried_out_while_a_snapshot_is_copied(tmp_path: Path) -> None:
+    known = map_of(free_ports(3))
     configs = group_in(
         tmp_path,
-        map_of(free_ports(3)),
+        known,
         checkpoint_entries=20,
         keep_entries=2,
         segment_bytes=2_048,
@@ -125,8 +126,13 @@ async def test_ops_are_carried_out_while_a_snapshot_is_copied(tmp_path: Path) ->
     )
     large = NewJob(queue="mail", payload=msgspec.Raw(msgspec.json.encode(dice.randbytes(50_000))))
 
-    async with ports_of(configs), started(configs[:2]) as _:
+    async with ports_of(configs), started(configs[:2]) as children:
         leader = await leader_of(configs[:2])
+        # If another node were the first, it would hand over to it ten seconds later.
+        others = [config.node for config in configs if config.node != leader.node]
+        stays = placed(known, leader.node, *others)
+        for config, child in zip(configs, children, strict=False):
+            await update(child, Update(map=stays, sockets=config.sockets))
         async with calling(leader) as client:
             made = 0
             while (await status(client)).first_index <= 60:  # some 4 MB
@@ -208,6 +214,12 @@ async def test_nodes_that_are_not_in_the_map_any_more_are_refused(tmp_path: Path
     assert "node 3 is not in the cluster any more" in refusals[1]
 
 
+async def update(child: Child, news: Update) -> None:
+    """Tell a process what has changed, as its node does."""
+    assert child.process.stdin is not None
+    await child.process.stdin.send_all(msgspec.json.encode(news) + b"\n")
+
+
 def placed(known: ClusterMap, *place: int) -> ClusterMap:
     """The next map, with another place of shard 0."""
     return msgspec.structs.replace(known, version=known.version + 1, places=(place,))
@@ -226,9 +238,7 @@ async def test_a_shard_moves_to_other_nodes_with_all_it_has(tmp_path: Path) -> N
             for _ in range(30):
                 await put(client, JOB)
         for config, child in zip(configs, children, strict=True):
-            assert child.process.stdin is not None
-            update = Update(map=moved, sockets=config.sockets)
-            await child.process.stdin.send_all(msgspec.json.encode(update) + b"\n")
+            await update(child, Update(map=moved, sockets=config.sockets))
         notices = [await next_notice(child) for child in children[:3]]
         last = await leader_of(configs[3:])
         async with calling(last) as client:
@@ -253,8 +263,7 @@ async def test_a_leader_sends_nothing_to_replicas_that_are_too_old_for_the_clust
         child = children[configs.index(leader)]
         others = [config for config in configs if config is not leader]
         assert child.process.stdin is not None
-        update = Update(map=raised, sockets=leader.sockets)
-        await child.process.stdin.send_all(msgspec.json.encode(update) + b"\n")
+        await update(child, Update(map=raised, sockets=leader.sockets))
 
         # Without links, its followers elect another one of them.
         with trio.fail_after(60):

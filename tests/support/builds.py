@@ -1,11 +1,12 @@
-"""Other builds of Corvo: two releases, of which the older one knows one op less, and `told`.
+"""Other builds of Corvo: two releases, of which the older one knows one op less, and two more.
 
     python -m tests.support.builds old shard
     python -m tests.support.builds new node TOLD
 
 The op that pauses a queue is the new one: it needs the op version of the build `new`, and the build
-`old` has no such op. A router of the build `told` reads API keys only when a shard tells it to. All
-else is as it is. The build takes effect before the product is imported.
+`old` has no such op. A router of the build `told` reads API keys only when a shard tells it to. A
+node of the build `patient` waits for the answers of others before it starts, however late they are.
+All else is as it is. The build takes effect before the product is imported.
 """
 
 import sys
@@ -25,6 +26,9 @@ def become(build: str) -> None:
     if build == "told":
         vars(import_module("corvo.router.auth.keeper"))["CONFIRM_S"] = _LONG_S
         vars(import_module("corvo.router.auth.keyring"))["UNCONFIRMED_S_MAX"] = _LONG_S
+        return
+    if build == "patient":
+        vars(import_module("corvo.forming"))["_ASK_S"] = _LONG_S
         return
     setattr(corvo, "__version__", RELEASES[build])  # noqa: B010 -- a constant
     ops, wire = import_module("corvo.protocol.ops"), import_module("corvo.protocol.wire")

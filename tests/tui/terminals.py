@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from tests.support.ports import free_ports
 from tests.tui.documents import SUMMARY
 
 ROOT: Final = Path(__file__).parents[2]
@@ -143,7 +144,7 @@ class Fake:
                 pass
 
         self._handler = Handler
-        self._port = 0
+        self._port = free_ports(1)[0]
         self._server: ThreadingHTTPServer | None = None
 
     @property
@@ -152,7 +153,6 @@ class Fake:
 
     def start(self) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler)
-        self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
