@@ -96,6 +96,7 @@ class Gathering:
         self._clients = _Lane(ENTRY_OPS_MAX, ENTRY_BYTES_MAX)
         self._shards = _Lane(ENTRY_EFFECTS_MAX, ENTRY_EFFECTS_BYTES_MAX)
         self._proposed: deque[Proposed] = deque()  # by index; two may have the same one
+        self._applied_term = 0
 
     @property
     def is_idle(self) -> bool:
@@ -174,9 +175,11 @@ class Gathering:
         return given_up
 
     def applied(self, *, index: int, term: int) -> tuple[Proposed | None, list[Submission]]:
-        """An entry is applied: the same if it was proposed here, and what it took the place of.
+        """An entry is applied: the same if it was proposed here, and what cannot come about now.
 
-        Only the first is done; the second are lost for certain.
+        Only the first is done. The second are lost for certain: the entry took their place, or is
+        of a later term. No term is less than the one before it in a log, and what was proposed
+        behind the entry in an earlier term can be in no log that has the entry.
         """
         ours: Proposed | None = None
         lost: list[Submission] = []
@@ -188,6 +191,9 @@ class Gathering:
                 lost.extend(proposed.submissions)
             for submission in proposed.submissions:
                 self._forget(submission)
+        if term > self._applied_term:
+            self._applied_term = term
+            lost.extend(self._give_up(before_term=term))
         return ours, lost
 
     def skipped_to(self, index: int) -> list[Submission]:
@@ -197,8 +203,17 @@ class Gathering:
 
     def give_up_proposed(self) -> list[Submission]:
         """Wait no longer for what was proposed: it may have its effect later, or never."""
-        given_up = [each for proposed in self._proposed for each in proposed.submissions]
-        self._proposed.clear()
+        return self._give_up()
+
+    def _give_up(self, before_term: int | None = None) -> list[Submission]:
+        given_up: list[Submission] = []
+        kept: deque[Proposed] = deque()
+        for proposed in self._proposed:
+            if before_term is None or proposed.term < before_term:
+                given_up.extend(proposed.submissions)
+            else:
+                kept.append(proposed)
+        self._proposed = kept
         for submission in given_up:
             self._forget(submission)
         return given_up

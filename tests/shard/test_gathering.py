@@ -162,11 +162,12 @@ def test_two_terms_may_have_proposed_for_one_index() -> None:
     fates = [
         [requests(held(ours)), requests(lost)]
         for ours, lost in (
-            gathered.applied(index=index, term=term) for index, term in [(5, 2), (6, 3), (7, 1)]
+            gathered.applied(index=index, term=term) for index, term in [(5, 1), (6, 2), (7, 3)]
         )
     ]
 
-    assert fates == [[[], [0]], [[3], [1]], [[2], [4]]]
+    # Term 2 began behind the first entry, so nothing else of term 1 can come about.
+    assert fates == [[[0], []], [[], [1, 3, 2]], [[4], []]]
 
 
 def test_nobody_knows_what_became_of_what_a_snapshot_holds() -> None:
@@ -250,6 +251,7 @@ class Twin(RuleBasedStateMachine):
         self.applied = 0
         self.last = 0
         self.term = 1
+        self.log_term = 0
         self.count = 0
 
     @rule(size=st.integers(0, 9), first=st.booleans(), effects=st.sampled_from([0, 1, 9]))
@@ -282,13 +284,23 @@ class Twin(RuleBasedStateMachine):
         self.applied += 1
         here = [each for each in self.proposed if each[0] == self.applied]
         terms = [term for _, term, _ in here] or [self.term - 1]
-        term = data.draw(st.sampled_from([*terms, self.term + 1]))
+        # No term of a log is less than the one before it.
+        term = max(self.log_term, data.draw(st.sampled_from([*terms, self.term + 1])))
+        behind = sorted(
+            (each for each in self.proposed if each[0] > self.applied), key=lambda each: each[0]
+        )
 
         ours, lost = self.gathering.applied(index=self.applied, term=term)
 
         assert held(ours) == [each for _, its, ops in here if its == term for each in ops]
-        assert lost == [each for _, its, ops in here if its != term for each in ops]
-        self.proposed = [each for each in self.proposed if each[0] > self.applied]
+        never = [
+            *(each for _, its, ops in here if its != term for each in ops),
+            *(each for _, its, ops in behind if its < term for each in ops),
+        ]
+        assert lost == never
+        self.proposed = [each for each in behind if each[1] >= term]
+        self.log_term = term
+        self.term = max(self.term, term)  # it leads again before it proposes
 
     @rule()
     def give_up(self) -> None:

@@ -189,7 +189,7 @@ REPLICAS: Final[tuple[Row, ...]] = (
         "shard.replica",
         "        self.node.stored(token, intact=intact)\n        self._note_membership()",
         "        self.node.stored(token, intact=intact)",
-        51,
+        8,
     ),
     (
         "read-before-it-is-applied",
